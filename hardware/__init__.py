@@ -1,0 +1,1 @@
+"""Facts of accelerators and nodes, as YAML: each fact with its source."""

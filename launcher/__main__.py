@@ -1,0 +1,5 @@
+"""`python -m safe_launch` is `safe-launch`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,61 @@
+"""One launch of all workers, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .failure import FailureRecord
+from .plan import Plan
+from .settings import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of all workers with one plan.
+
+    Attributes:
+        number: 0 for the first.
+        plan: what it runs with.
+        folder: where its plan, records and logs are kept.
+    """
+
+    number: int
+    plan: Plan
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """All workers ran the script to its end; `remarks` says what happened after the end."""
+
+    attempt: Attempt
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """At least one worker died; `records` has one for each that died by itself, earliest first."""
+
+    attempt: Attempt
+    records: tuple[FailureRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launcher was told to stop by `signal`."""
+
+    attempt: Attempt
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A worker reported, before any failure, something that the plan is forbidden to run with."""
+
+    attempt: Attempt
+    observed: Mapping[str, Value]
+
+
+Outcome = Succeeded | Failed | Interrupted | Superseded

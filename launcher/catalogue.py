@@ -1,0 +1,183 @@
+"""Reads the known failures: one Markdown file each, front matter and prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from .constraint import Term
+from .documents import DocumentError, near, read_document
+from .failure import Kind, KnownFailure, Role, Signature
+from .settings import VALUES, Fact, Setting, Value, name_of, parse_value
+from .source import SEARCHES
+
+SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
+"""The headings that an entry may have; the first two are required."""
+
+Member = TypeVar("Member", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class EntryDocument:
+    """The front matter as it stands in the file; `KnownFailure` says what each part means."""
+
+    id: str = "???"
+    title: str = "???"
+    role: str = "???"
+    class_: str = "???"
+    signatures: list[dict[str, str]] = field(default_factory=list)
+    when: dict[str, str] = field(default_factory=dict)
+    proves: dict[str, Any] = field(default_factory=dict)
+    forbids: list[dict[str, Any]] = field(default_factory=list)
+    points_at: str | None = None
+    proof: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+
+def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
+    """All entries of a folder in the order of their names; by default those that we ship.
+
+    Raises:
+        DocumentError: an entry doesn't follow the schema.
+    """
+    root = Path(str(files("safe_launch.presets.failures"))) if folder is None else folder
+    return tuple(read_entry(path) for path in sorted(root.glob("*.md")))
+
+
+def read_entry(path: Path) -> KnownFailure:
+    """One entry.
+
+    Raises:
+        DocumentError: it doesn't follow the schema; the message names file, line and key.
+    """
+    text = path.read_text(encoding="utf-8")
+    match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    if match is None:
+        raise DocumentError(path, 1, "front matter between two lines `---` is expected")
+    document = read_document(path, match[1], EntryDocument, first_line=2)
+    if document.id != path.stem:
+        raise DocumentError(path, 2, f"id `{document.id}` differs from the file's name")
+    sections = _sections(match[2])
+    first_prose_line = match[1].count("\n") + 4
+    for heading in sections:
+        if heading not in SECTIONS:
+            raise DocumentError(
+                path, first_prose_line, f"unknown heading `{heading}`", near(heading, SECTIONS)
+            )
+    for heading in SECTIONS[:2]:
+        if not sections.get(heading):
+            raise DocumentError(path, first_prose_line, f"no section `{heading}`")
+    if document.points_at is not None and document.points_at not in SEARCHES:
+        hint = near(document.points_at, SEARCHES)
+        raise DocumentError(path, 2, f"points_at: no search `{document.points_at}`", hint)
+    entry = KnownFailure(
+        id=document.id,
+        title=document.title,
+        role=_member(path, "role", Role, document.role),
+        kind=_member(path, "class", Kind, document.class_),
+        signatures=tuple(_signature(path, one) for one in document.signatures),
+        when=MappingProxyType(_ranges(path, document.when)),
+        proves=MappingProxyType(_proofs(path, document.proves)),
+        forbids=tuple(_terms(path, one) for one in document.forbids),
+        points_at=document.points_at,
+        proof=tuple(document.proof),
+        sources=tuple(document.sources),
+        sections=MappingProxyType(sections),
+        path=path,
+    )
+    for terms in entry.forbids:
+        if not any(isinstance(term.name, Setting) for term in terms):
+            raise DocumentError(path, 2, "forbids: without a setting it would forbid everything")
+    if not entry.signatures and entry.kind is not Kind.SILENT:
+        raise DocumentError(path, 2, "signatures: only a silent failure has none")
+    return entry
+
+
+def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
+    """Whether the installed versions are among those that an entry is about.
+
+    A version that isn't known, because the distribution isn't installed here, is not among them.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    return all(
+        name in versions and SpecifierSet(allowed, prereleases=True).contains(versions[name])
+        for name, allowed in entry.when.items()
+    )
+
+
+def _sections(prose: str) -> dict[str, str]:
+    """The text under each second-level heading."""
+    parts = re.split(r"^## +(.+)$", prose, flags=re.MULTILINE)
+    return {
+        heading.strip(): body.strip()
+        for heading, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _member(path: Path, key: str, kind: type[Member], raw: str) -> Member:
+    try:
+        return kind(raw)
+    except ValueError:
+        raise DocumentError(path, 2, f"{key}: `{raw}`", near(raw, kind)) from None
+
+
+def _signature(path: Path, raw: dict[str, str]) -> Signature:
+    parts: dict[str, Any] = {}
+    known = ("exception", "message", "file", "function", "source", "log")
+    for key, value in raw.items():
+        if key not in known:
+            raise DocumentError(path, 2, f"signatures: unknown key `{key}`", near(key, known))
+        if key in ("message", "source", "log"):
+            try:
+                parts[key] = re.compile(value)
+            except re.error as error:
+                raise DocumentError(path, 2, f"signatures: {key}: {error}: {value}") from error
+        else:
+            parts[key] = value
+    if not parts.keys() & {"message", "function", "source", "log"}:
+        raise DocumentError(path, 2, "signatures: an exception's type alone is no signature")
+    return Signature(**parts)
+
+
+def _ranges(path: Path, raw: dict[str, str]) -> dict[str, str]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, allowed in raw.items():
+        try:
+            SpecifierSet(allowed)
+        except InvalidSpecifier:
+            raise DocumentError(
+                path, 2, f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+            ) from None
+    return dict(raw)
+
+
+def _terms(path: Path, raw: dict[str, Any]) -> tuple[Term, ...]:
+    terms = []
+    for key, value in raw.items():
+        try:
+            name = name_of(key)
+        except KeyError:
+            raise DocumentError(path, 2, f"forbids: no setting or fact `{key}`", near(key, VALUES)) from None
+        values = value if isinstance(value, list) else [value]
+        try:
+            terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
+        except ValueError as error:
+            raise DocumentError(path, 2, f"forbids: {error}") from None
+    return tuple(terms)
+
+
+def _proofs(path: Path, raw: dict[str, Any]) -> dict[Fact, Value]:
+    proofs = {}
+    for term in _terms(path, raw):
+        if not isinstance(term.name, Fact):
+            raise DocumentError(path, 2, f"proves: `{term.name}` is a setting, not a fact")
+        (proofs[term.name],) = term.values
+    return proofs

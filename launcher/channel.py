@@ -1,0 +1,104 @@
+"""Messages from the workers of one host to their launcher, over a socket without a file.
+
+The socket lives in Linux's abstract namespace: nothing is left in the temporary folder, and a full
+disk doesn't swallow the evidence. A message is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+VARIABLE = "SAFE_LAUNCH_CHANNEL"
+"""Environment variable with the socket's name, for the workers."""
+MAXIMUM = 16 * 1024 * 1024
+"""Bytes after which a message without an end is given up."""
+
+
+class Sender:
+    """The worker's end; sending never raises, for the training matters more than the telling."""
+
+    def __init__(self, name: str | None, rank: int) -> None:
+        self._rank = rank
+        self._socket: socket.socket | None = None
+        if name:
+            try:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._socket.connect("\0" + name)
+            except OSError:
+                self._socket = None
+
+    def send(self, kind: str, content: Mapping[str, Any]) -> None:
+        """One message to the launcher."""
+        if self._socket is None:
+            return
+        line = json.dumps({"kind": kind, "rank": self._rank, **content}, default=str) + "\n"
+        try:
+            self._socket.sendall(line.encode())
+        except OSError:
+            self._socket = None
+
+
+@dataclass(slots=True)
+class Receiver:
+    """The launcher's end: a listening socket and the connections of the workers.
+
+    Attributes:
+        name: what the workers need to connect.
+        listener: becomes readable when a worker connects.
+        partial: what each connection has sent of a message that isn't complete.
+    """
+
+    name: str = field(default_factory=lambda: f"safe-launch-{secrets.token_hex(16)}")
+    listener: socket.socket = field(
+        default_factory=lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    )
+    partial: dict[socket.socket, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.listener.bind("\0" + self.name)
+        self.listener.listen(1024)
+        self.listener.setblocking(False)
+
+    def accept(self) -> socket.socket | None:
+        """The next connection, or None where it belongs to another user."""
+        connection, _ = self.listener.accept()
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, user, _ = struct.unpack("iII", credentials)
+        if user != os.getuid():
+            connection.close()
+            return None
+        connection.setblocking(False)
+        self.partial[connection] = b""
+        return connection
+
+    def receive(self, connection: socket.socket) -> tuple[list[dict[str, Any]], bool]:
+        """The complete messages that have come, and whether the connection is still open."""
+        is_open = True
+        try:
+            while chunk := connection.recv(65536):
+                self.partial[connection] += chunk
+            is_open = False
+        except BlockingIOError:
+            pass
+        except OSError:
+            is_open = False
+        *lines, rest = self.partial[connection].split(b"\n")
+        self.partial[connection] = rest
+        if not is_open or len(rest) > MAXIMUM:
+            del self.partial[connection]
+            connection.close()
+            is_open = False
+        return [json.loads(line) for line in lines], is_open
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self.listener.close()
+        for connection in self.partial:
+            connection.close()

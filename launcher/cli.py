@@ -1,0 +1,255 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .exit_code import ExitCode, LaunchError
+from .request import Fix, LaunchRequest, StopTimes
+
+USAGE = """safe-launch [options] script.py [script arguments]
+       safe-launch [options] -m module [script arguments]
+       safe-launch plan [options] script.py [script arguments]
+       safe-launch explain [ID]"""
+
+EPILOG = f"""\
+commands:
+  plan      print what would be launched, and launch nothing
+  explain   list the known failures, or print one of them
+
+exit codes:
+  {ExitCode.SUCCESS.value:<4}the script ran to its end on every rank
+  {ExitCode.USAGE.value:<4}the command line, the script or a configuration file can't be used
+  {ExitCode.INTERNAL.value:<4}a mistake of safe-launch itself
+  {ExitCode.CANNOT_WRITE.value:<4}the run directory can't be written
+  {ExitCode.RETRY_ELSEWHERE.value:<4}the node is at fault; another may do
+  {ExitCode.NO_PLAN.value:<4}nothing that is known to work is left to launch
+  130, 143, ...  stopped by SIGINT, SIGTERM, ... (128 + its number)
+  any other code is the failed worker's own, 128 + N if signal N ended it
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes end with our own exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises the mistake, for `main` to say.
+
+        Raises:
+            LaunchError: always.
+        """
+        raise LaunchError(ExitCode.USAGE, message, "safe-launch --help lists the options")
+
+
+def parser() -> Parser:
+    """The options, declared once; torchrun's names where it has them."""
+    result = Parser(
+        prog="safe-launch",
+        usage=USAGE,
+        description="Launches a distributed training script, catches its known failures and "
+        "relaunches it with a corrected preset.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument(
+        "--nproc",
+        "--nproc-per-node",
+        "--nproc_per_node",
+        metavar="N",
+        help="workers on this node: a number; gpu: one for each GPU or NPU; cpu: one for each "
+        "core; auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
+    )
+    result.add_argument(
+        "--fix",
+        choices=[fix.value for fix in Fix],
+        default=Fix.AUTO.value,
+        help="auto: change what is known to fail; once: relaunch one time at most; suggest: "
+        "change nothing, explain what would be changed (default: auto)",
+    )
+    result.add_argument(
+        "--log-dir",
+        "--log_dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where the run directory is made (default: safe-launch/runs in the user's cache)",
+    )
+    result.add_argument(
+        "--catalogue",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of further known failures, for a cluster's own",
+    )
+    times = StopTimes()
+    for name, default, help_text in (
+        ("leave", times.leave, "from a worker's own failure to its SIGTERM"),
+        ("interrupt", times.interrupt, "from SIGINT to SIGTERM, after Ctrl-C"),
+        ("shutdown", times.terminate, "from SIGTERM to SIGKILL"),
+    ):
+        result.add_argument(
+            f"--{name}-timeout",
+            f"--{name}_timeout",
+            type=_seconds,
+            default=default,
+            metavar="SECONDS",
+            help=f"{help_text} (default: {default:g})",
+        )
+    result.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
+    result.add_argument("--version", action="store_true", help="print the version")
+    result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
+    result.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return result
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"a time can't be negative: {text}")
+    return value
+
+
+def workers_asked(asked: str | None, kind: str, accelerators: int, cores: int) -> tuple[int, str]:
+    """The number of workers and where it comes from.
+
+    Args:
+        asked: value of --nproc; None where it isn't given.
+        kind: name of the accelerator found.
+        accelerators: how many of them were found.
+        cores: processor cores of this process.
+
+    Raises:
+        LaunchError: the value is no number of workers, or there are no accelerators for it.
+    """
+    match asked:
+        case None:
+            return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
+        case "auto" if not accelerators:
+            return cores, "--nproc auto: one for each core, no accelerator found"
+        case "auto" | "gpu" | "npu" | "cuda" if accelerators:
+            return accelerators, f"--nproc {asked}: every {kind}"
+        case "gpu" | "npu" | "cuda":
+            raise LaunchError(
+                ExitCode.USAGE,
+                f"--nproc {asked}: no accelerator was found on this host",
+                "on a machine without one give a number, or --nproc cpu",
+            )
+        case "cpu":
+            return cores, "--nproc cpu: one for each core"
+    if not asked.isascii() or not asked.lstrip("+-").isdigit():
+        problem = f"--nproc {asked!r} is neither a whole number nor auto, gpu or cpu"
+        raise LaunchError(ExitCode.USAGE, problem)
+    if int(asked) < 1:
+        raise LaunchError(ExitCode.USAGE, f"--nproc {asked}: at least one worker is needed")
+    return int(asked), f"--nproc {asked}"
+
+
+def request_of(options: argparse.Namespace, kind: str, accelerators: int, cores: int) -> LaunchRequest:
+    """The launch that the options describe.
+
+    Raises:
+        LaunchError: they describe none.
+    """
+    if options.script is None:
+        raise LaunchError(ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ...")
+    nproc, source = workers_asked(options.nproc, kind, accelerators, cores)
+    return LaunchRequest(
+        script=options.script,
+        is_module=options.module,
+        arguments=tuple(options.arguments),
+        nproc=nproc,
+        nproc_source=source,
+        fix=Fix(options.fix),
+        log_dir=options.log_dir,
+        stop_times=StopTimes(
+            leave=options.leave_timeout,
+            interrupt=options.interrupt_timeout,
+            terminate=options.shutdown_timeout,
+        ),
+    )
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Does what the command line says; returns the exit code.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    command = arguments[0] if arguments and not Path(arguments[0]).exists() else ""
+    if command == "explain":
+        return _explain(arguments[1:])
+    options = parser().parse_args(arguments[1:] if command == "plan" else arguments)
+    if options.version:
+        from . import __version__, terminal
+
+        terminal.show(f"safe-launch {__version__}")
+        return ExitCode.SUCCESS
+    from . import detection, session
+    from .catalogue import read_catalogue
+    from .readers import read_workload
+
+    hardware = detection.detect()
+    request = request_of(options, hardware.accelerator, hardware.accelerators, hardware.cores)
+    workload = read_workload(request)
+    catalogue = read_catalogue()
+    if options.catalogue is not None:
+        if not options.catalogue.is_dir():
+            raise LaunchError(ExitCode.USAGE, f"--catalogue {options.catalogue}: no such folder")
+        catalogue += read_catalogue(options.catalogue)
+    if command == "plan":
+        return session.show_plan(request, workload, hardware, catalogue)
+    return session.launch(request, workload, hardware, catalogue)
+
+
+def _explain(names: Sequence[str]) -> int:
+    """Prints known failures; all of them in a line each where none is named."""
+    from . import terminal
+    from .catalogue import read_catalogue
+    from .documents import near
+    from .explain import entry_text
+
+    entries = {entry.id: entry for entry in read_catalogue()}
+    if not names:
+        width = max(map(len, entries))
+        terminal.show("\n".join(f"{one.id:<{width}}  {one.title}" for one in entries.values()))
+    for name in names:
+        if name not in entries:
+            problem = f"there is no known failure `{name}`"
+            raise LaunchError(ExitCode.USAGE, problem, near(name, entries))
+        terminal.show(entry_text(entries[name]))
+    return ExitCode.SUCCESS
+
+
+def main() -> NoReturn:
+    """The entry point; never shows a traceback for a mistake that isn't ours."""
+    sys.exit(guarded(sys.argv[1:]))
+
+
+def guarded(arguments: Sequence[str]) -> int:
+    """Runs the command line; every error becomes a message and an exit code."""
+    from . import terminal
+
+    try:
+        return run(arguments)
+    except LaunchError as error:
+        terminal.say(f"error: {error.problem}", *([f"hint: {error.hint}"] if error.hint else []))
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        terminal.say(
+            "error: safe-launch itself failed; no worker is left behind. Please report what follows:",
+            f"safe-launch {' '.join(arguments)}",
+            f"python {sys.version.split()[0]}, in {os.getcwd()}",  # noqa: PTH109
+        )
+        terminal.verbatim(traceback.format_exc())
+        return ExitCode.INTERNAL
+
+
+if __name__ == "__main__":
+    main()

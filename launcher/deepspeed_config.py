@@ -1,0 +1,107 @@
+"""DeepSpeed's JSON configuration: reading it, and editing a copy of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .settings import Offload, Setting, Value
+
+Config = dict[str, Any]
+
+OFFLOADS = {
+    (False, False): Offload.NONE,
+    (True, False): Offload.OPTIMIZER,
+    (True, True): Offload.OPTIMIZER_AND_PARAMETERS,
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that DeepSpeed couldn't read either; the message says where and why."""
+
+
+def load(source: object) -> Config:
+    """A copy of the configuration that a path, a JSON text, base64 of one, or a dict stands for.
+
+    Raises:
+        ConfigError: the file doesn't exist or isn't a JSON object.
+    """
+    if isinstance(source, Mapping):
+        return copy.deepcopy(dict(source))
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"a DeepSpeed configuration is a path or a dict, not {source!r}")
+    name, text = str(source), ""
+    if name.lstrip().startswith("{"):
+        name, text = "the JSON given for DeepSpeed", name
+    else:
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            try:
+                text = base64.urlsafe_b64decode(name).decode("utf-8")
+            except (binascii.Error, ValueError):
+                raise ConfigError(f"{name}: no such DeepSpeed configuration file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: can't be read: {error}") from error
+    try:
+        config = json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
+    return config
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; DeepSpeed refuses one with a key that stands twice, and so do we."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"the key `{key}` stands twice")
+    return dict(pairs)
+
+
+def section(config: Config, name: str) -> Config:
+    """A section of the configuration; empty where it is absent or no mapping."""
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def offload_of(config: Config) -> Offload:
+    """What a configuration keeps in host memory."""
+    zero = section(config, "zero_optimization")
+    held = tuple(
+        section(zero, name).get("device", "none") not in (None, "none")
+        for name in ("offload_optimizer", "offload_param")
+    )
+    return OFFLOADS.get((held[0], held[1]), Offload.OPTIMIZER_AND_PARAMETERS)
+
+
+def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
+    """A copy of the configuration with the settings; what belongs to another stage is taken out.
+
+    `offload_param` is stage 3's alone (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
+    keys are ignored below stage 3 and stay. `train_batch_size` stays, since micro batch and
+    accumulation only change so that it is kept; an "auto" stays where the framework fills it in
+    from its own arguments.
+    """
+    edited = copy.deepcopy(config)
+    if Setting.ZERO_STAGE in settings:
+        zero = edited.setdefault("zero_optimization", {})
+        zero["stage"] = settings[Setting.ZERO_STAGE]
+        if zero["stage"] != 3:
+            zero.pop("offload_param", None)
+    for setting, key in (
+        (Setting.MICRO_BATCH, "train_micro_batch_size_per_gpu"),
+        (Setting.ACCUMULATION, "gradient_accumulation_steps"),
+    ):
+        if setting in settings and edited.get(key) != "auto":
+            edited[key] = settings[setting]
+    return edited

@@ -1,0 +1,110 @@
+"""From the records of a failed attempt to its root cause, and from that to a lesson."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .attempt import Attempt
+from .constraint import Cause, CauseKind, Constraint, Term
+from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
+from .resolve import forbidden_by
+from .settings import Origin, Setting, Value, name_of, parse_value
+from .workload import Known, Statement, Workload
+
+
+def diagnose(records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]) -> Diagnosis:
+    """The judgement on all ranks' records: the root first, then by role and time.
+
+    An exception that no entry explains counts as initiating, so that a bug of the user's is never
+    taken for one of its consequences.
+    """
+    findings = [_finding(record, catalogue) for record in records]
+    roles = list(Role)
+    return Diagnosis(
+        tuple(sorted(findings, key=lambda one: (roles.index(one.role), one.record.at)))
+    )
+
+
+def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
+    """One record with the first entry that matches it; an initiating entry before the others."""
+    roles = list(Role)
+    ordered = sorted(catalogue, key=lambda entry: roles.index(entry.role))
+    entry = next((entry for entry in ordered if entry.matches(record)), None)
+    return Finding(record, Role.INITIATING if entry is None else entry.role, entry)
+
+
+def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
+    """What an entry forbids."""
+    reference = entry.sources[0] if entry.sources else ""
+    cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
+    return tuple(Constraint(terms, cause) for terms in entry.forbids)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What an attempt taught.
+
+    Attributes:
+        statements: facts that are now known, and settings that were seen in force.
+        constraint: what the attempt forbids beyond the catalogue; None where the catalogue, with
+            the new facts, already forbids the attempt's own plan.
+    """
+
+    statements: tuple[Statement, ...]
+    constraint: Constraint | None
+
+
+def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tuple[Statement, ...]:
+    """What a worker saw, as statements on the workload.
+
+    Settings that the plan itself overrides are left out: what is in force there is the plan's, not
+    what was asked for.
+    """
+    statements: list[Statement] = []
+    for raw, value in observed.items():
+        name = name_of(raw)
+        if isinstance(name, Setting) and name in attempt.plan.overrides:
+            continue
+        source = f"seen in attempt {attempt.number + 1}"
+        statements.append((name, Known(parse_value(name, value), Origin.OBSERVED, source)))
+    return tuple(statements)
+
+
+def learn(attempt: Attempt, finding: Finding, constraints: Sequence[Constraint]) -> Lesson:
+    """The lesson of a failure that an entry explains; it forbids the attempt's own plan.
+
+    The entry's general terms come first: the facts that it proves, under which the catalogue may
+    already forbid what was tried. Where it doesn't, e.g. because the failure came back under the
+    setting that should have cured it, the attempt's values of the settings that the entry is about
+    are forbidden themselves.
+    """
+    entry = finding.entry
+    assert entry is not None, "only an explained failure teaches"
+    source = f"proven by attempt {attempt.number + 1}: {entry.id}"
+    statements = (
+        *observed_statements(attempt, finding.record.observed),
+        *((fact, Known(value, Origin.LESSON, source)) for fact, value in entry.proves.items()),
+    )
+    workload = attempt.plan.workload.informed(statements)
+    tried = tried_settings(attempt, workload)
+    if forbidden_by(tried, workload, constraints) is not None:
+        return Lesson(statements, None)
+    concerned = {term.name for terms in entry.forbids for term in terms} & tried.keys()
+    terms = tuple(
+        Term(setting, frozenset({value}))
+        for setting, value in tried.items()
+        if setting in concerned or not concerned
+    )
+    summary = f"attempt {attempt.number + 1} failed with it: {entry.title}"
+    cause = Cause(CauseKind.ATTEMPT, str(attempt.number + 1), summary, _reference(entry))
+    return Lesson(statements, Constraint(terms, cause))
+
+
+def _reference(entry: KnownFailure) -> str:
+    return entry.sources[0] if entry.sources else ""
+
+
+def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
+    """What the attempt really ran with, as far as the workload knows it now."""
+    return {**workload.asked, **attempt.plan.overrides}

@@ -1,0 +1,171 @@
+"""From a live exception in a worker to a record of it."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from .failure import FailureRecord, Frame
+from .guards import sightings
+
+OURS = str(Path(__file__).resolve().parent)
+FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
+MOST_FRAMES = 80
+MOST_TEXT = 20_000
+MOST_NAMES = 8
+
+
+def record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
+    """What the exception, its frames and the guards' sightings tell.
+
+    Args:
+        error: the exception, with its traceback.
+        rank: this worker's rank.
+        at: when it was caught, in seconds of the monotonic clock.
+        exit_code: what the process will exit with.
+    """
+    kind = type(error)
+    text = "".join(traceback.format_exception(kind, error, trimmed(error.__traceback__)))
+    return FailureRecord(
+        rank=rank,
+        at=at,
+        exception=f"{kind.__module__}.{kind.__qualname__}",
+        message=message_of(error)[:MOST_TEXT],
+        chain=tuple(
+            (f"{type(one).__module__}.{type(one).__qualname__}", message_of(one)[:MOST_TEXT])
+            for one in chain(error)
+        ),
+        frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
+        traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
+        step=attempted(sightings.step),
+        parameters=tuple(attempted(lambda: parameters(error)) or ())[:MOST_NAMES],
+        observed=dict(sightings.observed),
+        model=attempted(sightings.describe_model) or {},
+        versions={
+            name: str(getattr(sys.modules[name], "__version__", ""))
+            for name in FRAMEWORKS
+            if name in sys.modules
+        },
+        user_files=tuple(user_files()),
+        exit_code=exit_code,
+    )
+
+
+def attempted(question: Any) -> Any:
+    """The answer, or None where asking fails: a half-dead model must not hide the real failure."""
+    with contextlib.suppress(Exception):
+        return question()
+    return None
+
+
+def message_of(error: BaseException) -> str:
+    """The exception's message, also where its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return f"<{type(error).__qualname__} without a readable message>"
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that led to this one, nearest first."""
+    seen = {id(error)}
+    while True:
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        error = cause
+        yield error
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a frame belongs to the launcher, or to how it runs the script."""
+    return filename.startswith((OURS, "<frozen runpy>"))
+
+
+def trimmed(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the launcher's own frames."""
+    kept = [one for one in _links(trace) if not is_ours(one.tb_frame.f_code.co_filename)]
+    result: TracebackType | None = None
+    for one in reversed(kept):
+        result = TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return result
+
+
+def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def frames(trace: TracebackType | None) -> Iterator[Frame]:
+    """File, line, function and source text of each frame, outermost first."""
+    for one in _links(trace):
+        code = one.tb_frame.f_code
+        source = linecache.getline(code.co_filename, one.tb_lineno).strip()
+        yield Frame(code.co_filename, one.tb_lineno, code.co_name, source)
+
+
+def parameters(error: BaseException) -> Iterator[str]:
+    """Names of the parameters that the failure is about, where the framework printed a number.
+
+    Three ways, the surest first: a parameter held by a local variable of one of the innermost
+    frames; DDP's index into the parameters that it reduces; the full shape in autograd's message.
+    """
+    if "torch" not in sys.modules:
+        return
+    names = {id(one): name for model in sightings.models() for name, one in named(model)}
+    found: dict[str, None] = {}
+    for link in list(_links(error.__traceback__))[-3:]:
+        for value in link.tb_frame.f_locals.values():
+            if id(value) in names:
+                found[names[id(value)]] = None
+    text = message_of(error)
+    for index in re.findall(r"Parameter at index (\d+)", text):
+        trainable = [
+            name
+            for model in sightings.models()
+            for name, one in named(model)
+            if one.requires_grad
+        ]
+        if int(index) < len(trainable):
+            found[trainable[int(index)]] = None
+    for shape in re.findall(r"expected shape compatible with \[([\d, ]+)\]", text):
+        for model in sightings.models():
+            for name, one in named(model):
+                full = tuple(getattr(one, "ds_shape", one.shape))
+                if one.requires_grad and full == tuple(int(part) for part in shape.split(",")):
+                    found[name] = None
+    yield from found
+
+
+def named(model: Any) -> Iterator[tuple[str, Any]]:
+    """A model's parameters by name, without the prefixes of its wrappers."""
+    for name, parameter in model.named_parameters():
+        yield name.removeprefix("module.").removeprefix("_orig_mod."), parameter
+
+
+def user_files() -> Iterator[str]:
+    """Files of the loaded modules that are neither Python's own, installed, nor ours."""
+    installed = tuple(
+        str(Path(path).resolve())
+        for path in {*sysconfig.get_paths().values(), *_site_folders()}
+    )
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None
+        if path and path.endswith(".py"):
+            resolved = str(Path(path).resolve())
+            if not resolved.startswith(installed) and not is_ours(resolved):
+                yield resolved
+
+
+def _site_folders() -> list[str]:
+    return [path for path in sys.path if "-packages" in path]

@@ -1,0 +1,255 @@
+"""Plans, failures and dead ends in plain words: values in, rows of text out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
+from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure
+from .plan import Change, NoPlan, Plan
+from .preset import describe
+from .resolve import contradiction
+from .settings import Checkpointing, Setting, Value
+from .source import Spot
+
+GIB = 2**30
+Row = tuple[str, str]
+
+
+def plan_rows(plan: Plan) -> list[Row]:
+    """What is going to be launched, and every change against what was asked."""
+    request, hardware = plan.request, plan.hardware
+    host = f"{hardware.cores} cores, {hardware.host_memory / GIB:.0f} GiB of host memory"
+    rows = [
+        ("run", request.command),
+        ("on", f"{request.nproc} x {hardware.accelerator} ({request.nproc_source}; {host})"),
+        ("preset", preset_text(plan)),
+    ]
+    rows += [("change", change_text(change)) for change in plan.changes]
+    rows += [("note", note) for note in plan.workload.notes]
+    return rows
+
+
+def preset_text(plan: Plan) -> str:
+    """The preset with its global batch; what isn't known is the script's own."""
+    text = str(plan.preset)
+    if not text:
+        return "as the script has it: its arguments name no setting"
+    if plan.preset.micro_batch and plan.preset.accumulation:
+        whole = plan.preset.micro_batch * plan.preset.accumulation * plan.request.nproc
+        text += f"; global batch {whole}"
+    return text
+
+
+def change_text(change: Change) -> str:
+    """One change: old -> new, who asked for the old, why not, where to read on."""
+    cause = change.constraint.cause
+    text = (
+        f"{change.setting.value}: {change.old} -> {change.new} "
+        f"(asked for by {change.source})\n{cause.summary}"
+    )
+    return f"{text}\n{cause.reference}" if cause.reference else text
+
+
+def suggestion_rows(plan: Plan) -> list[Row]:
+    """What would be changed, where nothing may be."""
+    return [("suggest", change_text(change)) for change in plan.changes]
+
+
+def failure_rows(
+    finding: Finding, attempt: int, spots: Sequence[Spot], overrides: Mapping[Setting, Value]
+) -> list[Row]:
+    """A known failure: what, where, why, and where to read on."""
+    record, entry = finding.record, finding.entry
+    assert entry is not None, "an unexplained failure has no rows"
+    rows = [("what", f"{death_text(record)}: {entry.title}")]
+    rows += [("where", text) for text in where_texts(record, spots)]
+    rows.append(("why", first_paragraph(entry.sections["What happens"])))
+    if record.model:
+        rows.append(("model", model_text(record)))
+    if entry.kind is not Kind.PRESET:
+        rows.append(("do", entry.sections["What to do"]))
+    rows += [
+        ("note", f"attempt {attempt + 1} should have run with {describe(setting, value)}, but "
+                 f"{record.observed[setting.value]} was in force")
+        for setting, value in overrides.items()
+        if record.observed.get(setting.value, value) != value
+    ]
+    rows.append(("more", f"safe-launch explain {entry.id}"))
+    return rows
+
+
+def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row]:
+    """How the next attempt differs from the one that failed, and what that costs."""
+    rows = []
+    for setting, new in plan.preset.settings().items():
+        old = {**plan.workload.asked, **before.overrides}.get(setting)
+        if old == new:
+            continue
+        reason = next((one.constraint for one in plan.changes if one.setting is setting), None)
+        text = f"{setting.value}: {old} -> {new}"
+        if reason is not None and reason.cause.reference:
+            text += f"\n{reason.cause.reference}"
+        rows.append(("change", text))
+        rows.append(("costs", cost_text(setting, old, new, record, plan.request.nproc)))
+    return rows
+
+
+def cost_text(
+    setting: Setting, old: Value | None, new: Value, record: FailureRecord, world: int
+) -> str:
+    """What a change costs, with the model's own numbers where they are known."""
+    match setting:
+        case Setting.ZERO_STAGE:
+            return _stage_cost(int(old or 0), int(new), record, world)
+        case Setting.GRADIENT_CHECKPOINTING if new == Checkpointing.OFF:
+            return "every layer's activations stay in memory; the recomputation is saved"
+        case Setting.GRADIENT_CHECKPOINTING if old == Checkpointing.OFF:
+            return "every block is computed once more in the backward pass; saves activation memory"
+        case Setting.GRADIENT_CHECKPOINTING:
+            return "nothing to speak of: the same blocks are recomputed, the same numbers result"
+        case Setting.STATIC_GRAPH:
+            return "the same parameters must take part in every step, as static_graph promises"
+        case Setting.FIND_UNUSED_PARAMETERS:
+            return (
+                "DDP walks the graph in every step to find unused parameters"
+                if new
+                else "nothing; but a trainable parameter outside the loss would now be an error"
+            )
+        case Setting.MICRO_BATCH | Setting.ACCUMULATION:
+            return "the global batch stays; more and smaller passes make a step slower"
+        case _:
+            return "see the documentation"
+
+
+def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
+    """Memory that a lower ZeRO stage takes per rank (Rajbhandari et al., arXiv 1910.02054).
+
+    Stage 3 partitions the parameters, stage 2 the gradients, stage 1 the optimizer's state: 2, 2
+    and 12 bytes a parameter in mixed precision with Adam.
+    """
+    if new > old:
+        return "more communication: what is partitioned must be gathered before its use"
+    trained = int(record.model.get("trainable_parameters", 0))
+    total = trained + int(record.model.get("frozen_parameters", 0))
+    parts = {3: ("parameters", 2, total), 2: ("gradients", 2, trained), 1: ("optimizer's state", 12, trained)}
+    lost = [parts[stage] for stage in range(old, new, -1)]
+    names = " and ".join(name for name, _, _ in lost)
+    text = f"every rank now holds the {names} whole instead of one part in {world}"
+    gib = sum(size * count for _, size, count in lost) * (1 - 1 / world) / GIB
+    return f"{text}: about {gib:.2g} GiB more a rank in 16 bit" if total else text
+
+
+def death_text(record: FailureRecord) -> str:
+    """Who died, when, of what."""
+    done = "" if record.step is None else f" after {record.step} steps"
+    if record.exception.endswith("SystemExit"):
+        return f"rank {record.rank} left with exit code {record.exit_code}{done}"
+    if record.exception:
+        return f"rank {record.rank} raised {record.exception.rpartition('.')[2]}{done}"
+    if record.signal is not None:
+        return f"rank {record.rank} was ended by {signal_text(record.signal)}"
+    return f"rank {record.rank} left with exit code {record.exit_code}"
+
+
+def signal_text(number: int) -> str:
+    """A deadly signal in words, with who usually sends it."""
+    name = signal.Signals(number).name
+    meaning = {
+        "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
+        "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",
+        "SIGTERM": "from outside: the scheduler or a person",
+        "SIGSEGV": "invalid memory access in native code",
+        "SIGABRT": "native code gave up; its message is the last in the log",
+        "SIGBUS": "often /dev/shm is full: data loaders need a larger --shm-size",
+        "SIGFPE": "arithmetic error in native code",
+        "SIGILL": "an instruction that this processor doesn't have",
+    }.get(name)
+    return f"{name} ({meaning})" if meaning else name
+
+
+def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
+    """The user's own lines that the failure is about, then the parameters."""
+    texts = [f"{short(spot.file)}:{spot.line}: {spot.text}" for spot in spots]
+    frame = user_frame(record)
+    if frame is not None and not spots:
+        texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
+    if record.parameters:
+        texts.append(f"parameter {', '.join(record.parameters)}")
+    return texts
+
+
+def user_frame(record: FailureRecord) -> Frame | None:
+    """The innermost frame in a file of the user's."""
+    return next((one for one in reversed(record.frames) if one.file in record.user_files), None)
+
+
+def short(path: str) -> str:
+    """A path relative to the working directory where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path
+
+
+def model_text(record: FailureRecord) -> str:
+    """The model in a line: class, parameters, adapters."""
+    trained = int(record.model.get("trainable_parameters", 0))
+    frozen = int(record.model.get("frozen_parameters", 0))
+    peft = ", wrapped by peft" if record.model.get("peft") else ""
+    return f"{record.model.get('class')}: {trained:,} parameters trained, {frozen:,} frozen{peft}"
+
+
+def first_paragraph(prose: str) -> str:
+    """The first paragraph as one line."""
+    return " ".join(prose.partition("\n\n")[0].split())
+
+
+def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
+    """A failure that no entry explains: who began, who followed, where the log is."""
+    record = diagnosis.root.record
+    rows = [("what", f"{death_text(record)}; nothing known explains it, so nothing is changed")]
+    rows += [("where", text) for text in where_texts(record, ())]
+    others = [one.record for one in diagnosis.findings[1:]]
+    if others:
+        later = [f"rank {one.rank} ({(one.at - record.at) * 1000:.0f} ms later)" for one in others[:8]]
+        rows.append(("then", f"{', '.join(later)} failed too"))
+    rows.append(("log", str(log)))
+    return rows
+
+
+def dead_end_rows(refused: NoPlan) -> list[Row]:
+    """Why nothing is left: the smallest set of constraints that contradict each other."""
+    rows = [("tried", f"{len(refused.rejected)} presets; each is known to fail. Together rule out all:")]
+    for constraint in contradiction(refused):
+        terms = ", ".join(str(term) for term in constraint.terms)
+        rows.append(("because", f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"))
+    return rows
+
+
+def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
+    """How an attempt ended, in one line."""
+    match outcome:
+        case Succeeded(remarks=remarks):
+            return "; ".join(["succeeded", *remarks])
+        case Interrupted(signal=number):
+            return f"stopped by {signal.Signals(number).name}"
+        case Superseded():
+            return "stopped before a failure: what the workers reported is known to fail"
+        case Failed(attempt=attempt):
+            finding = findings[attempt.number]
+            name = "not known" if finding.entry is None else finding.entry.id
+            return f"failed: {death_text(finding.record)} ({name})"
+
+
+def entry_text(entry: KnownFailure) -> str:
+    """A known failure as a page."""
+    lines = [entry.id, "=" * len(entry.id), entry.title, ""]
+    lines += [f"role: {entry.role}; class: {entry.kind}"]
+    lines += [f"versions: {', '.join(f'{name} {allowed}' for name, allowed in entry.when.items()) or 'all'}"]
+    for heading, body in entry.sections.items():
+        lines += ["", heading, "-" * len(heading), body]
+    lines += ["", "How it is known", "---------------", *(f"- {one}" for one in entry.proof)]
+    lines += ["", "Sources", "-------", *(f"- {one}" for one in entry.sources)]
+    return "\n".join(lines)

@@ -1,0 +1,205 @@
+"""The evidence of a failure, the failures that are known, and the judgement that joins them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from .constraint import Term
+from .settings import Fact, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a traceback: file, line number, function and the text of the line."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """What is known of one worker's death: evidence, no interpretation.
+
+    Attributes:
+        rank: the worker's rank.
+        at: when it failed, in seconds of the host's monotonic clock.
+        exception: qualified name of the exception's type; empty for a death without one.
+        message: the exception's message.
+        chain: type and message of the exceptions that led to it, nearest first.
+        frames: frames of the traceback, outermost first, without the launcher's own.
+        traceback: the traceback as Python prints it, without the launcher's own frames.
+        step: optimizer steps done; None where nobody counts.
+        parameters: names of the parameters concerned.
+        observed: settings in force and facts seen in the worker, by name.
+        model: what the model is: its class, counts of trainable and frozen parameters, whether
+            peft wraps it.
+        versions: versions of the frameworks that were imported.
+        user_files: the loaded source files that belong to the user.
+        exit_code: as a shell gives it, 128 + signal for a death by signal; None while it lives.
+        signal: the signal that killed it; None where it ended by itself.
+        log_tail: the last lines of its output.
+        finished: the script had run to its end before this happened.
+    """
+
+    rank: int
+    at: float
+    exception: str = ""
+    message: str = ""
+    chain: tuple[tuple[str, str], ...] = ()
+    frames: tuple[Frame, ...] = ()
+    traceback: str = ""
+    step: int | None = None
+    parameters: tuple[str, ...] = ()
+    observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    model: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    user_files: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    log_tail: tuple[str, ...] = ()
+    finished: bool = False
+
+
+def record_of(raw: Mapping[str, Any]) -> FailureRecord:
+    """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON."""
+    names = {one.name for one in fields(FailureRecord)}
+    values = {name: value for name, value in raw.items() if name in names}
+    for name in ("parameters", "user_files", "log_tail"):
+        values[name] = tuple(values.get(name, ()))
+    values["chain"] = tuple((str(kind), str(text)) for kind, text in values.get("chain", ()))
+    values["frames"] = tuple(Frame(**frame) for frame in values.get("frames", ()))
+    return FailureRecord(**values)
+
+
+class Role(StrEnum):
+    """The place of a failure in the chain of events."""
+
+    INITIATING = "initiating"
+    """It is where the trouble began."""
+    CASCADE = "cascade"
+    """It is another rank's death, seen from here."""
+    TEARDOWN = "teardown"
+    """It comes from stopping the workers."""
+
+
+class Kind(StrEnum):
+    """What ends a failure."""
+
+    PRESET = "preset"
+    """Another preset cures it."""
+    TRANSIENT = "transient"
+    """The same preset may be tried again, a bounded number of times."""
+    USER = "user"
+    """The code, the data or the environment must change."""
+    HARDWARE = "hardware"
+    """It needs another node."""
+    SILENT = "silent"
+    """It raises nothing and trains wrongly: refused before the launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One way that a failure shows itself; every part that is given must match.
+
+    Attributes:
+        exception: name of the exception's type, without its module.
+        message: pattern searched in the message.
+        file: end of the path of the raising frame's file.
+        function: the raising frame's function.
+        source: pattern searched in the raising frame's source line.
+        log: pattern searched in the log of a worker that died without an exception.
+    """
+
+    exception: str | None = None
+    message: re.Pattern[str] | None = None
+    file: str | None = None
+    function: str | None = None
+    source: re.Pattern[str] | None = None
+    log: re.Pattern[str] | None = None
+
+    def matches(self, record: FailureRecord) -> bool:
+        """Whether the record shows this signature."""
+        if self.log is not None:
+            tail = "\n".join(record.log_tail)
+            return not record.exception and self.log.search(tail) is not None
+        frame = record.frames[-1] if record.frames else Frame("", 0, "", "")
+        return (
+            bool(record.exception)
+            and (self.exception is None or record.exception.rpartition(".")[2] == self.exception)
+            and (self.message is None or self.message.search(record.message) is not None)
+            and (self.file is None or frame.file.endswith(self.file))
+            and (self.function is None or frame.function == self.function)
+            and (self.source is None or self.source.search(frame.source) is not None)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailure:
+    """One file of `presets/failures/`.
+
+    Attributes:
+        id: the file's name; names the pattern, never the remedy.
+        title: what a person would search for.
+        role: its place in the chain of events.
+        kind: what ends it (`class` in the file).
+        signatures: the ways that it shows itself.
+        when: version ranges of the distributions that have it, by name; all must hold.
+        proves: facts that are known once it has been seen.
+        forbids: conjunctions of terms that lead to it.
+        points_at: name of the search that finds the user's own line, see `launcher/source.py`.
+        proof: how it is known to hold.
+        sources: where to read on, the best first.
+        sections: the prose, by heading.
+        path: the file.
+    """
+
+    id: str
+    title: str
+    role: Role
+    kind: Kind
+    signatures: tuple[Signature, ...]
+    when: Mapping[str, str]
+    proves: Mapping[Fact, Value]
+    forbids: tuple[tuple[Term, ...], ...]
+    points_at: str | None
+    proof: tuple[str, ...]
+    sources: tuple[str, ...]
+    sections: Mapping[str, str]
+    path: Path
+
+    def matches(self, record: FailureRecord) -> bool:
+        """Whether any signature is shown by the record."""
+        return any(signature.matches(record) for signature in self.signatures)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rank's record, its role, and the entry that explains it, if any."""
+
+    record: FailureRecord
+    role: Role
+    entry: KnownFailure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The judgement on a failed attempt.
+
+    Attributes:
+        findings: every failed rank, the root first.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def root(self) -> Finding:
+        """What began it."""
+        return self.findings[0]

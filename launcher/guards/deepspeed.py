@@ -1,0 +1,86 @@
+"""Applies the preset to `deepspeed.initialize` and `deepspeed.zero.Init`, and sees the engine."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import weakref
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ..deepspeed_config import load, with_settings
+from ..settings import Engine, Precision, Setting
+from . import sightings
+
+HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
+CONFIGURED = (Setting.ZERO_STAGE, Setting.MICRO_BATCH, Setting.ACCUMULATION)
+
+
+def install(module: ModuleType) -> None:
+    """Wraps `initialize` of the package, or `Init` of ZeRO-3's module."""
+    if module.__name__ == HOOKED[0]:
+        wrapt.wrap_function_wrapper(module, "initialize", _initialize)
+    else:
+        wrapt.wrap_function_wrapper(module, "Init.__init__", _partition)
+
+
+def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
+    sightings.see_model(given.arguments.get("model"))
+    settings = {
+        setting: value
+        for setting, value in sightings.overrides().items()
+        if setting in CONFIGURED
+    }
+    if settings:
+        _replace_config(given.arguments, settings)
+    result = wrapped(*given.args, **given.kwargs)
+    _see_engine(result[0])
+    return result
+
+
+def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:
+    """Puts an edited copy of the configuration where the script's own was given."""
+    names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
+    own = arguments.get("args")
+    if names:
+        arguments[names[0]] = with_settings(load(arguments[names[0]]), settings)
+    elif getattr(own, "deepspeed_config", None) is not None:
+        # DeepSpeed refuses a configuration given twice; the script's own namespace stays as it is.
+        arguments["config"] = with_settings(load(own.deepspeed_config), settings)
+        arguments["args"] = copy.copy(own)
+        arguments["args"].deepspeed_config = None
+
+
+def _see_engine(engine: Any) -> None:
+    """Notes what the engine really runs with, and counts steps by it."""
+    if engine.bfloat16_enabled():
+        precision = Precision.BF16
+    elif engine.fp16_enabled():
+        precision = Precision.FP16
+    else:
+        precision = Precision.FP32
+    reference = weakref.ref(engine)
+
+    def steps() -> int | None:
+        alive = reference()
+        return None if alive is None else int(alive.global_steps)
+
+    sightings.count_steps(steps)
+    sightings.see(
+        engine=Engine.DEEPSPEED.value,
+        zero_stage=int(engine.zero_optimization_stage()),
+        micro_batch=int(engine.train_micro_batch_size_per_gpu()),
+        accumulation=int(engine.gradient_accumulation_steps()),
+        accumulates=engine.gradient_accumulation_steps() > 1,
+        precision=precision.value,
+    )
+
+
+def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """`deepspeed.zero.Init` partitions parameters as they are made: for stage 3 alone."""
+    if sightings.overrides().get(Setting.ZERO_STAGE, 3) != 3:
+        kwargs = {**kwargs, "enabled": False}
+    return wrapped(*args, **kwargs)

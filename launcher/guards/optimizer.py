@@ -1,0 +1,21 @@
+"""Counts optimizer steps, for loops that have no counter of their own."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from . import sightings
+
+HOOKED = ("torch.optim.optimizer",)
+
+
+def install(module: ModuleType) -> None:
+    """Counts the steps of the busiest optimizer."""
+    counts: dict[int, int] = {}
+
+    def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
+
+    module.register_optimizer_step_post_hook(count)
+    sightings.count_steps(lambda: max(counts.values(), default=0))

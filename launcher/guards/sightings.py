@@ -1,0 +1,104 @@
+"""What the guards of this worker have seen: facts, settings in force, models, steps."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import preset
+from ..channel import Sender
+from ..settings import Checkpointing, Fact, Setting, Value
+
+observed: dict[str, Value] = {}
+"""Settings in force and facts, by name."""
+sender: Sender | None = None
+"""Where new sightings are told; set by the worker's entry."""
+
+_models: list[weakref.ref[Any]] = []
+_steps: list[Callable[[], int | None]] = []
+
+
+@functools.lru_cache(maxsize=4)
+def _decoded(text: str) -> dict[Setting, Value]:
+    return preset.decode(text)
+
+
+def overrides() -> dict[Setting, Value]:
+    """The settings that this worker enforces, read anew from the environment at every call."""
+    return _decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}"))
+
+
+def see(**seen: Value | None) -> None:
+    """Notes settings in force and facts, and tells the launcher those that are new.
+
+    Reentrant checkpointing, once seen, stays: one reentrant block is enough for the failures that
+    depend on it.
+    """
+    news: dict[str, Value] = {}
+    for name, value in seen.items():
+        if value is None or observed.get(name) == value:
+            continue
+        if (
+            name == Setting.GRADIENT_CHECKPOINTING
+            and observed.get(name) == Checkpointing.REENTRANT
+        ):
+            continue
+        news[name] = observed[name] = value
+    if news and sender is not None:
+        sender.send("observed", {"observed": news})
+
+
+def see_model(model: Any) -> None:
+    """Remembers a model, for the names of its parameters, and notes whether parts are frozen."""
+    if model is None or any(reference() is model for reference in _models):
+        return
+    _models.append(weakref.ref(model))
+    counts = [(bool(one.requires_grad), size_of(one)) for _, one in model.named_parameters()]
+    if counts:
+        see(**{Fact.FROZEN_PARAMETERS: any(not trains for trains, _ in counts)})
+
+
+def count_steps(counter: Callable[[], int | None]) -> None:
+    """Adds a source of the number of optimizer steps done; the one added last is believed."""
+    _steps.append(counter)
+
+
+def step() -> int | None:
+    """Optimizer steps done; None where nobody counts."""
+    for counter in reversed(_steps):
+        if (count := counter()) is not None:
+            return count
+    return None
+
+
+def models() -> Iterator[Any]:
+    """The models seen that are still alive, the latest first."""
+    for reference in reversed(_models):
+        if (model := reference()) is not None:
+            yield model
+
+
+def size_of(parameter: Any) -> int:
+    """Elements of a parameter, whole even where ZeRO-3 has partitioned it."""
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
+def describe_model() -> dict[str, Value]:
+    """The latest model: class, counts of trainable and frozen parameters, whether peft wraps it."""
+    for model in models():
+        trainable = frozen = 0
+        for _, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                trainable += size_of(parameter)
+            else:
+                frozen += size_of(parameter)
+        return {
+            "class": type(model).__name__,
+            "trainable_parameters": trainable,
+            "frozen_parameters": frozen,
+            "peft": any(hasattr(module, "peft_config") for module in model.modules()),
+        }
+    return {}

@@ -1,0 +1,88 @@
+"""The run directory: what each attempt was, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from .exit_code import ExitCode, LaunchError
+
+Written = dict[str, Any]
+
+
+def new_run(log_dir: Path | None, script: str) -> tuple[str, Path]:
+    """The id of a new run and its directory, made under `log_dir` or the user's cache.
+
+    Raises:
+        LaunchError: it can't be made, or not be written into.
+    """
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    root = default_root() if log_dir is None else log_dir
+    folder = root / f"{Path(script).stem}-{run_id}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return run_id, folder
+
+
+def default_root() -> Path:
+    """Where run directories go if nobody says otherwise (XDG base directory specification)."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "safe-launch" / "runs"
+
+
+def attempt_folder(run: Path, number: int) -> Path:
+    """The folder of an attempt, made.
+
+    Raises:
+        LaunchError: it can't be made.
+    """
+    folder = run / f"attempt-{number + 1}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return folder
+
+
+def write(path: Path, content: object) -> None:
+    """Writes a value as JSON.
+
+    Raises:
+        LaunchError: the file can't be written.
+    """
+    try:
+        path.write_text(json.dumps(plain(content), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _cannot(path, error) from error
+
+
+def _cannot(path: Path, error: OSError) -> LaunchError:
+    return LaunchError(
+        ExitCode.CANNOT_WRITE,
+        f"the run directory can't be written: {path}: {error.strerror}",
+        "make room there, or name another place with --log-dir",
+    )
+
+
+def plain(value: object) -> Any:
+    """A value of ours in the terms of JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [plain(one) for one in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)

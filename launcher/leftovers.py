@@ -1,0 +1,96 @@
+"""Processes that a run left behind: found by a mark in their environment, wherever they fled to.
+
+Every worker is started with the run's id in its environment, and hands it on to whatever it starts
+itself, across new sessions and process groups. So nobody needs to keep a list.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "SAFE_LAUNCH_RUN_ID"
+"""Environment variable that marks the processes of one run."""
+
+
+def marked(run_id: str) -> list[int]:
+    """Process ids of all living processes of a run, except this one."""
+    mark = f"{VARIABLE}={run_id}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+            state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in (b"Z", b"X") and mark in environment.split(b"\0"):
+            found.append(int(folder.name))
+    return found
+
+
+def kill(run_id: str, seconds: float = 5.0) -> int:
+    """Kills every process of a run and waits until none is left; returns how many there were.
+
+    Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
+    """
+    end = time.monotonic() + seconds
+    killed: set[int] = set()
+    while (left := marked(run_id)) and time.monotonic() < end:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            killed.add(pid)
+        time.sleep(0.01)
+    return len(killed)
+
+
+@dataclass(frozen=True, slots=True)
+class Guardian:
+    """A process that kills a run's processes if the launcher dies without a farewell.
+
+    Attributes:
+        pid: the guardian.
+        farewell: our end of the pipe that it reads.
+    """
+
+    pid: int
+    farewell: int
+
+    def dismiss(self) -> None:
+        """Says the farewell: the launcher has cleaned up itself."""
+        os.write(self.farewell, b"x")
+        os.close(self.farewell)
+        os.waitpid(self.pid, 0)
+
+
+def guard(run_id: str) -> Guardian:
+    """Forks a guardian for the run.
+
+    SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a session of its
+    own, reads a pipe whose only writer is the launcher: at the end of it without a farewell it
+    kills what carries the run's mark. Call this before any thread is started.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reader)
+        return Guardian(pid, writer)
+    try:
+        os.close(writer)
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        if not os.read(reader, 1):
+            kill(run_id)
+    finally:
+        os._exit(0)

@@ -1,0 +1,60 @@
+"""The readers: how each framework says what it will train, read without running the script.
+
+A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch another way of
+saying it, add a module here and to `READERS`. Each statement carries where it was read, and of two
+on one thing the one of the higher origin holds, so the order here matters only among equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from ..request import LaunchRequest
+from ..settings import Framework
+from ..workload import Statement, Workload
+from . import accelerate_environment, deepspeed_json, peft_flags, training_arguments
+from .script import Script, read_script
+
+
+class Reader(Protocol):
+    """What every module in `READERS` provides."""
+
+    def read(self, script: Script) -> Iterable[Statement]:
+        """The statements found; what can't be known is left out.
+
+        Raises:
+            LaunchError: a file that the run needs can't be used as it is.
+        """
+
+
+READERS: tuple[Reader, ...] = (
+    training_arguments,
+    deepspeed_json,
+    accelerate_environment,
+    peft_flags,
+)
+
+
+def read_workload(request: LaunchRequest) -> Workload:
+    """All that the readers find about what is going to be trained.
+
+    Raises:
+        LaunchError: the script, or a file that it names, can't be used as it is.
+    """
+    script = read_script(request)
+    workload = Workload(framework=_framework(script), versions=script.versions, notes=script.notes)
+    for reader in READERS:
+        workload = workload.informed(reader.read(script))
+    return replace(workload, notes=(*script.notes, *script.late_notes))
+
+
+def _framework(script: Script) -> Framework:
+    """Who owns the training loop: told by what the script imports and which flags it is given."""
+    trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
+    if script.names & trainers or training_arguments.given(script):
+        return Framework.TRANSFORMERS
+    if "accelerate" in script.names:
+        return Framework.ACCELERATE
+    return Framework.NONE

@@ -1,0 +1,61 @@
+"""Reads the environment variables in which `accelerate launch` hands on its configuration.
+
+The names are those of `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env` in
+accelerate/utils/launch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..deepspeed_config import ConfigError, load
+from ..exit_code import ExitCode, LaunchError
+from ..settings import Engine, Fact, Origin, Precision, Setting
+from ..workload import Known, Statement
+from .deepspeed_json import statements
+from .script import TRUE, Script
+
+MIXED = {
+    "no": Precision.FP32.value,
+    "fp16": Precision.FP16.value,
+    "bf16": Precision.BF16.value,
+}
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Engine, stage, accumulation and precision that the environment asks for.
+
+    Raises:
+        LaunchError: the DeepSpeed configuration that it names can't be used.
+    """
+    variables = script.environment
+
+    def known(value: str | int | bool, name: str) -> Known:
+        return Known(value, Origin.CONFIG, f"${name}")
+
+    mixed = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()
+    if mixed in MIXED:
+        yield Setting.PRECISION, known(MIXED[mixed], "ACCELERATE_MIXED_PRECISION")
+    if variables.get("ACCELERATE_USE_FSDP", "false").lower() in TRUE:
+        yield Fact.ENGINE, known(Engine.FSDP.value, "ACCELERATE_USE_FSDP")
+    if variables.get("ACCELERATE_USE_DEEPSPEED", "false").lower() not in TRUE:
+        return
+    yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "ACCELERATE_USE_DEEPSPEED")
+    name = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
+    if variables.get(name, "none").lower() != "none":
+        try:
+            yield from statements(load(variables[name]), f"${name}", script.nproc)
+        except ConfigError as error:
+            raise LaunchError(ExitCode.USAGE, f"${name}: {error}") from error
+        return
+    for name, setting in (
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", Setting.ZERO_STAGE),
+        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Setting.ACCUMULATION),
+    ):
+        text = variables.get(name, "")
+        if text.isdecimal():
+            yield setting, known(int(text), name)
+            if setting is Setting.ACCUMULATION:
+                yield Fact.ACCUMULATES, known(int(text) > 1, name)
+        elif text:
+            script.late_notes.append(f"${name}: {text!r} is no whole number")

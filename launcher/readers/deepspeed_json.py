@@ -1,0 +1,92 @@
+"""Reads the DeepSpeed configuration that a script's arguments name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..deepspeed_config import Config, ConfigError, load, offload_of, section
+from ..exit_code import ExitCode, LaunchError
+from ..settings import Engine, Fact, Origin, Precision, Setting, Value
+from ..workload import Known, Statement
+from .script import Given, Script
+
+FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Stage, offload, batch and precision; "auto" is left to who fills it in.
+
+    Raises:
+        LaunchError: a file named *.json doesn't exist or isn't a JSON object.
+    """
+    for name in FLAGS:
+        given = script.text(name)
+        if given is None:
+            continue
+        value = given.value
+        is_text = isinstance(value, str) and value.lstrip().startswith("{")
+        if isinstance(value, dict) or is_text or str(value).endswith(".json"):
+            yield from statements(_config(given), _label(given), script.nproc)
+        elif name != "ds_config":
+            # Some frameworks take names of configurations of their own: `--deepspeed zero2`.
+            yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
+        return
+
+
+def _config(given: Given) -> Config:
+    try:
+        return load(given.value)
+    except ConfigError as error:
+        raise LaunchError(ExitCode.USAGE, f"{given.source}: {error}") from error
+
+
+def _label(given: Given) -> str:
+    """How the configuration is called in messages."""
+    value = given.value
+    is_path = isinstance(value, str) and not value.lstrip().startswith("{")
+    return Path(value).name if is_path else given.source
+
+
+def statements(config: Config, label: str, nproc: int) -> Iterator[Statement]:
+    """What a configuration says."""
+
+    def known(value: Value, key: str) -> Known:
+        return Known(value, Origin.CONFIG, f"{label}: {key}")
+
+    zero = section(config, "zero_optimization")
+    stage = zero.get("stage", 0)
+    yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
+    if isinstance(stage, int):
+        yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
+        yield Setting.OFFLOAD, known(offload_of(config).value, "zero_optimization.offload_*")
+    micro = config.get("train_micro_batch_size_per_gpu")
+    steps = config.get("gradient_accumulation_steps")
+    whole = config.get("train_batch_size")
+    if isinstance(micro, int) and steps is None and isinstance(whole, int):
+        steps = whole // (micro * nproc) if whole % (micro * nproc) == 0 else None
+    if isinstance(micro, int):
+        yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
+    if isinstance(steps, int):
+        yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
+        yield Fact.ACCUMULATES, known(steps > 1, "gradient_accumulation_steps")
+    precision = _precision(config)
+    if precision is not None:
+        yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
+
+
+def _precision(config: Config) -> Precision | None:
+    """The precision where the configuration itself decides it; fp32 is nobody's else decision."""
+    enabled = {
+        precision: section(config, name).get("enabled", False)
+        for name, precision in (
+            ("bf16", Precision.BF16),
+            ("bfloat16", Precision.BF16),
+            ("fp16", Precision.FP16),
+        )
+        if name in config
+    }
+    for precision, state in enabled.items():
+        if state is True:
+            return precision
+    return None if "auto" in enabled.values() else Precision.FP32

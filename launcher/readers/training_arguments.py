@@ -1,0 +1,124 @@
+"""Reads Hugging Face's TrainingArguments: flags, files of arguments, and the version's defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..settings import Checkpointing, Engine, Fact, Origin, Precision, Setting
+from ..workload import Known, Statement
+from .script import Given, Script
+
+SIGNS = ("per_device_train_batch_size", "gradient_checkpointing_kwargs", "per_device_eval_batch_size")
+"""Flags that no other framework has."""
+PARSERS = {"HfArgumentParser", "TrlParser"}
+"""Names in a script whose command line has all arguments, so that the absent have their defaults."""
+
+
+def given(script: Script) -> bool:
+    """Whether the script is given flags of TrainingArguments."""
+    return any(name in script.flags for name in SIGNS)
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """What the arguments say of batch, checkpointing, precision and DDP."""
+    parses = bool(script.names & PARSERS) or given(script)
+    if not parses:
+        return
+    if parses and not script.text("deepspeed") and not script.text("fsdp"):
+        yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
+    if script.text("fsdp"):
+        yield Fact.ENGINE, _known(script.flags["fsdp"], Engine.FSDP.value)
+    yield from _batch(script)
+    yield from _checkpointing(script)
+    yield from _precision(script)
+    unused = script.boolean("ddp_find_unused_parameters")
+    if unused is not None:
+        yield Setting.FIND_UNUSED_PARAMETERS, _known(unused, unused.value)
+
+
+def _known(where: Given, value: Any) -> Known:
+    return Known(value, where.origin, where.source)
+
+
+def _batch(script: Script) -> Iterator[Statement]:
+    for setting, name, default in (
+        (Setting.MICRO_BATCH, "per_device_train_batch_size", 8),
+        (Setting.ACCUMULATION, "gradient_accumulation_steps", 1),
+    ):
+        number = script.number(name)
+        if number is not None:
+            yield setting, _known(number, number.value)
+        elif name not in script.flags:
+            yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+    steps = script.number("gradient_accumulation_steps")
+    if steps is not None:
+        yield Fact.ACCUMULATES, _known(steps, steps.value > 1)
+
+
+def _checkpointing(script: Script) -> Iterator[Statement]:
+    switch = script.boolean("gradient_checkpointing")
+    if switch is None:
+        if "gradient_checkpointing" not in script.flags:
+            source = "transformers' default of gradient_checkpointing"
+            off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
+            yield Setting.GRADIENT_CHECKPOINTING, off
+        return
+    if not switch.value:
+        yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
+        return
+    kwargs = script.text("gradient_checkpointing_kwargs")
+    if kwargs is not None:
+        mode = _mode(_mapping(kwargs, script).get("use_reentrant"))
+        if mode is not None:
+            yield Setting.GRADIENT_CHECKPOINTING, _known(kwargs, mode.value)
+            return
+    default = default_mode(script.versions)
+    if default is not None:
+        mode, source = default
+        source = f"{switch.source}, {source}"
+        yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
+
+
+def _mode(use_reentrant: object) -> Checkpointing | None:
+    if use_reentrant is None:
+        return None
+    return Checkpointing.REENTRANT if use_reentrant else Checkpointing.NON_REENTRANT
+
+
+def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
+    """What gradient checkpointing is without `use_reentrant`, and whose default that is.
+
+    transformers 4.x takes the reentrant implementation, 5.0 and later the other one
+    (https://github.com/huggingface/transformers/pull/43203).
+    """
+    version = versions.get("transformers")
+    if version is None:
+        return None
+    old = int(version.partition(".")[0]) < 5
+    mode = Checkpointing.REENTRANT if old else Checkpointing.NON_REENTRANT
+    return mode, f"transformers {version}'s default of use_reentrant"
+
+
+def _mapping(where: Given, script: Script) -> dict[str, Any]:
+    """A dict that a file holds, or a command line gives as JSON."""
+    if isinstance(where.value, dict):
+        return where.value
+    try:
+        value = json.loads(str(where.value))
+    except json.JSONDecodeError as error:
+        script.late_notes.append(f"{where.source}: not JSON: {error.msg}: {where.value}")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _precision(script: Script) -> Iterator[Statement]:
+    for precision in (Precision.BF16, Precision.FP16):
+        flag = script.boolean(precision.value)
+        if flag is not None and flag.value:
+            yield Setting.PRECISION, _known(flag, precision.value)
+            return
+    if script.names & PARSERS and not {"bf16", "fp16"} & script.flags.keys():
+        source = "transformers' default of bf16 and fp16"
+        yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

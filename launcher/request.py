@@ -1,0 +1,64 @@
+"""What the user asked the launcher for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Fix(StrEnum):
+    """How far the launcher may go."""
+
+    AUTO = "auto"
+    """Change what is known to fail, before and after the launch."""
+    ONCE = "once"
+    """As `auto`, but relaunch one time at most."""
+    SUGGEST = "suggest"
+    """Change nothing: explain what would be changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimes:
+    """How long workers get between one signal and the next, in seconds.
+
+    Attributes:
+        leave: from a worker's own failure to its SIGTERM, for its exit handlers.
+        interrupt: from SIGINT to SIGTERM, after Ctrl-C.
+        terminate: from SIGTERM to SIGKILL.
+    """
+
+    leave: float = 5.0
+    interrupt: float = 10.0
+    terminate: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """The launcher's options, the script and its arguments.
+
+    Attributes:
+        script: path of a Python file, or the name of a module where `is_module`.
+        is_module: `-m` was given.
+        arguments: the script's own arguments, untouched.
+        nproc: workers to start on this node.
+        nproc_source: where that number was read.
+        fix: how far the launcher may go.
+        log_dir: folder for the run directory; None for the user's cache.
+        stop_times: grace periods of the workers.
+    """
+
+    script: str
+    is_module: bool
+    arguments: tuple[str, ...]
+    nproc: int
+    nproc_source: str
+    fix: Fix = Fix.AUTO
+    log_dir: Path | None = None
+    stop_times: StopTimes = StopTimes()
+
+    @property
+    def command(self) -> str:
+        """The script as the user would type it."""
+        head = f"-m {self.script}" if self.is_module else self.script
+        return " ".join([head, *self.arguments])

@@ -1,0 +1,261 @@
+"""The loop: resolve, launch, diagnose, learn, and again, until it trains or nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import explain, journal, leftovers, supervise, terminal
+from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
+from .catalogue import concerns
+from .constraint import Constraint
+from .diagnose import constraints_of, diagnose, learn, observed_statements, tried_settings
+from .exit_code import ExitCode
+from .failure import Diagnosis, FailureRecord, Finding, Kind, KnownFailure
+from .machine import Hardware
+from .plan import NoPlan, Plan
+from .request import Fix, LaunchRequest
+from .resolve import as_asked, forbidden_by, resolve
+from .settings import Value
+from .source import spots
+from .workload import Workload
+
+RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
+"""How often the workers may be launched anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What an outcome leads to: another attempt with what is known now, or an end.
+
+    Attributes:
+        exit_code: the launcher's exit code, or None for another attempt.
+        workload: what is known now.
+        learnt: constraints from attempts.
+        retried: ids of transient failures that have been tried again.
+    """
+
+    exit_code: int | None
+    workload: Workload
+    learnt: tuple[Constraint, ...] = ()
+    retried: frozenset[str] = frozenset()
+
+
+def launch(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+) -> int:
+    """Trains; returns the exit code.
+
+    Raises:
+        LaunchError: the run directory can't be written.
+    """
+    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    known = tuple(one for entry in entries for one in constraints_of(entry))
+    state = Next(None, workload)
+    plan = first_plan(request, workload, hardware, known)
+    if isinstance(plan, NoPlan):
+        return _dead_end(plan)
+    run_id, run = journal.new_run(request.log_dir, request.script)
+    outcomes: list[Outcome] = []
+    findings: dict[int, Finding] = {}
+    guardian = leftovers.guard(run_id)
+    try:
+        while state.exit_code is None:
+            attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
+            journal.write(attempt.folder / "plan.json", plan)
+            rules = (*known, *state.learnt)
+            watch = supervise.Watch(_permission(attempt, rules), terminal.say)
+            outcome = supervise.run_attempt(attempt, run_id, watch)
+            outcomes.append(outcome)
+            state = _judge(outcome, entries, rules, state, findings)
+            if state.exit_code is None:
+                following = resolve(request, state.workload, hardware, (*known, *state.learnt))
+                if isinstance(following, NoPlan):
+                    state = Next(_dead_end(following), state.workload)
+                elif len(outcomes) > RELAUNCHES[request.fix]:
+                    state = _refuse(following, attempt, outcome, findings, state)
+                else:
+                    _announce(following, attempt, outcome, findings, len(outcomes))
+                    plan = following
+    finally:
+        guardian.dismiss()
+    _summary(outcomes, findings, run, state.exit_code)
+    journal.write(run / "outcome.json", {"exit_code": state.exit_code, "attempts": len(outcomes)})
+    _last_words(outcomes[-1], findings)
+    return state.exit_code
+
+
+def first_plan(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    known: tuple[Constraint, ...],
+) -> Plan | NoPlan:
+    """The plan before anything was tried, told to the user."""
+    plan = resolve(request, workload, hardware, known)
+    if isinstance(plan, NoPlan):
+        return plan
+    if request.fix is not Fix.SUGGEST:
+        terminal.say(*terminal.table(explain.plan_rows(plan), indent=0))
+        return plan
+    asked = as_asked(request, workload, hardware)
+    rows = [*explain.plan_rows(asked), *explain.suggestion_rows(plan)]
+    terminal.say(*terminal.table(rows, indent=0))
+    return asked
+
+
+def _permission(
+    attempt: Attempt, rules: Sequence[Constraint]
+) -> Callable[[Mapping[str, Value]], bool]:
+    """Whether the attempt may go on, given what its workers see; under `suggest` it always may."""
+    answers: dict[frozenset[tuple[str, Value]], bool] = {}
+
+    def allowed(observed: Mapping[str, Value]) -> bool:
+        if attempt.plan.request.fix is Fix.SUGGEST:
+            return True
+        key = frozenset(observed.items())
+        if key not in answers:
+            seen = observed_statements(attempt, observed)
+            workload = attempt.plan.workload.informed(seen)
+            tried = tried_settings(attempt, workload)
+            answers[key] = forbidden_by(tried, workload, rules) is None
+        return answers[key]
+
+    return allowed
+
+
+def _judge(
+    outcome: Outcome,
+    entries: Sequence[KnownFailure],
+    rules: Sequence[Constraint],
+    state: Next,
+    findings: dict[int, Finding],
+) -> Next:
+    """What an outcome leads to; a failure is diagnosed, explained and learnt from."""
+    match outcome:
+        case Succeeded():
+            return Next(ExitCode.SUCCESS, state.workload)
+        case Interrupted(signal=number):
+            return Next(128 + number, state.workload)
+        case Superseded(attempt=attempt, observed=observed):
+            seen = observed_statements(attempt, observed)
+            return Next(None, state.workload.informed(seen), state.learnt, state.retried)
+        case Failed(attempt=attempt, records=records):
+            diagnosis = diagnose(records, entries)
+            journal.write(attempt.folder / "failures.json", diagnosis)
+            root = findings[attempt.number] = diagnosis.root
+            if root.entry is None:
+                log = attempt.folder / f"rank-{root.record.rank}.log"
+                _say_end(attempt, explain.unexplained_rows(diagnosis, log))
+                return Next(_exit_code(root), state.workload)
+            _say_end(attempt, _explained(diagnosis, attempt))
+            if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
+                retried = state.retried | {root.entry.id}
+                return Next(None, state.workload, state.learnt, retried)
+            if root.entry.kind is not Kind.PRESET:
+                return Next(_exit_code(root), state.workload)
+            lesson = learn(attempt, root, rules)
+            learnt = state.learnt if lesson.constraint is None else (*state.learnt, lesson.constraint)
+            return Next(None, state.workload.informed(lesson.statements), learnt, state.retried)
+
+
+def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:
+    root = diagnosis.root
+    search = None if root.entry is None else root.entry.points_at
+    found = () if search is None else spots(search, root.record.user_files)
+    return explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+
+
+def _say_end(attempt: Attempt, rows: Sequence[explain.Row]) -> None:
+    terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
+
+
+def _exit_code(root: Finding) -> int:
+    """The worker's own code; a node at fault has a code of its own."""
+    if root.entry is not None and root.entry.kind is Kind.HARDWARE:
+        return ExitCode.RETRY_ELSEWHERE
+    return root.record.exit_code or 1
+
+
+def _announce(
+    following: Plan,
+    attempt: Attempt,
+    outcome: Outcome,
+    findings: Mapping[int, Finding],
+    number: int,
+) -> None:
+    """Says what the next attempt changes."""
+    if isinstance(outcome, Superseded):
+        terminal.say("stopped before a failure: what the workers reported is known to fail")
+        rows = [("change", explain.change_text(change)) for change in following.changes]
+    else:
+        record = findings[attempt.number].record
+        rows = explain.correction_rows(following, attempt.plan, record)
+    again = [] if rows else [("change", "none: the failure passes by itself")]
+    terminal.say(*terminal.table([*rows, *again]), f"relaunching: attempt {number + 1}")
+
+
+def _refuse(
+    following: Plan,
+    attempt: Attempt,
+    outcome: Outcome,
+    findings: Mapping[int, Finding],
+    state: Next,
+) -> Next:
+    """Ends where no further relaunch is allowed, with what would have been changed."""
+    finding = findings.get(attempt.number)
+    record = FailureRecord(0, 0.0) if finding is None else finding.record
+    rows = explain.correction_rows(following, attempt.plan, record)
+    fix = following.request.fix
+    terminal.say(
+        *terminal.table([("suggest", text) for label, text in rows if label == "change"]),
+        f"not relaunched: --fix {fix} allows {RELAUNCHES[fix]}",
+    )
+    code = ExitCode.NO_PLAN if finding is None else _exit_code(finding)
+    return Next(code, state.workload)
+
+
+def _dead_end(refused: NoPlan) -> ExitCode:
+    terminal.say("nothing is left to launch", *terminal.table(explain.dead_end_rows(refused)))
+    return ExitCode.NO_PLAN
+
+
+def _summary(
+    outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
+) -> None:
+    """All attempts, each in a line, and where the evidence is."""
+    rows = [
+        (f"attempt {outcome.attempt.number + 1}", explain.outcome_text(outcome, findings))
+        for outcome in outcomes
+    ]
+    lines = [f"{label}: {text}" for label, text in rows]
+    terminal.say(*lines, f"exit code {code}; logs and records: {run}")
+
+
+def _last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
+    """The traceback of the rank that failed first, last and whole; or its last output."""
+    if not isinstance(outcome, Failed):
+        return
+    record = findings[outcome.attempt.number].record
+    if record.traceback and not record.exception.endswith("SystemExit"):
+        terminal.verbatim(record.traceback)
+    elif record.log_tail:
+        terminal.say(f"the last output of rank {record.rank}:")
+        terminal.verbatim("\n".join(record.log_tail[-20:]))
+
+
+def show_plan(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+) -> int:
+    """Tells the plan and launches nothing."""
+    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    known = tuple(one for entry in entries for one in constraints_of(entry))
+    plan = first_plan(request, workload, hardware, known)
+    return _dead_end(plan) if isinstance(plan, NoPlan) else ExitCode.SUCCESS

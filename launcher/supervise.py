@@ -1,0 +1,323 @@
+"""Watches the workers of one attempt until all are gone, and tells how it ended."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import leftovers, output, workers
+from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
+from .channel import Receiver
+from .failure import FailureRecord, record_of
+from .request import StopTimes
+from .settings import Value
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the run."""
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are passed on to the workers that have a handler for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the supervisor asks and tells while it watches.
+
+    Attributes:
+        allowed: whether the plan may go on, given what a worker has seen.
+        notice: told what the user should know at once, in one line.
+    """
+
+    allowed: Callable[[Mapping[str, Value]], bool]
+    notice: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Scene:
+    """What has happened so far in the attempt.
+
+    Attributes:
+        pids: process of each rank.
+        alive: ranks that still run.
+        exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
+        records: what failing ranks told, by rank.
+        finished: ranks whose script ran to its end.
+        observed: what the workers have seen.
+        signals: signals that the launcher was sent, in their order.
+        told: signals that we have sent to each rank.
+        reason: why the workers are being stopped; None while they run.
+        deadlines: when each rank gets which signal, soonest first.
+    """
+
+    pids: dict[int, int]
+    alive: set[int]
+    exits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    records: dict[int, FailureRecord] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    observed: dict[str, Value] = field(default_factory=dict)
+    signals: list[int] = field(default_factory=list)
+    told: dict[int, set[int]] = field(default_factory=dict)
+    reason: str | None = None
+    deadlines: list[tuple[float, int, signal.Signals]] = field(default_factory=list)
+
+
+def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
+    """Starts the attempt's workers, watches them, stops them where one has failed.
+
+    Raises:
+        OSError: the log files can't be made.
+    """
+    receiver = Receiver()
+    store = workers.host_store()
+    pipes = output.Output(attempt.folder, watch.notice)
+    pipes.open(range(attempt.plan.request.nproc))
+    envs = workers.environments(attempt, run_id, receiver.name, store.port)
+    output.flush_console()
+    with _signals() as (arrived, wakeup):
+        context = workers.start(attempt, envs, pipes)
+        _handle_signals(arrived)
+        pipes.start()
+        pids = context.pids()
+        scene = _Scene(dict(pids), set(pids), signals=arrived)
+        try:
+            _watch(scene, receiver, wakeup, attempt.plan.request.stop_times, watch)
+        finally:
+            leftovers_found = 0
+            if scene.reason is not None or scene.alive:
+                leftovers_found = leftovers.kill(run_id)
+            context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
+            receiver.close()
+            pipes.finish()
+    if leftovers_found > len(scene.alive):
+        watch.notice(f"ended {leftovers_found} processes that the workers had left behind")
+    return _outcome(attempt, scene, pipes)
+
+
+@contextmanager
+def _signals() -> Iterator[tuple[list[int], socket.socket]]:
+    """A list that fills with the signals that arrive, and a socket that becomes readable then."""
+    arrived: list[int] = []
+    reader, writer = socket.socketpair()
+    for end in (reader, writer):
+        end.setblocking(False)
+    earlier = {number: signal.getsignal(number) for number in (*STOPS, *FORWARDED)}
+    wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    _handle_signals(arrived)
+    try:
+        yield arrived, reader
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        reader.close()
+        writer.close()
+
+
+def _handle_signals(arrived: list[int]) -> None:
+    """Takes the signals, also back from torch elastic, which installs handlers of its own."""
+    for number in (*STOPS, *FORWARDED):
+        signal.signal(number, lambda number, _frame: arrived.append(number))
+
+
+def _watch(
+    scene: _Scene, receiver: Receiver, wakeup: socket.socket, times: StopTimes, watch: Watch
+) -> None:
+    """The loop: deaths, messages, signals and deadlines, each as soon as it comes."""
+    answered = 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(receiver.listener, selectors.EVENT_READ, "connection")
+        selector.register(wakeup, selectors.EVENT_READ, "signal")
+        for rank, pid in scene.pids.items():
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, rank)
+        while scene.alive:
+            for key, _ in selector.select(_pause(scene)):
+                if key.data == "connection":
+                    connection = receiver.accept()
+                    if connection is not None:
+                        selector.register(connection, selectors.EVENT_READ, "message")
+                elif key.data == "message":
+                    _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
+                elif key.data == "signal":
+                    with suppress(BlockingIOError):
+                        wakeup.recv(4096)
+                else:
+                    selector.unregister(key.fileobj)
+                    os.close(key.fd)
+                    _note_exit(scene, key.data)
+            for number in scene.signals[answered:]:
+                _answer(scene, signal.Signals(number), times, watch)
+            answered = len(scene.signals)
+            if scene.reason is None and _failed_ranks(scene):
+                scene.reason = "failure"
+                _stop_after_failure(scene, times)
+            if scene.reason is None and not watch.allowed(scene.observed):
+                scene.reason = "superseded"
+                _schedule(scene, scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate))
+            _send_due(scene, watch)
+        for key in list(selector.get_map().values()):
+            if key.data == "message":
+                _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
+
+
+def _pause(scene: _Scene) -> float | None:
+    """Seconds until the next deadline; None where there is none."""
+    if not scene.deadlines:
+        return None
+    return max(0.0, min(scene.deadlines)[0] - time.monotonic())
+
+
+def _read(
+    selector: selectors.BaseSelector, connection: socket.socket, receiver: Receiver, scene: _Scene
+) -> None:
+    """Takes in what one worker has sent."""
+    descriptor = connection.fileno()
+    messages, is_open = receiver.receive(connection)
+    if not is_open:
+        selector.unregister(descriptor)
+    for message in messages:
+        rank = int(message["rank"])
+        if message["kind"] == "failed":
+            scene.records[rank] = record_of(message["record"])
+        elif message["kind"] == "finished":
+            scene.finished.add(rank)
+        elif message["kind"] == "observed":
+            scene.observed.update(message["observed"])
+
+
+def _note_exit(scene: _Scene, rank: int) -> None:
+    """Notes how a rank ended, without reaping it: that is for torch elastic to do."""
+    seen = time.monotonic()
+    status: Any = os.waitid(os.P_PID, scene.pids[rank], os.WEXITED | os.WNOWAIT)
+    code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+    scene.exits[rank] = (code, seen)
+    scene.alive.discard(rank)
+
+
+def _failed_ranks(scene: _Scene) -> set[int]:
+    """Ranks that have failed for certain; dying after the script's end isn't failing."""
+    dead = {
+        rank
+        for rank, (code, _) in scene.exits.items()
+        if code > 0 or (code < 0 and rank not in scene.finished)
+    }
+    return dead | scene.records.keys()
+
+
+def _stop_after_failure(scene: _Scene, times: StopTimes) -> None:
+    """The silent ranks end at once; those that told a failure may run their exit handlers."""
+    telling = scene.alive & scene.records.keys()
+    kill = (signal.SIGKILL, times.leave + times.terminate)
+    _schedule(scene, scene.alive - telling, (signal.SIGTERM, 0.0), kill)
+    _schedule(scene, telling, (signal.SIGTERM, times.leave), kill)
+
+
+def _answer(scene: _Scene, number: signal.Signals, times: StopTimes, watch: Watch) -> None:
+    """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
+    if number in FORWARDED:
+        for rank in sorted(scene.alive):
+            if _catches(scene.pids[rank], number):
+                _send(scene, rank, number)
+            else:
+                watch.notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
+        return
+    if scene.reason == "interrupt":
+        now = time.monotonic()
+        soonest = min((moment for moment, _, _ in scene.deadlines), default=now)
+        scene.deadlines = [
+            (moment - (soonest - now), rank, step) for moment, rank, step in scene.deadlines
+        ]
+        return
+    scene.reason = "interrupt"
+    scene.deadlines.clear()
+    watch.notice(f"{number.name}: stopping the workers")
+    if number == signal.SIGINT:
+        term = times.interrupt
+        _schedule(
+            scene,
+            scene.alive,
+            (signal.SIGINT, 0.0),
+            (signal.SIGTERM, term),
+            (signal.SIGKILL, term + times.terminate),
+        )
+    else:
+        _schedule(scene, scene.alive, (number, 0.0), (signal.SIGKILL, times.terminate))
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal (`SigCgt` in proc_pid_status(5))."""
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/status", encoding="ascii") as status:  # noqa: PTH123
+        for line in status:
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _schedule(scene: _Scene, ranks: set[int], *steps: tuple[signal.Signals, float]) -> None:
+    """Plans signals for ranks, each so many seconds from now."""
+    now = time.monotonic()
+    scene.deadlines += [(now + delay, rank, step) for rank in ranks for step, delay in steps]
+
+
+def _send_due(scene: _Scene, watch: Watch) -> None:
+    """Sends the signals whose time has come; those that are late were ignored by their rank."""
+    now = time.monotonic()
+    due = sorted(one for one in scene.deadlines if one[0] <= now)
+    scene.deadlines = [one for one in scene.deadlines if one[0] > now and one[1] in scene.alive]
+    for _, rank, step in due:
+        if rank not in scene.alive:
+            continue
+        ignored = scene.told.get(rank, set()) - set(FORWARDED)
+        if ignored:
+            names = ", ".join(signal.Signals(number).name for number in sorted(ignored))
+            watch.notice(f"rank {rank} goes on after {names}: sending {step.name}")
+        _send(scene, rank, step)
+
+
+def _send(scene: _Scene, rank: int, number: signal.Signals) -> None:
+    """Signals a worker and everything in its process group."""
+    scene.told.setdefault(rank, set()).add(number)
+    with suppress(ProcessLookupError):
+        os.killpg(scene.pids[rank], number)
+
+
+def _outcome(attempt: Attempt, scene: _Scene, pipes: output.Output) -> Outcome:
+    """The judgement in its order: finished, stopped from outside, superseded, failed."""
+    failed = _failed_ranks(scene)
+    if not failed and len(scene.exits) == len(scene.pids) and scene.reason is None:
+        remarks = tuple(
+            f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
+            for rank, (code, _) in sorted(scene.exits.items())
+            if code < 0
+        )
+        return Succeeded(attempt, remarks)
+    stops = [number for number in scene.signals if number in STOPS]
+    if stops:
+        return Interrupted(attempt, stops[0])
+    if scene.reason == "superseded":
+        return Superseded(attempt, scene.observed)
+    records = [_completed(scene, rank, pipes) for rank in sorted(scene.exits)]
+    return Failed(attempt, tuple(sorted((one for one in records if one), key=lambda one: one.at)))
+
+
+def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord | None:
+    """A rank's record, or one made from its exit; None where it ended well or by our own hand."""
+    code, seen = scene.exits[rank]
+    told = scene.records.get(rank)
+    if told is not None:
+        return replace(told, log_tail=pipes.tail(rank))
+    ended_well = code == 0 or (code < 0 and rank in scene.finished)
+    if ended_well or -code in scene.told.get(rank, set()):
+        return None
+    return FailureRecord(
+        rank=rank,
+        at=seen,
+        exit_code=128 - code if code < 0 else code,
+        signal=-code if code < 0 else None,
+        log_tail=pipes.tail(rank),
+    )

@@ -1,0 +1,130 @@
+"""The entry of a worker: runs the user's script as the interpreter would, and tells its death."""
+
+import sys
+
+if not sys.flags.safe_path:
+    del sys.path[0]  # `-m` put the working directory there; the script decides what belongs there
+
+import importlib.util
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from . import evidence, guards
+from .channel import VARIABLE, Sender
+from .guards import sightings
+
+STOPPING = {signal.SIGTERM, signal.SIGINT}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
+    kind, target, *rest = arguments
+    rank = int(os.environ["RANK"])
+    sender = Sender(os.environ.get(VARIABLE), rank)
+    sightings.sender = sender
+    guards.install()
+    code = 0
+    try:
+        if kind == "module":
+            run_module(target, rest)
+        else:
+            run_script(target, rest)
+    except SystemExit as leaving:
+        code = exit_code_of(leaving)
+        if code:
+            tell(leaving, rank, code, sender)
+            raise
+    except KeyboardInterrupt as interrupt:
+        show(interrupt)
+        code = 128 + signal.SIGINT
+    except BaseException as error:
+        code = 1
+        tell(error, rank, code, sender)
+        show(error)
+    if code == 0:
+        sender.send("finished", {})
+    sys.exit(code)
+
+
+def tell(error: BaseException, rank: int, code: int, sender: Sender) -> None:
+    """Sends the record of a failure; a stop that the launcher orders meanwhile has to wait."""
+    at = time.monotonic()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        sender.send("failed", {"record": asdict(evidence.record(error, rank, at, code))})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def show(error: BaseException) -> None:
+    """Prints the traceback as the interpreter would, through the script's own excepthook."""
+    error.__traceback__ = evidence.trimmed(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def exit_code_of(leaving: SystemExit) -> int:
+    """The process's exit code, as the interpreter takes it from SystemExit."""
+    if leaving.code is None:
+        return 0
+    return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
+
+
+def run_script(path: str, arguments: list[str]) -> None:
+    """Runs a file as `python path arguments...` does."""
+    script = Path(path)
+    absolute = str(script.absolute())
+    module = _become_main({"__file__": absolute, "__cached__": None, "__spec__": None})
+    sys.argv[:] = [path, *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    code = compile(script.read_bytes(), absolute, "exec", dont_inherit=True)
+    _execute(code, module)
+
+
+def run_module(name: str, arguments: list[str]) -> None:
+    """Runs a module as `python -m name arguments...` does."""
+    sys.path.insert(0, str(Path.cwd()))
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
+    if spec is None or code is None:
+        print(f"{sys.executable}: No module named {name}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+    module = _become_main(
+        {
+            "__file__": spec.origin,
+            "__cached__": spec.cached,
+            "__spec__": spec,
+            "__loader__": spec.loader,
+            "__package__": spec.parent,
+        }
+    )
+    sys.argv[:] = [str(spec.origin), *arguments]
+    _execute(code, module)
+
+
+def _code_of(loader: Any, name: str) -> CodeType | None:
+    get_code = getattr(loader, "get_code", None)
+    code = None if get_code is None else get_code(name)
+    return code if isinstance(code, CodeType) else None
+
+
+def _become_main(attributes: dict[str, Any]) -> ModuleType:
+    """A fresh `__main__`, in the place where pickle and multiprocessing look for it."""
+    module = ModuleType("__main__")
+    module.__dict__.update(attributes)
+    sys.modules["__main__"] = module
+    return module
+
+
+def _execute(code: CodeType, module: ModuleType) -> None:
+    exec(code, module.__dict__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

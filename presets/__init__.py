@@ -1,0 +1,1 @@
+"""Named presets, and in `failures/` the known failures, as data."""

@@ -1,0 +1,1 @@
+"""The catalogue: one known failure a Markdown file."""
