@@ -165,7 +165,9 @@ def _terms(path: Path, raw: dict[str, Any]) -> tuple[Term, ...]:
         try:
             name = name_of(key)
         except KeyError:
-            raise DocumentError(path, 2, f"forbids: no setting or fact `{key}`", near(key, VALUES)) from None
+            raise DocumentError(
+                path, 2, f"forbids: no setting or fact `{key}`", near(key, VALUES)
+            ) from None
         values = value if isinstance(value, list) else [value]
         try:
             terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))

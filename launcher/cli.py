@@ -149,14 +149,18 @@ def workers_asked(asked: str | None, kind: str, accelerators: int, cores: int) -
     return int(asked), f"--nproc {asked}"
 
 
-def request_of(options: argparse.Namespace, kind: str, accelerators: int, cores: int) -> LaunchRequest:
+def request_of(
+    options: argparse.Namespace, kind: str, accelerators: int, cores: int
+) -> LaunchRequest:
     """The launch that the options describe.
 
     Raises:
         LaunchError: they describe none.
     """
     if options.script is None:
-        raise LaunchError(ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ...")
+        raise LaunchError(
+            ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
+        )
     nproc, source = workers_asked(options.nproc, kind, accelerators, cores)
     return LaunchRequest(
         script=options.script,
@@ -243,7 +247,7 @@ def guarded(arguments: Sequence[str]) -> int:
         return 130
     except Exception:
         terminal.say(
-            "error: safe-launch itself failed; no worker is left behind. Please report what follows:",
+            "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(arguments)}",
             f"python {sys.version.split()[0]}, in {os.getcwd()}",  # noqa: PTH109
         )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .settings import Fact, Setting, Value
+from .settings import Name, Value
 
-Point = Mapping[Setting | Fact, Value]
+Point = Mapping[Name, Value]
 """A candidate's settings together with the facts; what is absent is unknown."""
 
 
@@ -16,7 +16,7 @@ Point = Mapping[Setting | Fact, Value]
 class Term:
     """One name and the values of it that take part in a contradiction."""
 
-    name: Setting | Fact
+    name: Name
     values: frozenset[Value]
 
     def holds(self, point: Point) -> bool:

@@ -27,7 +27,9 @@ def accelerators(environment: Mapping[str, str], devices: Path = Path("/dev")) -
     for kind, (pattern, variable) in DEVICES.items():
         count = sum(re.fullmatch(pattern, name) is not None for name in names)
         if variable in environment:
-            listed = [one for one in environment[variable].split(",") if one.strip() not in ("", "-1")]
+            listed = [
+                one for one in environment[variable].split(",") if one.strip() not in ("", "-1")
+            ]
             count = min(count, len(listed))
         if count:
             return kind, count

@@ -52,7 +52,10 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     for key in raw:
         if key not in keys:
             raise DocumentError(
-                path, _line_of(str(key), text, first_line), f"unknown key `{key}`", near(key, keys)
+                path,
+                _line_of(str(key), text, first_line),
+                f"unknown key `{key!s}`",
+                near(key, list(keys)),
             )
     try:
         merged = OmegaConf.merge(

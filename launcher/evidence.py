@@ -131,10 +131,7 @@ def parameters(error: BaseException) -> Iterator[str]:
     text = message_of(error)
     for index in re.findall(r"Parameter at index (\d+)", text):
         trainable = [
-            name
-            for model in sightings.models()
-            for name, one in named(model)
-            if one.requires_grad
+            name for model in sightings.models() for name, one in named(model) if one.requires_grad
         ]
         if int(index) < len(trainable):
             found[trainable[int(index)]] = None
@@ -156,8 +153,7 @@ def named(model: Any) -> Iterator[tuple[str, Any]]:
 def user_files() -> Iterator[str]:
     """Files of the loaded modules that are neither Python's own, installed, nor ours."""
     installed = tuple(
-        str(Path(path).resolve())
-        for path in {*sysconfig.get_paths().values(), *_site_folders()}
+        str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
     )
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None

@@ -72,12 +72,10 @@ def failure_rows(
         rows.append(("model", model_text(record)))
     if entry.kind is not Kind.PRESET:
         rows.append(("do", entry.sections["What to do"]))
-    rows += [
-        ("note", f"attempt {attempt + 1} should have run with {describe(setting, value)}, but "
-                 f"{record.observed[setting.value]} was in force")
-        for setting, value in overrides.items()
-        if record.observed.get(setting.value, value) != value
-    ]
+    for setting, value in overrides.items():
+        if (in_force := record.observed.get(setting.value, value)) != value:
+            wanted = f"{describe(setting, value)} was asked of attempt {attempt + 1}"
+            rows.append(("note", f"{wanted}, yet {in_force} was in force"))
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
 
@@ -135,7 +133,11 @@ def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
         return "more communication: what is partitioned must be gathered before its use"
     trained = int(record.model.get("trainable_parameters", 0))
     total = trained + int(record.model.get("frozen_parameters", 0))
-    parts = {3: ("parameters", 2, total), 2: ("gradients", 2, trained), 1: ("optimizer's state", 12, trained)}
+    parts = {
+        3: ("parameters", 2, total),
+        2: ("gradients", 2, trained),
+        1: ("optimizer's state", 12, trained),
+    }
     lost = [parts[stage] for stage in range(old, new, -1)]
     names = " and ".join(name for name, _, _ in lost)
     text = f"every rank now holds the {names} whole instead of one part in {world}"
@@ -213,7 +215,9 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
     rows += [("where", text) for text in where_texts(record, ())]
     others = [one.record for one in diagnosis.findings[1:]]
     if others:
-        later = [f"rank {one.rank} ({(one.at - record.at) * 1000:.0f} ms later)" for one in others[:8]]
+        later = [
+            f"rank {one.rank} ({(one.at - record.at) * 1000:.0f} ms later)" for one in others[:8]
+        ]
         rows.append(("then", f"{', '.join(later)} failed too"))
     rows.append(("log", str(log)))
     return rows
@@ -221,10 +225,14 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
 
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why nothing is left: the smallest set of constraints that contradict each other."""
-    rows = [("tried", f"{len(refused.rejected)} presets; each is known to fail. Together rule out all:")]
+    rows = [
+        ("tried", f"{len(refused.rejected)} presets; each is known to fail. Together rule out all:")
+    ]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
-        rows.append(("because", f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"))
+        rows.append(
+            ("because", f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}")
+        )
     return rows
 
 
@@ -247,7 +255,8 @@ def entry_text(entry: KnownFailure) -> str:
     """A known failure as a page."""
     lines = [entry.id, "=" * len(entry.id), entry.title, ""]
     lines += [f"role: {entry.role}; class: {entry.kind}"]
-    lines += [f"versions: {', '.join(f'{name} {allowed}' for name, allowed in entry.when.items()) or 'all'}"]
+    versions = [f"{name} {allowed}" for name, allowed in entry.when.items()]
+    lines += [f"versions: {', '.join(versions) or 'all'}"]
     for heading, body in entry.sections.items():
         lines += ["", heading, "-" * len(heading), body]
     lines += ["", "How it is known", "---------------", *(f"- {one}" for one in entry.proof)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .constraint import Constraint, Point
+from .constraint import Constraint
 from .machine import Hardware
 from .plan import Change, NoPlan, Plan, Rejection
 from .preset import preset_of
 from .request import LaunchRequest
-from .settings import Checkpointing, Engine, Framework, Setting, Value
+from .settings import Checkpointing, Engine, Framework, Name, Setting, Value
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]
@@ -52,8 +52,15 @@ def forbidden_by(
     candidate: Candidate, workload: Workload, constraints: Sequence[Constraint]
 ) -> Constraint | None:
     """The first constraint that forbids the candidate; None where it may be launched."""
-    point: Point = {**workload.facts, **candidate}
+    point = _point(candidate, workload)
     return next((one for one in constraints if one.forbids(point)), None)
+
+
+def _point(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
+    point = workload.facts
+    for setting, value in candidate.items():
+        point[setting] = value
+    return point
 
 
 def candidates(workload: Workload) -> Iterator[Candidate]:
@@ -85,9 +92,7 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
             if asked == Checkpointing.OFF and not switchable:
                 return [asked]
             return [mode.value for mode in Checkpointing]
-        case Setting.STATIC_GRAPH | Setting.FIND_UNUSED_PARAMETERS if (
-            workload.engine is Engine.DDP
-        ):
+        case Setting.STATIC_GRAPH | Setting.FIND_UNUSED_PARAMETERS if workload.engine is Engine.DDP:
             return [False, True]
         case _:
             return [asked]
@@ -186,9 +191,7 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
     needed = list(dict.fromkeys(one.constraint for one in refused.rejected))
     for constraint in list(needed):
         others = [one for one in needed if one is not constraint]
-        points = ({**refused.workload.facts, **one.preset.settings()} for one in refused.rejected)
+        points = (_point(one.preset.settings(), refused.workload) for one in refused.rejected)
         if all(any(other.forbids(point) for other in others) for point in points):
             needed = others
     return tuple(needed)
-
-

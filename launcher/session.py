@@ -77,7 +77,7 @@ def launch(
                 if isinstance(following, NoPlan):
                     state = Next(_dead_end(following), state.workload)
                 elif len(outcomes) > RELAUNCHES[request.fix]:
-                    state = _refuse(following, attempt, outcome, findings, state)
+                    state = _refuse(following, attempt, findings, state)
                 else:
                     _announce(following, attempt, outcome, findings, len(outcomes))
                     plan = following
@@ -159,7 +159,9 @@ def _judge(
             if root.entry.kind is not Kind.PRESET:
                 return Next(_exit_code(root), state.workload)
             lesson = learn(attempt, root, rules)
-            learnt = state.learnt if lesson.constraint is None else (*state.learnt, lesson.constraint)
+            learnt = (
+                state.learnt if lesson.constraint is None else (*state.learnt, lesson.constraint)
+            )
             return Next(None, state.workload.informed(lesson.statements), learnt, state.retried)
 
 
@@ -202,7 +204,6 @@ def _announce(
 def _refuse(
     following: Plan,
     attempt: Attempt,
-    outcome: Outcome,
     findings: Mapping[int, Finding],
     state: Next,
 ) -> Next:

@@ -92,9 +92,12 @@ class Fact(StrEnum):
     """The script computes on parameters outside the forward pass of the module that owns them."""
     UNUSED_PARAMETERS = "unused_parameters"
     """Some trainable parameters take no part in the loss of a step."""
-    ACCUMULATES = "accumulates"
-    """More than one micro batch goes into an optimizer step."""
+    FP32_ACCUMULATION = "fp32_accumulation"
+    """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
 
+
+Name = Setting | Fact
+"""What a term of a constraint may be about."""
 
 Value = str | int | bool
 """What a setting or a fact can be: a member's value of the enumerations here, a number, a flag."""
@@ -113,7 +116,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool]] = {
     Fact.BLOCK_RUNS_TWICE: bool,
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,
-    Fact.ACCUMULATES: bool,
+    Fact.FP32_ACCUMULATION: bool,
 }
 """The type of every setting's and every fact's value."""
 

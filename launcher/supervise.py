@@ -158,7 +158,9 @@ def _watch(
                 _stop_after_failure(scene, times)
             if scene.reason is None and not watch.allowed(scene.observed):
                 scene.reason = "superseded"
-                _schedule(scene, scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate))
+                _schedule(
+                    scene, scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
+                )
             _send_due(scene, watch)
         for key in list(selector.get_map().values()):
             if key.data == "message":
@@ -186,7 +188,8 @@ def _read(
             scene.records[rank] = record_of(message["record"])
         elif message["kind"] == "finished":
             scene.finished.add(rank)
-        elif message["kind"] == "observed":
+        elif message["kind"] == "observed" and not message["step"]:
+            # What comes to light later can't be worth the steps already done.
             scene.observed.update(message["observed"])
 
 

@@ -81,7 +81,7 @@ def start(attempt: Attempt, envs: dict[int, dict[str, str]], output: Output) -> 
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 
-    class Pipes(LogsSpecs):
+    class Pipes(LogsSpecs):  # type: ignore[misc]  # torch is typed as Any
         """Sends each worker's stdout and stderr into our pipes instead of into files."""
 
         def reify(self, envs: dict[int, dict[str, str]]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from .settings import Engine, Fact, Framework, Origin, Setting, Value
+from .settings import Engine, Fact, Framework, Name, Origin, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Known:
     source: str
 
 
-Statement = tuple[Setting | Fact, Known]
+Statement = tuple[Name, Known]
 """One thing that a reader found."""
 
 
@@ -40,11 +40,11 @@ class Workload:
     """
 
     framework: Framework = Framework.NONE
-    known: Mapping[Setting | Fact, Known] = field(default_factory=lambda: MappingProxyType({}))
+    known: Mapping[Name, Known] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
-    def value(self, name: Setting | Fact) -> Value | None:
+    def value(self, name: Name) -> Value | None:
         """The value of a setting or fact; None where unknown."""
         known = self.known.get(name)
         return None if known is None else known.value
@@ -58,10 +58,12 @@ class Workload:
     @property
     def asked(self) -> dict[Setting, Value]:
         """The settings that the user asked for or that the framework defaults to."""
-        return {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
+        return {
+            name: known.value for name, known in self.known.items() if isinstance(name, Setting)
+        }
 
     @property
-    def facts(self) -> dict[Fact, Value]:
+    def facts(self) -> dict[Name, Value]:
         """The facts that are known."""
         return {name: known.value for name, known in self.known.items() if isinstance(name, Fact)}
 

@@ -18,7 +18,9 @@ from . import checkpointing, data_parallel, deepspeed, optimizer, transformers
 class Guard(Protocol):
     """What every module in `GUARDS` provides."""
 
-    HOOKED: tuple[str, ...]
+    @property
+    def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
+        """Names of the modules whose import it waits for."""
 
     def install(self, module: ModuleType) -> None:
         """Wraps the boundaries of a module that was just imported."""

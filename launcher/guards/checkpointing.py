@@ -23,7 +23,7 @@ NON_REENTRANT_ONLY = ("context_fn", "determinism_check", "debug", "early_stop")
 """Arguments of `torch.utils.checkpoint.checkpoint` that the reentrant implementation refuses."""
 
 
-def install(module: ModuleType) -> None:
+def install(module: Any) -> None:
     """Wraps the module's `checkpoint`; a plain function, so that torch.compile can look inside."""
     original = module.checkpoint
     wrapper = _for_torch(original) if module.__name__ == HOOKED[0] else _for_deepspeed(module)
@@ -61,7 +61,9 @@ def _for_torch(original: Callable[..., Any]) -> Callable[..., Any]:
             use_reentrant = False
         if torch.is_grad_enabled():
             # Without the argument torch takes the reentrant implementation.
-            mode = Checkpointing.NON_REENTRANT if use_reentrant is False else Checkpointing.REENTRANT
+            mode = (
+                Checkpointing.NON_REENTRANT if use_reentrant is False else Checkpointing.REENTRANT
+            )
             sightings.see(gradient_checkpointing=mode.value)
         return original(function, *args, use_reentrant=use_reentrant, **kwargs)
 
@@ -80,10 +82,8 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
     tensors = [one for one in args if isinstance(one, torch.Tensor)]
     if any(one.requires_grad for one in tensors):
         return args
-    first = next((one for one in tensors if one.is_floating_point()), None)
-    return tuple(
-        one.detach().requires_grad_() if one is first and first is not None else one for one in args
-    )
+    first: Any = next((one for one in tensors if one.is_floating_point()), object())
+    return tuple(one.detach().requires_grad_() if one is first else one for one in args)
 
 
 def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:

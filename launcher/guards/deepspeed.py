@@ -30,9 +30,7 @@ def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     sightings.see_model(given.arguments.get("model"))
     settings = {
-        setting: value
-        for setting, value in sightings.overrides().items()
-        if setting in CONFIGURED
+        setting: value for setting, value in sightings.overrides().items() if setting in CONFIGURED
     }
     if settings:
         _replace_config(given.arguments, settings)
@@ -47,7 +45,7 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
     own = arguments.get("args")
     if names:
         arguments[names[0]] = with_settings(load(arguments[names[0]]), settings)
-    elif getattr(own, "deepspeed_config", None) is not None:
+    elif own is not None and getattr(own, "deepspeed_config", None) is not None:
         # DeepSpeed refuses a configuration given twice; the script's own namespace stays as it is.
         arguments["config"] = with_settings(load(own.deepspeed_config), settings)
         arguments["args"] = copy.copy(own)
@@ -74,7 +72,9 @@ def _see_engine(engine: Any) -> None:
         zero_stage=int(engine.zero_optimization_stage()),
         micro_batch=int(engine.train_micro_batch_size_per_gpu()),
         accumulation=int(engine.gradient_accumulation_steps()),
-        accumulates=engine.gradient_accumulation_steps() > 1,
+        fp32_accumulation=(
+            precision is not Precision.FP32 and str(engine.get_data_types()[1]) == "torch.float32"
+        ),
         precision=precision.value,
     )
 

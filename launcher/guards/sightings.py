@@ -41,24 +41,24 @@ def see(**seen: Value | None) -> None:
     for name, value in seen.items():
         if value is None or observed.get(name) == value:
             continue
-        if (
-            name == Setting.GRADIENT_CHECKPOINTING
-            and observed.get(name) == Checkpointing.REENTRANT
-        ):
+        if name == Setting.GRADIENT_CHECKPOINTING and observed.get(name) == Checkpointing.REENTRANT:
             continue
         news[name] = observed[name] = value
     if news and sender is not None:
-        sender.send("observed", {"observed": news})
+        sender.send("observed", {"observed": news, "step": step()})
 
 
 def see_model(model: Any) -> None:
-    """Remembers a model, for the names of its parameters, and notes whether parts are frozen."""
+    """Remembers a model, for the names of its parameters, and notes whether parts are frozen.
+
+    A model without any trainable parameter, a teacher or a reference, isn't what is trained.
+    """
     if model is None or any(reference() is model for reference in _models):
         return
-    _models.append(weakref.ref(model))
-    counts = [(bool(one.requires_grad), size_of(one)) for _, one in model.named_parameters()]
-    if counts:
-        see(**{Fact.FROZEN_PARAMETERS: any(not trains for trains, _ in counts)})
+    trained = [bool(parameter.requires_grad) for parameter in model.parameters()]
+    if any(trained):
+        _models.append(weakref.ref(model))
+        see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
 
 def count_steps(counter: Callable[[], int | None]) -> None:

@@ -14,6 +14,9 @@ from . import sightings
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
+NAMES = ("activation_checkpointing", "gradient_checkpointing")
+"""The switch's names: that of late 5.x, and the older one that it still takes."""
+
 
 def install(module: ModuleType) -> None:
     """Wraps `TrainingArguments.__post_init__`, or the Trainer's constructor."""
@@ -27,13 +30,7 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Sets the arguments before they check themselves and configure DeepSpeed from them."""
     settings = sightings.overrides()
     if Setting.GRADIENT_CHECKPOINTING in settings:
-        mode = settings[Setting.GRADIENT_CHECKPOINTING]
-        instance.gradient_checkpointing = mode != Checkpointing.OFF
-        if instance.gradient_checkpointing:
-            instance.gradient_checkpointing_kwargs = {
-                **_mapping(instance.gradient_checkpointing_kwargs),
-                "use_reentrant": mode == Checkpointing.REENTRANT,
-            }
+        _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
     if Setting.MICRO_BATCH in settings:
         instance.per_device_train_batch_size = settings[Setting.MICRO_BATCH]
     if Setting.ACCUMULATION in settings:
@@ -41,6 +38,17 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     if instance.deepspeed:
         instance.deepspeed = with_settings(load(instance.deepspeed), settings)
     return wrapped(*args, **kwargs)
+
+
+def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
+    """Sets the switch and its kwargs under every name that this version has for them."""
+    for name in NAMES:
+        if hasattr(arguments, name):
+            setattr(arguments, name, mode is not Checkpointing.OFF)
+            kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
+            kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
+            if mode is not Checkpointing.OFF:
+                setattr(arguments, f"{name}_kwargs", kwargs)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -63,5 +71,4 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     sightings.see(
         micro_batch=instance.args.per_device_train_batch_size,
         accumulation=instance.args.gradient_accumulation_steps,
-        accumulates=instance.args.gradient_accumulation_steps > 1,
     )

@@ -55,7 +55,5 @@ def read(script: Script) -> Iterator[Statement]:
         text = variables.get(name, "")
         if text.isdecimal():
             yield setting, known(int(text), name)
-            if setting is Setting.ACCUMULATION:
-                yield Fact.ACCUMULATES, known(int(text) > 1, name)
         elif text:
             script.late_notes.append(f"${name}: {text!r} is no whole number")

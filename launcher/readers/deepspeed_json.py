@@ -69,7 +69,8 @@ def statements(config: Config, label: str, nproc: int) -> Iterator[Statement]:
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
     if isinstance(steps, int):
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
-        yield Fact.ACCUMULATES, known(steps > 1, "gradient_accumulation_steps")
+    dtype = section(config, "data_types").get("grad_accum_dtype")
+    yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     precision = _precision(config)
     if precision is not None:
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..settings import Fact
+from ..settings import Fact, Origin, Setting
 from ..workload import Known, Statement
 from .script import Script
 
@@ -20,6 +20,10 @@ def read(script: Script) -> Iterator[Statement]:
         switch = script.boolean(name)
         if switch is not None and switch.value:
             yield Fact.FROZEN_PARAMETERS, Known(True, switch.origin, switch.source)
+            # A model that peft wraps is no PreTrainedModel: transformers/trainer.py then lets DDP
+            # look for unused parameters unless it is told otherwise.
+            source = f"transformers' default of ddp_find_unused_parameters with {switch.source}"
+            yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
     for name in KINDS:
         kind = script.text(name)
         if kind is not None and "lora" in str(kind.value).lower():

@@ -176,7 +176,7 @@ def _names(tree: ast.Module) -> set[str]:
 
 
 def _arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
-    """What HfArgumentParser puts before the command line: the file SCRIPT.args beside the script."""
+    """What HfArgumentParser puts before the command line: a file SCRIPT.args by the script."""
     beside = None if path is None else path.with_suffix(".args")
     if beside is None or "HfArgumentParser" not in names or not beside.is_file():
         return []

@@ -10,10 +10,16 @@ from ..settings import Checkpointing, Engine, Fact, Origin, Precision, Setting
 from ..workload import Known, Statement
 from .script import Given, Script
 
-SIGNS = ("per_device_train_batch_size", "gradient_checkpointing_kwargs", "per_device_eval_batch_size")
+SIGNS = (
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_checkpointing_kwargs",
+    "activation_checkpointing_kwargs",
+)
 """Flags that no other framework has."""
+SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
 PARSERS = {"HfArgumentParser", "TrlParser"}
-"""Names in a script whose command line has all arguments, so that the absent have their defaults."""
+"""Scripts that name one of these take all arguments from the command line: absent is default."""
 
 
 def given(script: Script) -> bool:
@@ -33,9 +39,15 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _batch(script)
     yield from _checkpointing(script)
     yield from _precision(script)
-    unused = script.boolean("ddp_find_unused_parameters")
-    if unused is not None:
-        yield Setting.FIND_UNUSED_PARAMETERS, _known(unused, unused.value)
+    for setting, flag in (
+        (Setting.FIND_UNUSED_PARAMETERS, "ddp_find_unused_parameters"),
+        (Setting.STATIC_GRAPH, "ddp_static_graph"),
+    ):
+        chosen = script.boolean(flag)
+        if chosen is not None:
+            yield setting, _known(chosen, chosen.value)
+    if "ddp_static_graph" not in script.flags:
+        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
 
 
 def _known(where: Given, value: Any) -> Known:
@@ -52,15 +64,14 @@ def _batch(script: Script) -> Iterator[Statement]:
             yield setting, _known(number, number.value)
         elif name not in script.flags:
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
-    steps = script.number("gradient_accumulation_steps")
-    if steps is not None:
-        yield Fact.ACCUMULATES, _known(steps, steps.value > 1)
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
-    switch = script.boolean("gradient_checkpointing")
+    # Late 5.x calls it activation_checkpointing and still takes the older name.
+    name = next((one for one in SWITCHES if one in script.flags), SWITCHES[-1])
+    switch = script.boolean(name)
     if switch is None:
-        if "gradient_checkpointing" not in script.flags:
+        if name not in script.flags:
             source = "transformers' default of gradient_checkpointing"
             off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
             yield Setting.GRADIENT_CHECKPOINTING, off
@@ -68,7 +79,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     if not switch.value:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
         return
-    kwargs = script.text("gradient_checkpointing_kwargs")
+    kwargs = script.text(f"{name}_kwargs")
     if kwargs is not None:
         mode = _mode(_mapping(kwargs, script).get("use_reentrant"))
         if mode is not None:
