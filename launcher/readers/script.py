@@ -189,8 +189,9 @@ def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:
     `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or .yaml
     file instead of flags; trl's `--config FILE`, whose values yield to flags.
     """
-    if len(arguments) == 1 and arguments[0].endswith((".json", ".yaml", ".yml")):
-        return _from_file(Path(arguments[0]))
+    only = arguments[0] if len(arguments) == 1 else ""
+    if only.endswith((".json", ".yaml", ".yml")) and not only.startswith("-"):
+        return _from_file(Path(only))
     flags: dict[str, Given] = {}
     for index, argument in enumerate(arguments):
         if not argument.startswith("--") or argument == "--":

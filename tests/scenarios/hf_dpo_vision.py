@@ -12,8 +12,14 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import HfArgumentParser, PretrainedConfig, PreTrainedModel, Trainer
-from transformers import TrainingArguments, set_seed
+from transformers import (
+    HfArgumentParser,
+    PretrainedConfig,
+    PreTrainedModel,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer
-from transformers import TrainingArguments, set_seed
+from transformers import (
+    HfArgumentParser,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 
 @dataclass
