@@ -70,8 +70,8 @@ def failure_rows(
     rows.append(("why", first_paragraph(entry.sections["What happens"])))
     if record.model:
         rows.append(("model", model_text(record)))
-    if entry.kind is not Kind.PRESET:
-        rows.append(("do", entry.sections["What to do"]))
+    if entry.kind is not Kind.PRESET or spots:
+        rows.append(("do", first_paragraph(entry.sections["What to do"])))
     for setting, value in overrides.items():
         if (in_force := record.observed.get(setting.value, value)) != value:
             wanted = f"{describe(setting, value)} was asked of attempt {attempt + 1}"
