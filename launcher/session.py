@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from . import explain, journal, leftovers, supervise, terminal
@@ -11,7 +13,7 @@ from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Supersede
 from .catalogue import concerns
 from .constraint import Constraint
 from .diagnose import constraints_of, diagnose, learn, observed_statements, tried_settings
-from .exit_code import ExitCode
+from .exit_code import ExitCode, LaunchError
 from .failure import Diagnosis, FailureRecord, Finding, Kind, KnownFailure
 from .machine import Hardware
 from .plan import NoPlan, Plan
@@ -51,8 +53,11 @@ def launch(
     """Trains; returns the exit code.
 
     Raises:
-        LaunchError: the run directory can't be written.
+        LaunchError: the run directory can't be written, or there is no torch.
     """
+    if find_spec("torch") is None:
+        problem = f"torch isn't installed for {sys.executable}"
+        raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = tuple(one for entry in entries for one in constraints_of(entry))
     state = Next(None, workload)

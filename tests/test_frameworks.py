@@ -7,8 +7,10 @@ safe-launch.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,16 @@ from stacks import EXAMPLES, SCENARIOS, Stack
 
 pytestmark = pytest.mark.frameworks
 
-TRAINER = ["--max_steps=12", "--learning_rate=1e-2", "--logging_steps=1", "--report_to=none", "--use_cpu", "--disable_tqdm=True", "--save_strategy=no", "--output_dir=out"]
+TRAINER = [
+    "--max_steps=12",
+    "--learning_rate=1e-2",
+    "--logging_steps=1",
+    "--report_to=none",
+    "--use_cpu",
+    "--disable_tqdm=True",
+    "--save_strategy=no",
+    "--output_dir=out",
+]
 REENTRANT = (
     "--gradient_checkpointing=True",
     '--gradient_checkpointing_kwargs={"use_reentrant": true}',
@@ -172,11 +183,12 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
     """Plainly it dies; corrected it trains with the reference's losses, one relaunch at most."""
-    expected = losses_of(stack, tmp_path, "python", case.script, *case.reference)
+    expected = reference(stack, case.script, *case.reference)
 
-    plain = stack.run("torchrun", "--nproc-per-node=2", case.script, *case.arguments, cwd=tmp_path)
     fails = stack.name in case.fails_on
     if fails:
+        command = ("torchrun", "--nproc-per-node=2", case.script, *case.arguments)
+        plain = stack.run(*command, cwd=tmp_path)
         assert plain.returncode != 0
         assert re.search(case.dies, plain.stderr, re.DOTALL), plain.stderr[-4000:]
 
@@ -196,7 +208,7 @@ def test_learns_from_the_worker_what_no_argument_tells(stack: Stack, tmp_path: P
     """Adapters that only the code knows of are seen in the worker before the first step."""
     script = SCENARIOS / "hf_lora.py"
     single = (*TRAINER, "--per_device_train_batch_size=8", "--use_lora=True")
-    expected = losses_of(stack, tmp_path, "python", script, *single)
+    expected = reference(stack, script, *single)
     ours, told = launched(
         stack,
         tmp_path,
@@ -243,7 +255,8 @@ def test_names_the_parameter_where_deepspeed_prints_a_number(stack: Stack, tmp_p
     assert f"parameter {root['parameters'][0]}" in done.stderr
     assert root["observed"]["zero_stage"] == 2
     assert root["versions"]["deepspeed"].startswith("0.1")
-    assert re.search(r"ds_block_twice\.py:\d+ in main: engine\.backward\(loss\)", done.stderr)
+    flat = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert re.search(r"ds_block_twice\.py:\d+ in main: engine\.backward\(loss\)", flat)
 
 
 def test_shows_the_dummy_loss_itself(stack: Stack, tmp_path: Path) -> None:
@@ -253,28 +266,39 @@ def test_shows_the_dummy_loss_itself(stack: Stack, tmp_path: Path) -> None:
     done = stack.run("safe-launch", *run, "--ds_config", config, cwd=tmp_path)
     source = (SCENARIOS / "ds_dummy_loss.py").read_text().splitlines()
     line = next(number for number, text in enumerate(source, 1) if "dummy_loss = sum(" in text)
-    assert f"ds_dummy_loss.py:{line}: dummy_loss = sum(" in done.stderr
-    assert "0.0 * output.sum()" in " ".join(done.stderr.replace("[safe-launch]", "").split())
+    flat = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert f"ds_dummy_loss.py:{line}: dummy_loss = sum(" in flat
+    assert "0.0 * output.sum()" in flat
 
 
 def test_wrong_gradients_are_never_trained_on(stack: Stack, tmp_path: Path) -> None:
     """A combination that trains wrongly without an error is changed before the first step.
 
     DeepSpeed 0.16.9 at stage 0 with bf16 and a reentrant block that runs twice: plain torchrun
-    ends well with other losses than the model's; the current DeepSpeed has no such fault and is
-    left alone. bf16 itself moves the losses by less than half a percent here.
+    ends well with other losses than the model's; corrected they are within bf16's own noise, half
+    a percent here. The current DeepSpeed has no such fault and is left alone.
     """
     script = SCENARIOS / "ds_block_twice.py"
-    expected = losses_of(stack, tmp_path, "python", script, "--single")
+    expected = reference(stack, script, "--single")
     config = ("--deepspeed_config", str(SCENARIOS / "raw0_bf16.json"))
     plain = losses_of(stack, tmp_path, "torchrun", "--nproc-per-node=2", script, *config)
     ours, told = launched(
         stack, tmp_path, "safe-launch", "--nproc=2", "--log-dir=runs", script, *config
     )
-    off = max(abs(one - two) / one for one, two in zip(expected, plain, strict=True))
-    assert ours == pytest.approx(expected, rel=5e-3)
-    assert (off > 1e-2) == (stack.name == "older")
-    assert (TO_OTHER in told) == (stack.name == "older")
+    if stack.name == "older":
+        assert plain != pytest.approx(expected, rel=1e-2)
+        assert ours == pytest.approx(expected, rel=5e-3)
+        assert TO_OTHER in told
+    else:
+        assert ours == pytest.approx(plain, rel=1e-6)
+        assert attempts(told) == 1
+
+
+@functools.cache
+def reference(stack: Stack, script: Path, *arguments: str) -> list[float]:
+    """The losses of a single process."""
+    with tempfile.TemporaryDirectory() as folder:
+        return losses_of(stack, Path(folder), "python", script, *arguments)
 
 
 def losses_of(stack: Stack, folder: Path, *command: str | Path) -> list[float]:

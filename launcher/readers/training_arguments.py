@@ -32,8 +32,9 @@ def read(script: Script) -> Iterator[Statement]:
     parses = bool(script.names & PARSERS) or given(script)
     if not parses:
         return
-    if parses and not script.text("deepspeed") and not script.text("fsdp"):
+    if not script.text("deepspeed") and not script.text("fsdp"):
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
+        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
     if script.text("fsdp"):
         yield Fact.ENGINE, _known(script.flags["fsdp"], Engine.FSDP.value)
     yield from _batch(script)
@@ -46,8 +47,6 @@ def read(script: Script) -> Iterator[Statement]:
         chosen = script.boolean(flag)
         if chosen is not None:
             yield setting, _known(chosen, chosen.value)
-    if "ddp_static_graph" not in script.flags:
-        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
 
 
 def _known(where: Given, value: Any) -> Known:

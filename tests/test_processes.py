@@ -1,0 +1,344 @@
+"""The launcher and its workers as processes: exit codes, signals, orphans, output; for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from stacks import CURRENT, ROOT
+
+PROGRAMS = ROOT / "tests" / "programs"
+LAUNCHER = str(CURRENT.bin / "safe-launch")
+TORCHRUN = str(CURRENT.bin / "torchrun")
+FAST = ("--leave-timeout=0.5", "--interrupt-timeout=0.5", "--shutdown-timeout=0.5")
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a launch, with a temporary folder of its own; nobody may be left behind."""
+    (tmp_path / "tmp").mkdir()
+    yield tmp_path
+    left = [one for one in psutil.process_iter() if belongs(one, tmp_path)]
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+def belongs(process: psutil.Process, folder: Path) -> bool:
+    """Whether a process was started by a launch in the folder."""
+    try:
+        return process.environ().get("WORKSHOP") == str(folder)
+    except psutil.Error:
+        return False
+
+
+def environment(folder: Path, **variables: object) -> dict[str, str]:
+    """The environment of a launch."""
+    own = {"WORKSHOP": folder, "TMPDIR": folder / "tmp", **variables}
+    return {**CURRENT.environment(), **{name: str(value) for name, value in own.items()}}
+
+
+def launch(
+    folder: Path, *arguments: object, command: str = LAUNCHER, **variables: object
+) -> subprocess.CompletedProcess[str]:
+    """Launches a program and waits for its end."""
+    return subprocess.run(
+        [command, *own_options(command), *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        input="",
+        check=False,
+    )
+
+
+def begin(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Launches a program and lets it run."""
+    return subprocess.Popen(
+        [LAUNCHER, *own_options(LAUNCHER), *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def own_options(command: str) -> tuple[str, ...]:
+    """Options of our own launcher."""
+    return ("--log-dir=runs",) if command == LAUNCHER else ()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds, and fails if that takes far too long."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def ready(folder: Path, ranks: int) -> None:
+    """Waits until all ranks of `stubborn.py` are under way."""
+    wait_for(lambda: all((folder / f"ready-{rank}").exists() for rank in range(ranks)))
+
+
+def gone(folder: Path) -> bool:
+    """Whether no process of a launch in the folder is left."""
+    return not any(belongs(one, folder) for one in psutil.process_iter())
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("1:exit42", 42, "rank 1 left with exit code 42"),
+        ("1:leave42", 42, "rank 1 left with exit code 42"),
+        ("1:raise", 1, "rank 1 raised ValueError"),
+        ("1:killSIGKILL", 137, "rank 1 was ended by SIGKILL (from outside: the kernel's"),
+        ("1:killSIGSEGV", 139, "rank 1 was ended by SIGSEGV (invalid memory access"),
+    ],
+)
+def test_the_workers_own_exit_code(workshop: Path, how: str, code: int, words: str) -> None:
+    """The launcher ends with the worker's own code, says in words what it means, and is gone."""
+    done = launch(workshop, "--nproc=2", PROGRAMS / "fails.py", how)
+    assert done.returncode == code
+    assert words in " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "relaunching" not in done.stderr
+    assert os.listdir(workshop / "tmp") == []
+    assert gone(workshop)
+
+
+def test_torchrun_hides_the_exit_code(workshop: Path) -> None:
+    """The measure: torchrun turns every code into 1."""
+    done = launch(
+        workshop, "--nproc-per-node=2", PROGRAMS / "fails.py", "1:exit42", command=TORCHRUN
+    )
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("how", ["raise", "exit42", "leave42"])
+def test_names_the_rank_that_failed_first(workshop: Path, how: str) -> None:
+    """Rank 2 fails and the others follow 20 ms later: rank 2 is named, every time."""
+    for attempt in range(3):
+        late = [f"{rank}:0.02@raise" for rank in (0, 1, 3)]
+        mark = workshop / f"all-{attempt}"
+        done = launch(workshop, "--nproc=4", PROGRAMS / "fails.py", f"2:{how}", *late, READY=mark)
+        assert "attempt 1: failed: rank 2 " in done.stderr
+        assert done.returncode == (1 if how == "raise" else 42)
+    if how == "raise":
+        last = done.stderr.rpartition("exit code 1;")[2].splitlines()[1:]
+        assert last[0] == "Traceback (most recent call last):"
+        assert last[-1] == "ValueError: the bug of rank 2"
+        assert not any("safe_launch" in line or "launcher/" in line for line in last)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_a_stop_reaches_the_workers_and_gives_them_time(
+    workshop: Path, number: signal.Signals, code: int
+) -> None:
+    """Workers with a handler clean up; all are gone, grandchildren too; the code is 128 + N."""
+    heeded = "SIGTERM" if number == signal.SIGHUP else number.name
+    launcher = begin(workshop, "--nproc=2", *FAST[1:], PROGRAMS / "stubborn.py", workshop, heeded)
+    ready(workshop, 2)
+    launcher.send_signal(number)
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == code
+    if number != signal.SIGHUP:
+        for rank in range(2):
+            assert (workshop / f"goodbye-{rank}").read_text() == "had time to clean up"
+    assert f"attempt 1: stopped by {number.name}" in told
+    assert gone(workshop)
+
+
+def test_workers_that_ignore_signals(workshop: Path) -> None:
+    """Ctrl-C goes from INT over TERM to KILL, each step said, and nobody is left."""
+    launcher = begin(workshop, "--nproc=2", *FAST, PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.send_signal(signal.SIGINT)
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    for rank in range(2):
+        assert (workshop / f"signals-{rank}").read_text().split() == ["SIGINT", "SIGTERM"]
+        assert f"rank {rank} goes on after SIGINT: sending SIGTERM" in told
+        assert f"rank {rank} goes on after SIGINT, SIGTERM: sending SIGKILL" in told
+    assert gone(workshop)
+
+
+def test_a_second_ctrl_c_doesnt_wait(workshop: Path) -> None:
+    """With long delays, repeated signals go on to the next step at once."""
+    times = ("--interrupt-timeout=300", "--shutdown-timeout=300")
+    launcher = begin(workshop, "--nproc=1", *times, PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 1)
+    noted = workshop / "signals-0"
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: noted.exists() and "SIGINT" in noted.read_text())
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: "SIGTERM" in noted.read_text())
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    assert gone(workshop)
+
+
+def test_the_launcher_killed_leaves_no_orphan(workshop: Path) -> None:
+    """SIGKILL of the launcher: workers and their grandchildren in other sessions end too."""
+    launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.kill()
+    launcher.communicate(timeout=60)
+    wait_for(lambda: gone(workshop))
+
+
+def test_sigusr1_is_for_those_who_handle_it(workshop: Path) -> None:
+    """Rank 0 has a handler and gets it, rank 1 has none and goes on; the training ends well."""
+    launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.send_signal(signal.SIGUSR1)
+    noted = workshop / "signals-0"
+    wait_for(lambda: noted.exists() and noted.read_text() == "SIGUSR1\n")
+    (workshop / "finish").touch()
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0
+    assert "SIGUSR1 isn't passed on: rank 1 has no handler for it" in told
+    assert not (workshop / "signals-1").exists()
+    for rank in range(2):  # a success leaves what the script itself left running
+        os.kill(int((workshop / f"grandchild-{rank}").read_text()), signal.SIGKILL)
+    wait_for(lambda: gone(workshop))
+
+
+def test_output_arrives_whole(workshop: Path) -> None:
+    """Streams stay apart, lines whole and in order, progress bars and 20 MB pass; logs have all."""
+    done = launch(workshop, "--nproc=2", PROGRAMS / "prints.py")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    for rank in "01":
+        ours = [line for line in lines if line.startswith(f"rank {rank} ")]
+        assert ours == [f"rank {rank} line {number}" for number in range(200)]
+        assert f"error of {rank}\n" in done.stderr
+        (log,) = (workshop / "runs").glob(f"*/attempt-1/rank-{rank}.log")
+        assert log.stat().st_size > 100 * 100_000
+    assert done.stdout.count("x" * 99_999 + "\n") == 200
+    assert done.stdout.count("no newline at the end") == 2
+    assert "progress 2\n" in done.stderr
+    assert os.listdir(workshop / "tmp") == []
+
+
+def test_the_run_directory(workshop: Path) -> None:
+    """Plan, records, logs and outcome are kept."""
+    launch(workshop, "--nproc=2", PROGRAMS / "fails.py", "1:raise")
+    (run,) = (workshop / "runs").iterdir()
+    names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    folder = "attempt-1"
+    expected = ["failures.json", "plan.json", "rank-0.log", "rank-1.log"]
+    assert names == [*(f"{folder}/{name}" for name in expected), "outcome.json"]
+    assert json.loads((run / "outcome.json").read_text()) == {"exit_code": 1, "attempts": 1}
+    finding = json.loads((run / folder / "failures.json").read_text())["findings"][0]
+    assert finding["role"] == "initiating"
+    assert finding["record"]["rank"] == 1
+    assert finding["record"]["message"] == "the bug of rank 1"
+    assert "ValueError: the bug of rank 1" in (run / folder / "rank-1.log").read_text()
+
+
+def test_a_closed_console_ends_nothing(workshop: Path) -> None:
+    """`| head -1`: the workers run to their end, the launcher too."""
+    command = f"{LAUNCHER} --log-dir=runs --nproc=2 {PROGRAMS / 'prints.py'} | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=workshop,
+        env=environment(workshop),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("abort-at-exit", 0, "was ended by SIGABRT after its script had finished"),
+        ("hanging-thread", 1, "raised ValueError"),
+        ("excepthook", 1, "the script's own excepthook"),
+        ("broken-str", 1, "BrokenError without a readable message"),
+        ("recursion", 1, "raised RecursionError"),
+        ("group", 1, "raised ExceptionGroup"),
+        ("text", 1, "a farewell as text"),
+    ],
+)
+def test_odd_ends(workshop: Path, how: str, code: int, words: str) -> None:
+    """Ends that would confuse a launcher that only looks at exit codes."""
+    done = launch(workshop, "--nproc=1", *FAST, PROGRAMS / "ends.py", how)
+    assert done.returncode == code
+    (run,) = (workshop / "runs").iterdir()
+    evidence = "".join(path.read_text() for path in run.rglob("failures.json"))
+    assert words in done.stderr + evidence
+    assert gone(workshop)
+
+
+def test_a_script_sees_what_python_shows_it(workshop: Path) -> None:
+    """argv, __main__, paths, pickling, multiprocessing, atexit, stdin: as `python script.py`."""
+    (workshop / "elsewhere").mkdir()
+    link = workshop / "link.py"
+    link.symlink_to(PROGRAMS / "sees.py")
+    for name in ("wrapt", "launcher", "presets", "psutil"):
+        (workshop / f"{name}.py").write_text("raise ImportError('the wrong module')\n")
+    arguments = ("link.py", "--flag", "a b", "--nproc=9")
+    done = launch(workshop, "--nproc=1", *arguments, SEEN=workshop / "ours-")
+    assert done.returncode == 0, done.stderr
+    launch(workshop, *arguments, command=sys.executable, SEEN=workshop / "plain-", RANK=0)
+    # torchrun takes options of its own name from behind the script; leave that one out.
+    theirs_too = ("--nproc-per-node=1", *arguments[:-1])
+    launch(workshop, *theirs_too, command=TORCHRUN, SEEN=workshop / "torch-")
+    ours, plain, theirs = (
+        json.loads((workshop / f"{name}-0").read_text()) for name in ("ours", "plain", "torch")
+    )
+    environments = [set(one.pop("environment")) for one in (ours, plain, theirs)]
+    assert ours == plain
+    assert ours == {**theirs, "argv": list(arguments)}
+    for_torchrun_itself = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+    missing = environments[2] - environments[0] - for_torchrun_itself
+    assert missing == set()
+    assert (workshop / "ours-0.atexit").read_text() == "Thing"
+
+
+def test_a_module_runs_as_python_m_runs_it(workshop: Path) -> None:
+    """`-m package` and `-m package.module` behave as under the interpreter."""
+    package = workshop / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = (
+        "import sys; from . import __name__ as n; print(__name__, n, sys.argv[1:], __spec__.name)"
+    )
+    (package / "__main__.py").write_text(text)
+    (package / "tune.py").write_text(text)
+    for name in ("trainer", "trainer.tune"):
+        ours = launch(workshop, "--nproc=1", "-m", name, "x")
+        plain = launch(workshop, "-m", name, "x", command=sys.executable)
+        assert ours.stdout == plain.stdout != ""
+    missing = launch(workshop, "--nproc=1", "-m", "no_such_module")
+    assert missing.returncode == 1
+    assert "No module named no_such_module" in missing.stderr
+
+
+def test_the_hidden_traceback_is_the_users_own(workshop: Path) -> None:
+    """An error in an imported module is shown with the user's frames and none of ours."""
+    (workshop / "broken.py").write_text("def f(:\n")
+    (workshop / "script.py").write_text("import broken\n")
+    done = launch(workshop, "--nproc=1", "script.py")
+    assert done.returncode == 1
+    assert re.search(r'File ".*script\.py", line 1, in <module>\n\s+import broken', done.stderr)
+    assert "worker.py" not in done.stderr
