@@ -7,14 +7,13 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from .exit_code import ExitCode, LaunchError
-
-Written = dict[str, Any]
 
 
 def new_run(log_dir: Path | None, script: str) -> tuple[str, Path]:
@@ -40,16 +39,10 @@ def default_root() -> Path:
 
 
 def attempt_folder(run: Path, number: int) -> Path:
-    """The folder of an attempt, made.
-
-    Raises:
-        LaunchError: it can't be made.
-    """
+    """The folder of an attempt; made if the disk has room, else what belongs there isn't kept."""
     folder = run / f"attempt-{number + 1}"
-    try:
+    with suppress(OSError):
         folder.mkdir()
-    except OSError as error:
-        raise _cannot(folder, error) from error
     return folder
 
 

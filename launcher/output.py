@@ -64,14 +64,14 @@ class Output:
     _thread: threading.Thread | None = None
 
     def open(self, ranks: Iterable[int]) -> None:
-        """Makes the pipes and the log files.
-
-        Raises:
-            OSError: a log file can't be made.
-        """
+        """Makes the pipes and the log files."""
         for rank in ranks:
             self.tails[rank] = deque()
-            self._logs[rank] = (self.folder / f"rank-{rank}.log").open("wb", buffering=0)
+            path = self.folder / f"rank-{rank}.log"
+            try:
+                self._logs[rank] = path.open("wb", buffering=0)
+            except OSError as error:
+                self.warn(f"rank {rank} gets no log ({path}: {error.strerror})")
             for console in (1, 2):
                 reader, writer = os.pipe()
                 os.set_blocking(reader, False)

@@ -65,13 +65,14 @@ def launch(
     if isinstance(plan, NoPlan):
         return _dead_end(plan)
     run_id, run = journal.new_run(request.log_dir, request.script)
+    journal.write(run / "request.json", request)
     outcomes: list[Outcome] = []
     findings: dict[int, Finding] = {}
     guardian = leftovers.guard(run_id)
     try:
         while state.exit_code is None:
             attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
-            journal.write(attempt.folder / "plan.json", plan)
+            _keep(attempt.folder / "plan.json", plan)
             rules = (*known, *state.learnt)
             watch = supervise.Watch(_permission(attempt, rules), terminal.say)
             outcome = supervise.run_attempt(attempt, run_id, watch)
@@ -89,7 +90,7 @@ def launch(
     finally:
         guardian.dismiss()
     _summary(outcomes, findings, run, state.exit_code)
-    journal.write(run / "outcome.json", {"exit_code": state.exit_code, "attempts": len(outcomes)})
+    _keep(run / "outcome.json", {"exit_code": state.exit_code, "attempts": len(outcomes)})
     _last_words(outcomes[-1], findings)
     return state.exit_code
 
@@ -111,6 +112,14 @@ def first_plan(
     rows = [*explain.plan_rows(asked), *explain.suggestion_rows(plan)]
     terminal.say(*terminal.table(rows, indent=0))
     return asked
+
+
+def _keep(path: Path, content: object) -> None:
+    """Writes to the run directory; a disk that fills up on the way doesn't end the training."""
+    try:
+        journal.write(path, content)
+    except LaunchError as error:
+        terminal.say(f"{error.problem}; the run goes on")
 
 
 def _permission(
@@ -151,7 +160,7 @@ def _judge(
             return Next(None, state.workload.informed(seen), state.learnt, state.retried)
         case Failed(attempt=attempt, records=records):
             diagnosis = diagnose(records, entries)
-            journal.write(attempt.folder / "failures.json", diagnosis)
+            _keep(attempt.folder / "failures.json", diagnosis)
             root = findings[attempt.number] = diagnosis.root
             if root.entry is None:
                 log = attempt.folder / f"rank-{root.record.rank}.log"

@@ -68,11 +68,7 @@ class _Scene:
 
 
 def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
-    """Starts the attempt's workers, watches them, stops them where one has failed.
-
-    Raises:
-        OSError: the log files can't be made.
-    """
+    """Starts the attempt's workers, watches them, stops them where one has failed."""
     receiver = Receiver()
     store = workers.host_store()
     pipes = output.Output(attempt.folder, watch.notice)
@@ -92,6 +88,7 @@ def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
             if scene.reason is not None or scene.alive:
                 leftovers_found = leftovers.kill(run_id)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
+            del context  # and with it elastic's own ends of the pipes
             receiver.close()
             pipes.finish()
     if leftovers_found > len(scene.alive):

@@ -48,11 +48,16 @@ def environment(folder: Path, **variables: object) -> dict[str, str]:
 
 
 def launch(
-    folder: Path, *arguments: object, command: str = LAUNCHER, **variables: object
+    folder: Path,
+    *arguments: object,
+    command: str = LAUNCHER,
+    ours: bool = True,
+    **variables: object,
 ) -> subprocess.CompletedProcess[str]:
-    """Launches a program and waits for its end."""
+    """Launches a program and waits for its end; `ours` adds the options that we always want."""
+    options = own_options(command) if ours else ()
     return subprocess.run(
-        [command, *own_options(command), *map(str, arguments)],
+        [command, *options, *map(str, arguments)],
         cwd=folder,
         env=environment(folder, **variables),
         capture_output=True,
@@ -242,7 +247,8 @@ def test_the_run_directory(workshop: Path) -> None:
     names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     folder = "attempt-1"
     expected = ["failures.json", "plan.json", "rank-0.log", "rank-1.log"]
-    assert names == [*(f"{folder}/{name}" for name in expected), "outcome.json"]
+    own = ["outcome.json", "request.json"]
+    assert names == [*(f"{folder}/{name}" for name in expected), *own]
     assert json.loads((run / "outcome.json").read_text()) == {"exit_code": 1, "attempts": 1}
     finding = json.loads((run / folder / "failures.json").read_text())["findings"][0]
     assert finding["role"] == "initiating"

@@ -154,9 +154,8 @@ def _parsed(path: Path) -> ast.Module:
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         line = (error.text or "").strip()
-        raise LaunchError(
-            ExitCode.USAGE, f"{where}: syntax error: {error.msg}", f"the line is: {line}"
-        ) from error
+        hint = f"the line is: {line}" if line else ""
+        raise LaunchError(ExitCode.USAGE, f"{where}: syntax error: {error.msg}", hint) from error
     except (UnicodeDecodeError, ValueError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} isn't Python source: {error}") from error
 
