@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,15 +40,7 @@ def load(source: object) -> Config:
     if name.lstrip().startswith("{"):
         name, text = "the JSON given for DeepSpeed", name
     else:
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            try:
-                text = base64.urlsafe_b64decode(name).decode("utf-8")
-            except (binascii.Error, ValueError):
-                raise ConfigError(f"{name}: no such DeepSpeed configuration file") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: can't be read: {error}") from error
+        text = _file_or_base64(name)
     try:
         config = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
@@ -57,6 +50,21 @@ def load(source: object) -> Config:
     if not isinstance(config, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
     return config
+
+
+def _file_or_base64(name: str) -> str:
+    """The text of a file of that name; where there is none, the name itself decoded."""
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: can't be read: {error}") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise ConfigError(f"{name}: can't be read: {error.strerror}") from error
+    try:
+        return base64.urlsafe_b64decode(name).decode("utf-8")
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{name}: no such DeepSpeed configuration file") from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
-from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure
+from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure, Spot
 from .plan import Change, NoPlan, Plan
 from .preset import describe
 from .resolve import contradiction
 from .settings import Checkpointing, Setting, Value
-from .source import Spot
 
 GIB = 2**30
 Row = tuple[str, str]
@@ -147,7 +146,8 @@ def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
 
 def death_text(record: FailureRecord) -> str:
     """Who died, when, of what."""
-    done = "" if record.step is None else f" after {record.step} steps"
+    unit = "step" if record.step == 1 else "steps"
+    done = "" if record.step is None else f" after {record.step} {unit}"
     if record.exception.endswith("SystemExit"):
         return f"rank {record.rank} left with exit code {record.exit_code}{done}"
     if record.exception:
@@ -230,9 +230,8 @@ def dead_end_rows(refused: NoPlan) -> list[Row]:
     ]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
-        rows.append(
-            ("because", f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}")
-        )
+        text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"
+        rows.append(("because", text.rstrip()))
     return rows
 
 

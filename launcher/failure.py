@@ -25,6 +25,15 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in a user's source file: path, line number and the text of the line."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailureRecord:
     """What is known of one worker's death: evidence, no interpretation.
 

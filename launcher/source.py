@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from .failure import Spot
 
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
 DETACHED = {"grad", "data", "detach"}
 PARAMETER_ITERATORS = ("parameters", "named_parameters")
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place in a source file: path, line number and the text of the line."""
-
-    file: str
-    line: int
-    text: str
 
 
 def spots(search: str, paths: Sequence[str]) -> tuple[Spot, ...]:

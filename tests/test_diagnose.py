@@ -1,0 +1,156 @@
+"""Diagnosis: the root of a failed attempt, and the lesson that it teaches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from safe_launch.attempt import Attempt
+from safe_launch.catalogue import concerns
+from safe_launch.constraint import Constraint
+from safe_launch.diagnose import diagnose, learn, tried_settings
+from safe_launch.failure import FailureRecord, Finding, Kind, Role
+from safe_launch.plan import NoPlan, Plan
+from safe_launch.resolve import forbidden_by, resolve
+from safe_launch.settings import Fact, Framework
+from test_resolve import (
+    CATALOGUE,
+    CURRENT,
+    HARDWARE,
+    LORA3,
+    LORA_DDP,
+    OLDER,
+    REQUEST,
+    ZERO2,
+    ZERO3,
+    known_rules,
+    world,
+)
+
+GLOO = (
+    "[third_party/gloo/gloo/transport/tcp/pair.cc:553] "
+    "Connection closed by peer [127.0.0.1]:17612. This is typically caused by a crash"
+)
+READY = "Expected to mark a variable ready only once. This error is caused by ..."
+
+
+def record(rank: int, at: float, exception: str, message: str = "") -> FailureRecord:
+    """A record of a rank that raised."""
+    return FailureRecord(rank=rank, at=at, exception=exception, message=message)
+
+
+def entry(name: str):
+    """A shipped entry."""
+    return next(one for one in CATALOGUE if one.id == name)
+
+
+def test_the_earliest_initiating_failure_is_the_root() -> None:
+    """A lost peer is never the root where somebody failed by himself, however early it is seen."""
+    lost = record(0, 10.00, "builtins.RuntimeError", GLOO)
+    known = record(1, 10.02, "builtins.RuntimeError", READY)
+    later = record(2, 10.04, "builtins.RuntimeError", READY)
+    findings = diagnose([lost, later, known], CATALOGUE).findings
+    assert [one.record.rank for one in findings] == [1, 2, 0]
+    assert [one.role for one in findings] == [Role.INITIATING, Role.INITIATING, Role.CASCADE]
+
+
+def test_an_unexplained_exception_is_no_consequence() -> None:
+    """A bug of the user's comes before a known failure that follows it."""
+    bug = record(3, 1.0, "builtins.KeyError", "'label'")
+    known = record(0, 1.1, "builtins.RuntimeError", READY)
+    root = diagnose([known, bug], CATALOGUE).root
+    assert (root.record.rank, root.entry) == (3, None)
+
+
+def test_words_in_another_exception_dont_match() -> None:
+    """The same words as the message of another type are no known failure."""
+    quoted = record(0, 1.0, "builtins.ValueError", READY)
+    assert diagnose([quoted], CATALOGUE).root.entry is None
+
+
+def test_a_death_without_exception_isnt_matched_by_messages() -> None:
+    """A killed worker whose log quotes a known message isn't that failure."""
+    killed = FailureRecord(rank=0, at=1.0, signal=9, exit_code=137, log_tail=(READY,))
+    assert diagnose([killed], CATALOGUE).root.entry is None
+
+
+def attempt_of(plan: Plan, number: int) -> Attempt:
+    """An attempt with a plan."""
+    return Attempt(number, plan, Path())
+
+
+SITUATIONS = [
+    ("zero2-gradient-reduced-twice", ZERO2, CURRENT),
+    ("zero3-parameter-reduced-twice", ZERO3, OLDER),
+    ("zero3-parameter-outside-forward", ZERO3, CURRENT),
+    ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
+    ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "versions"), SITUATIONS)
+@pytest.mark.parametrize("framework", [Framework.TRANSFORMERS, Framework.NONE])
+def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) -> None:
+    """However often the same failure comes back, nothing is tried twice, and it ends."""
+    rules: list[Constraint] = []
+    workload = replace(world(values, framework), versions=MappingProxyType(versions))
+    visited = []
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    while isinstance(plan, Plan):
+        attempt = attempt_of(plan, len(visited))
+        tried = tried_settings(attempt, workload)
+        assert tried not in visited
+        visited.append(tried)
+        finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
+        known = [*known_rules(versions), *rules]
+        lesson = learn(attempt, finding, known)
+        workload = workload.informed(lesson.statements)
+        if lesson.constraint is not None:
+            rules.append(lesson.constraint)
+        known = [*known_rules(versions), *rules]
+        assert forbidden_by(tried, workload, known) is not None
+        plan = resolve(REQUEST, workload, HARDWARE, known)
+    assert isinstance(plan, NoPlan)
+    assert len(visited) > 1
+
+
+def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> None:
+    """Where the kwarg is ignored, the next candidate is another one than the cure."""
+    workload = world(ZERO2)
+    rules = known_rules(CURRENT)
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    seen = []
+    for number in range(3):
+        assert isinstance(plan, Plan)
+        seen.append((plan.preset.zero_stage, str(plan.preset.gradient_checkpointing)))
+        finding = Finding(
+            record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
+        )
+        lesson = learn(attempt_of(plan, number), finding, rules)
+        workload = workload.informed(lesson.statements)
+        rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
+        plan = resolve(REQUEST, workload, HARDWARE, rules)
+    assert seen == [(2, "reentrant"), (2, "non_reentrant"), (1, "reentrant")]
+
+
+def test_preset_entries_apply_to_something() -> None:
+    """Every entry that another preset cures forbids something, and every other signature is set."""
+    for one in CATALOGUE:
+        assert bool(one.forbids) == (one.kind in (Kind.PRESET, Kind.SILENT)), one.id
+        assert all(
+            sign.message is None or isinstance(sign.message, re.Pattern) for sign in one.signatures
+        )
+        assert one.proof, one.id
+        assert one.sources, one.id
+
+
+def test_versions_decide_which_entries_concern_us() -> None:
+    """A failure that a release has cured forbids nothing there; unknown versions neither."""
+    cured = entry("zero3-recompute-of-released-parameters")
+    assert [
+        concerns(cured, {"deepspeed": version}) for version in ("0.16.9", "0.19.2", "0.19.3")
+    ] == [True, True, False]
+    assert not concerns(cured, {})

@@ -1,0 +1,222 @@
+"""Resolving: what was asked is kept, what is known to fail is avoided, the cheapest goes first."""
+
+from __future__ import annotations
+
+import itertools
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from safe_launch.catalogue import concerns, read_catalogue
+from safe_launch.constraint import Cause, CauseKind, Constraint, Term
+from safe_launch.diagnose import constraints_of
+from safe_launch.machine import Hardware
+from safe_launch.plan import NoPlan, Plan
+from safe_launch.request import LaunchRequest
+from safe_launch.resolve import GIVEN_UP_LAST_FIRST, candidates, contradiction, departure, resolve
+from safe_launch.settings import Fact, Framework, Name, Origin, Setting, Value
+from safe_launch.workload import Known, Workload
+
+REQUEST = LaunchRequest("train.py", False, (), 2, "--nproc 2")
+HARDWARE = Hardware("cpu", 0, 2, 2**34)
+CATALOGUE = read_catalogue()
+CURRENT = {"torch": "2.13.0", "deepspeed": "0.19.8", "transformers": "5.23.0"}
+OLDER = {"torch": "2.13.0", "deepspeed": "0.16.9", "transformers": "4.57.1"}
+
+ENGINE, FROZEN = Fact.ENGINE, Fact.FROZEN_PARAMETERS
+TWICE, OUTSIDE = Fact.BLOCK_RUNS_TWICE, Fact.PARAMETER_OUTSIDE_FORWARD
+STAGE, MODE = Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING
+UNUSED, STATIC = Setting.FIND_UNUSED_PARAMETERS, Setting.STATIC_GRAPH
+MICRO, STEPS = Setting.MICRO_BATCH, Setting.ACCUMULATION
+
+
+def world(values: dict[Name, Value], framework: Framework = Framework.TRANSFORMERS) -> Workload:
+    """A workload of which these values are known from flags."""
+    known = {name: Known(value, Origin.FLAG, f"--{name}") for name, value in values.items()}
+    return Workload(framework, MappingProxyType(known))
+
+
+def rule(**terms: Value) -> Constraint:
+    """A constraint that forbids the settings together."""
+    cause = Cause(CauseKind.KNOWN_FAILURE, "rule", "a rule of this test")
+    return Constraint(
+        tuple(Term(Setting(name), frozenset({value})) for name, value in terms.items()), cause
+    )
+
+
+def known_rules(versions: dict[str, str]) -> list[Constraint]:
+    """All constraints of the shipped catalogue for the versions."""
+    entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
+    return [one for entry in entries for one in constraints_of(entry)]
+
+
+def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting, Value]:
+    """What the plan for the values changes under the shipped catalogue."""
+    plan = resolve(REQUEST, world(values), HARDWARE, known_rules(versions))
+    assert isinstance(plan, Plan)
+    return {change.setting: change.new for change in plan.changes}
+
+
+ZERO2 = {ENGINE: "deepspeed", STAGE: 2, MODE: "reentrant"}
+ZERO3 = {ENGINE: "deepspeed", STAGE: 3, MODE: "reentrant"}
+LORA3 = {ENGINE: "deepspeed", STAGE: 3, MODE: "non_reentrant", FROZEN: True}
+LORA_DDP = {ENGINE: "ddp", MODE: "reentrant", UNUSED: True, STATIC: False, FROZEN: True}
+STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("values", "versions", "expected"),
+    [
+        (ZERO2, CURRENT, {}),
+        ({**ZERO2, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        ({**ZERO2, TWICE: True}, OLDER, {MODE: "non_reentrant"}),
+        ({**ZERO3, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        ({**ZERO2, STAGE: 1, TWICE: True}, CURRENT, {}),
+        ({**ZERO3, OUTSIDE: True}, CURRENT, {STAGE: 2}),
+        ({**ZERO3, OUTSIDE: True, TWICE: True}, CURRENT, {STAGE: 2, MODE: "non_reentrant"}),
+        (LORA3, CURRENT, {}),
+        (LORA3, OLDER, {MODE: "reentrant"}),
+        # The cure of one failure is the cause of another: only both together give the answer.
+        ({**LORA3, TWICE: True}, OLDER, {STAGE: 2}),
+        ({**LORA3, TWICE: True}, CURRENT, {}),
+        (LORA_DDP, CURRENT, {MODE: "non_reentrant"}),
+        ({**LORA_DDP, UNUSED: False}, CURRENT, {}),
+        ({**LORA_DDP, UNUSED: False, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        (STAGE0, OLDER, {MODE: "non_reentrant"}),
+        (STAGE0, CURRENT, {}),
+        (STAGE0, {**OLDER, "deepspeed": "0.18.0"}, {STAGE: 1}),
+        ({**STAGE0, Setting.PRECISION: "fp32"}, OLDER, {}),
+        (
+            {**STAGE0, STAGE: 1, Fact.FP32_ACCUMULATION: True},
+            OLDER,
+            {MODE: "non_reentrant"},
+        ),
+    ],
+)
+def test_the_catalogue_leads_to_the_remedy(
+    values: dict[Name, Value], versions: dict[str, str], expected: dict[Setting, Value]
+) -> None:
+    """Each failure's remedy, alone and together with another's, is what the resolver finds."""
+    assert changed(values, versions) == expected
+
+
+def test_what_was_asked_is_kept() -> None:
+    """Without constraints the plan is what the user asked for."""
+    plan = resolve(REQUEST, world(ZERO3), HARDWARE, [])
+    assert isinstance(plan, Plan)
+    assert plan.changes == ()
+    assert plan.preset.settings() == {STAGE: 3, MODE: "reentrant"}
+
+
+def test_unknown_settings_stay_the_scripts_own() -> None:
+    """A setting that nobody knows is in no candidate, and a term on it never holds."""
+    plan = resolve(REQUEST, world({ENGINE: "deepspeed"}), HARDWARE, [rule(zero_stage=2)])
+    assert isinstance(plan, Plan)
+    assert plan.preset.settings() == {}
+
+
+LADDER = (
+    {STATIC: True},
+    {UNUSED: False},
+    {MODE: "non_reentrant"},
+)
+
+
+@pytest.mark.parametrize(("dearer", "cheaper"), list(itertools.pairwise(LADDER)))
+def test_cheaper_settings_are_given_up_first(
+    dearer: dict[Setting, Value], cheaper: dict[Setting, Value]
+) -> None:
+    """Of two ways out the one that gives up the cheaper setting is nearer to what was asked."""
+    asked = {MODE: "reentrant", UNUSED: True, STATIC: False}
+    assert departure({**asked, **cheaper}, asked) < departure({**asked, **dearer}, asked)
+
+
+def test_the_order_of_giving_up() -> None:
+    """The order is written down in one place; the dearest comes first."""
+    assert [reason.split(":")[0] for reason, _ in GIVEN_UP_LAST_FIRST] == [
+        "precision",
+        "checkpointing on or off",
+        "offload",
+        "micro batch",
+        "ZeRO stage",
+        "DDP's static_graph",
+        "DDP's find_unused_parameters",
+        "checkpointing's implementation",
+    ]
+
+
+def test_a_far_stage_is_dearer_than_a_near_one() -> None:
+    """Falling back from stage 3 goes to 2 before 1; checkpointing goes off last of all."""
+    taken = []
+    rules: list[Constraint] = [rule(zero_stage=3)]
+    for _ in range(3):
+        plan = resolve(REQUEST, world(ZERO3), HARDWARE, rules)
+        assert isinstance(plan, Plan)
+        taken.append(plan.preset.zero_stage)
+        rules.append(rule(zero_stage=plan.preset.zero_stage or 0))
+    assert taken == [2, 1, 0]
+
+
+@given(micro=some.integers(1, 64), steps=some.integers(1, 64))
+def test_the_global_batch_never_changes(micro: int, steps: int) -> None:
+    """Micro batch x accumulation is the same in every candidate, exactly."""
+    products = [
+        int(one[MICRO]) * int(one[STEPS]) for one in candidates(world({MICRO: micro, STEPS: steps}))
+    ]
+    assert set(products) == {micro * steps}
+    assert {MICRO: micro, STEPS: steps} in list(candidates(world({MICRO: micro, STEPS: steps})))
+
+
+def test_a_loop_of_the_users_own_keeps_its_batch() -> None:
+    """A hand-written loop's data loader can't be changed, so its batch isn't pretended to be."""
+    only = list(candidates(world({MICRO: 4, STEPS: 2}, Framework.NONE)))
+    assert only == [{MICRO: 4, STEPS: 2}]
+
+
+def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
+    """Off stays off in a loop of the user's own; the Trainer could turn it on."""
+    own = {one[MODE] for one in candidates(world({MODE: "off"}, Framework.NONE))}
+    trainers = {one[MODE] for one in candidates(world({MODE: "off"}))}
+    assert own == {"off"}
+    assert trainers == {"off", "reentrant", "non_reentrant"}
+
+
+def test_every_change_names_what_forbids_to_take_it_back() -> None:
+    """Two changes at once, each with its own cause and the source of the old value."""
+    plan = resolve(
+        REQUEST, world({**ZERO3, OUTSIDE: True, TWICE: True}), HARDWARE, known_rules(CURRENT)
+    )
+    assert isinstance(plan, Plan)
+    causes = {change.setting: change.constraint.cause.name for change in plan.changes}
+    assert causes == {
+        STAGE: "zero3-parameter-outside-forward",
+        MODE: "zero2-gradient-reduced-twice",
+    }
+    assert {change.source for change in plan.changes} == {
+        "--zero_stage",
+        "--gradient_checkpointing",
+    }
+
+
+def test_a_dead_end_names_the_smallest_contradiction() -> None:
+    """Constraints that add nothing are left out of the explanation."""
+    rules = [
+        rule(gradient_checkpointing="off"),
+        rule(gradient_checkpointing="reentrant"),
+        rule(gradient_checkpointing="non_reentrant", zero_stage=2),
+        rule(gradient_checkpointing="non_reentrant"),
+    ]
+    refused = resolve(REQUEST, world(ZERO2), HARDWARE, rules)
+    assert isinstance(refused, NoPlan)
+    assert len(refused.rejected) == 12
+    assert contradiction(refused) == (rules[1], rules[3], rules[0])
+
+
+def test_the_same_values_give_the_same_plan() -> None:
+    """Every node resolves to the same plan."""
+    plans = {
+        repr(resolve(REQUEST, world({**LORA3, TWICE: True}), HARDWARE, known_rules(OLDER)))
+        for _ in range(3)
+    }
+    assert len(plans) == 1

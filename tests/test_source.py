@@ -1,0 +1,57 @@
+"""Searches in the user's files: the dummy loss is found, its innocent look-alikes aren't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.failure import Spot
+from safe_launch.source import spots
+
+
+def found(text: str, folder: Path) -> tuple[Spot, ...]:
+    """What the search for reduced parameters finds in a text."""
+    path = folder / "train.py"
+    path.write_text(text)
+    return spots("parameter_reductions", [str(path)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss += sum(p.sum() for p in adapter.parameters()) * 0.0",
+        "loss += sum([p.mean() for p in model.adapter.parameters()]) * 0",
+        "loss += sum(torch.sum(p) for p in adapter.parameters()) * 0.0",
+        "loss += sum((p * 0.0).sum() for _, p in adapter.named_parameters())",
+        "loss += sum(p.pow(2).sum() for p in model.parameters() if p.requires_grad)",
+        "for p in m.parameters(): loss = loss + 0.0 * p.sum()",
+    ],
+)
+def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
+    """Comprehensions and loops over parameters whose element is reduced."""
+    spot = Spot(str(tmp_path / "train.py"), 2, line)
+    assert found(f"loss = 0\n{line}\n", tmp_path) == (spot,)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "norm = sum(p.grad.norm() ** 2 for p in model.parameters())",
+        "size = sum(p.numel() for p in model.parameters())",
+        "total = sum(p.data.sum() for p in model.parameters())",
+        "total = sum(p.detach().sum() for p in model.parameters())",
+        "loss = sum(x.sum() for x in outputs)",
+        "for p in model.parameters(): p.requires_grad = False",
+    ],
+)
+def test_look_alikes_arent(line: str, tmp_path: Path) -> None:
+    """Norms of gradients, counts, detached values, sums over outputs."""
+    assert found(line, tmp_path) == ()
+
+
+def test_files_that_cant_be_read_are_skipped(tmp_path: Path) -> None:
+    """A missing file, a syntax error, binary content: no result and no error."""
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "binary.py").write_bytes(b"\0\xff")
+    names = [str(tmp_path / name) for name in ("absent.py", "broken.py", "binary.py")]
+    assert spots("parameter_reductions", names) == ()
