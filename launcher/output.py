@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import sys
 import threading
@@ -15,6 +16,8 @@ from typing import BinaryIO
 
 QUIET = 0.05
 """Seconds without further output after which an incomplete line is shown nevertheless."""
+PATIENCE = 0.5
+"""Seconds without output, after the workers' end, after which no more is expected."""
 TAIL = 64 * 1024
 """Bytes of each rank's latest output that are kept for the diagnosis."""
 
@@ -62,6 +65,8 @@ class Output:
     tails: dict[int, deque[bytes]] = field(default_factory=dict)
     _logs: dict[int, BinaryIO] = field(default_factory=dict)
     _thread: threading.Thread | None = None
+    _passed: int = 0
+    _showing: bool = False
 
     def open(self, ranks: Iterable[int]) -> None:
         """Makes the pipes and the log files."""
@@ -84,13 +89,18 @@ class Output:
         self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
         self._thread.start()
 
-    def finish(self, seconds: float = 2.0) -> None:
+    def finish(self, give_up: Callable[[], bool]) -> None:
         """Waits until everything that the workers wrote has been passed on.
 
-        A process that they left behind may hold a pipe open for ever, hence the bound.
+        A process that they left behind may hold a pipe open for ever, so it ends where nothing has
+        come for a while; a console that is slow or paused is waited for until `give_up` says so.
         """
-        if self._thread is not None:
-            self._thread.join(seconds)
+        done = -1
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(PATIENCE)
+            if give_up() or (done == self._passed and not self._showing):
+                break
+            done = self._passed
         for log in self._logs.values():
             with suppress(OSError):
                 log.close()
@@ -128,13 +138,16 @@ class Output:
 
     def _show(self, stream: Stream, size: int) -> None:
         shown, stream.waiting = stream.waiting[:size], stream.waiting[size:]
-        while shown:
-            try:
+        self._showing = True
+        try:
+            while shown:
+                select.select([], [stream.console], [])
                 shown = shown[os.write(stream.console, shown) :]
-            except BlockingIOError:
-                continue
-            except OSError:
-                return  # nobody listens any more (`| head`); the log goes on
+        except OSError:
+            return  # nobody listens any more (`| head`); the log goes on
+        finally:
+            self._showing = False
+            self._passed += size
 
     def _keep(self, rank: int, chunk: bytes) -> None:
         tail = self.tails[rank]

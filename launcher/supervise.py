@@ -18,6 +18,7 @@ from .channel import Receiver
 from .failure import FailureRecord, record_of
 from .request import StopTimes
 from .settings import Value
+from .stops import Stops
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the run."""
@@ -50,9 +51,8 @@ class _Scene:
         finished: ranks whose script ran to its end.
         observed: what the workers have seen.
         signals: signals that the launcher was sent, in their order.
-        told: signals that we have sent to each rank.
         reason: why the workers are being stopped; None while they run.
-        deadlines: when each rank gets which signal, soonest first.
+        stops: the signals that the workers have got and will get.
     """
 
     pids: dict[int, int]
@@ -62,9 +62,8 @@ class _Scene:
     finished: set[int] = field(default_factory=set)
     observed: dict[str, Value] = field(default_factory=dict)
     signals: list[int] = field(default_factory=list)
-    told: dict[int, set[int]] = field(default_factory=dict)
     reason: str | None = None
-    deadlines: list[tuple[float, int, signal.Signals]] = field(default_factory=list)
+    stops: Stops = field(default_factory=Stops)
 
 
 def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
@@ -76,11 +75,16 @@ def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
     envs = workers.environments(attempt, run_id, receiver.name, store.port)
     output.flush_console()
     with _signals() as (arrived, wakeup):
-        context = workers.start(attempt, envs, pipes)
-        _handle_signals(arrived)
+        # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            context = workers.start(attempt, envs, pipes)
+            _handle_signals(arrived)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         pipes.start()
         pids = context.pids()
-        scene = _Scene(dict(pids), set(pids), signals=arrived)
+        scene = _Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
         try:
             _watch(scene, receiver, wakeup, attempt.plan.request.stop_times, watch)
         finally:
@@ -90,7 +94,7 @@ def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()
-            pipes.finish()
+            pipes.finish(lambda: bool(arrived))
     if leftovers_found > len(scene.alive):
         watch.notice(f"ended {leftovers_found} processes that the workers had left behind")
     return _outcome(attempt, scene, pipes)
@@ -133,7 +137,7 @@ def _watch(
         for rank, pid in scene.pids.items():
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, rank)
         while scene.alive:
-            for key, _ in selector.select(_pause(scene)):
+            for key, _ in selector.select(scene.stops.pause()):
                 if key.data == "connection":
                     connection = receiver.accept()
                     if connection is not None:
@@ -155,20 +159,13 @@ def _watch(
                 _stop_after_failure(scene, times)
             if scene.reason is None and not watch.allowed(scene.observed):
                 scene.reason = "superseded"
-                _schedule(
-                    scene, scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
+                scene.stops.schedule(
+                    scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
                 )
-            _send_due(scene, watch)
+            scene.stops.send_due(scene.alive, watch.notice)
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
-
-
-def _pause(scene: _Scene) -> float | None:
-    """Seconds until the next deadline; None where there is none."""
-    if not scene.deadlines:
-        return None
-    return max(0.0, min(scene.deadlines)[0] - time.monotonic())
 
 
 def _read(
@@ -213,77 +210,35 @@ def _stop_after_failure(scene: _Scene, times: StopTimes) -> None:
     """The silent ranks end at once; those that told a failure may run their exit handlers."""
     telling = scene.alive & scene.records.keys()
     kill = (signal.SIGKILL, times.leave + times.terminate)
-    _schedule(scene, scene.alive - telling, (signal.SIGTERM, 0.0), kill)
-    _schedule(scene, telling, (signal.SIGTERM, times.leave), kill)
+    scene.stops.schedule(scene.alive - telling, (signal.SIGTERM, 0.0), kill)
+    scene.stops.schedule(telling, (signal.SIGTERM, times.leave), kill)
 
 
 def _answer(scene: _Scene, number: signal.Signals, times: StopTimes, watch: Watch) -> None:
     """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
     if number in FORWARDED:
         for rank in sorted(scene.alive):
-            if _catches(scene.pids[rank], number):
-                _send(scene, rank, number)
+            if scene.stops.catches(rank, number):
+                scene.stops.send(rank, number)
             else:
                 watch.notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
         return
     if scene.reason == "interrupt":
-        now = time.monotonic()
-        soonest = min((moment for moment, _, _ in scene.deadlines), default=now)
-        scene.deadlines = [
-            (moment - (soonest - now), rank, step) for moment, rank, step in scene.deadlines
-        ]
+        scene.stops.hasten()
         return
     scene.reason = "interrupt"
-    scene.deadlines.clear()
+    scene.stops.deadlines.clear()
     watch.notice(f"{number.name}: stopping the workers")
     if number == signal.SIGINT:
         term = times.interrupt
-        _schedule(
-            scene,
+        scene.stops.schedule(
             scene.alive,
             (signal.SIGINT, 0.0),
             (signal.SIGTERM, term),
             (signal.SIGKILL, term + times.terminate),
         )
     else:
-        _schedule(scene, scene.alive, (number, 0.0), (signal.SIGKILL, times.terminate))
-
-
-def _catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal (`SigCgt` in proc_pid_status(5))."""
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/status", encoding="ascii") as status:  # noqa: PTH123
-        for line in status:
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
-
-
-def _schedule(scene: _Scene, ranks: set[int], *steps: tuple[signal.Signals, float]) -> None:
-    """Plans signals for ranks, each so many seconds from now."""
-    now = time.monotonic()
-    scene.deadlines += [(now + delay, rank, step) for rank in ranks for step, delay in steps]
-
-
-def _send_due(scene: _Scene, watch: Watch) -> None:
-    """Sends the signals whose time has come; those that are late were ignored by their rank."""
-    now = time.monotonic()
-    due = sorted(one for one in scene.deadlines if one[0] <= now)
-    scene.deadlines = [one for one in scene.deadlines if one[0] > now and one[1] in scene.alive]
-    for _, rank, step in due:
-        if rank not in scene.alive:
-            continue
-        ignored = scene.told.get(rank, set()) - set(FORWARDED)
-        if ignored:
-            names = ", ".join(signal.Signals(number).name for number in sorted(ignored))
-            watch.notice(f"rank {rank} goes on after {names}: sending {step.name}")
-        _send(scene, rank, step)
-
-
-def _send(scene: _Scene, rank: int, number: signal.Signals) -> None:
-    """Signals a worker and everything in its process group."""
-    scene.told.setdefault(rank, set()).add(number)
-    with suppress(ProcessLookupError):
-        os.killpg(scene.pids[rank], number)
+        scene.stops.schedule(scene.alive, (number, 0.0), (signal.SIGKILL, times.terminate))
 
 
 def _outcome(attempt: Attempt, scene: _Scene, pipes: output.Output) -> Outcome:
@@ -312,7 +267,7 @@ def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord 
     if told is not None:
         return replace(told, log_tail=pipes.tail(rank))
     ended_well = code == 0 or (code < 0 and rank in scene.finished)
-    if ended_well or -code in scene.told.get(rank, set()):
+    if ended_well or -code in scene.stops.told.get(rank, set()):
         return None
     return FailureRecord(
         rank=rank,

@@ -19,10 +19,13 @@ from .channel import VARIABLE, Sender
 from .guards import sightings
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
+BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
+"""Signals that the launcher holds back while it starts workers, which inherit that."""
 
 
 def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     kind, target, *rest = arguments
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)

@@ -39,6 +39,7 @@ LAYERS = {
         "profiles",
         "readers",
         "source",
+        "stops",
         "supervise",
         "terminal",
         "worker",
