@@ -1,0 +1,43 @@
+"""The built wheel has everything that the folders have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from stacks import ROOT
+
+
+def test_the_wheel_is_whole(tmp_path: Path) -> None:
+    """Every module, entry and profile is in it, under one package; torch isn't asked for."""
+    names = subprocess.run(
+        ["git", "ls-files", "launcher", "presets", "hardware"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    source = tmp_path / "source"
+    for name in [*names, "pyproject.toml", "README.md"]:
+        copy = source / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, source]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if name.startswith("safe_launch/")}
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        required = [
+            line
+            for line in archive.read(metadata).decode().splitlines()
+            if line.startswith("Requires-Dist: torch") and "extra ==" not in line
+        ]
+    expected = {name.replace("launcher/", "safe_launch/", 1) for name in names}
+    expected = {
+        name if name.startswith("safe_launch/") else f"safe_launch/{name}" for name in expected
+    }
+    assert inside == expected
+    assert required == []
