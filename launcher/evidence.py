@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -54,7 +54,7 @@ def record(error: BaseException, rank: int, at: float, exit_code: int) -> Failur
             for name in FRAMEWORKS
             if name in sys.modules
         },
-        user_files=tuple(user_files()),
+        user_files=tuple(dict.fromkeys(user_files())),
         exit_code=exit_code,
     )
 
@@ -117,31 +117,54 @@ def frames(trace: TracebackType | None) -> Iterator[Frame]:
 def parameters(error: BaseException) -> Iterator[str]:
     """Names of the parameters that the failure is about, where the framework printed a number.
 
-    Three ways, the surest first: a parameter held by a local variable of one of the innermost
-    frames; DDP's index into the parameters that it reduces; the full shape in autograd's message.
+    The surest first: a parameter that stands twice in a list of one of the innermost frames or of
+    the object at work there (a bucket); a parameter held by a local variable there; DDP's index
+    into the parameters that it reduces; the full shape in autograd's message.
     """
     if "torch" not in sys.modules:
         return
     names = {id(one): name for model in sightings.models() for name, one in named(model)}
-    found: dict[str, None] = {}
-    for link in list(_links(error.__traceback__))[-3:]:
-        for value in link.tb_frame.f_locals.values():
-            if id(value) in names:
-                found[names[id(value)]] = None
+    innermost = [link.tb_frame.f_locals for link in list(_links(error.__traceback__))[-3:]]
     text = message_of(error)
+    for found in (
+        [names[one] for scope in innermost for one in _twice(scope) if one in names],
+        [names[id(one)] for scope in innermost for one in scope.values() if id(one) in names],
+        list(_by_index(text)),
+        list(_by_shape(text)),
+    ):
+        if found:
+            yield from dict.fromkeys(found)
+            return
+
+
+def _twice(scope: Mapping[str, Any]) -> Iterator[int]:
+    """Identities of what stands more than once in a list, in a scope or in its `self`."""
+    for value in (*scope.values(), *getattr(scope.get("self"), "__dict__", {}).values()):
+        if isinstance(value, list):
+            seen: set[int] = set()
+            for one in map(id, value):
+                if one in seen:
+                    yield one
+                seen.add(one)
+
+
+def _by_index(text: str) -> Iterator[str]:
+    """Parameters by DDP's index, which counts those that require a gradient."""
     for index in re.findall(r"Parameter at index (\d+)", text):
-        trainable = [
-            name for model in sightings.models() for name, one in named(model) if one.requires_grad
-        ]
-        if int(index) < len(trainable):
-            found[trainable[int(index)]] = None
+        for model in sightings.models():
+            trained = [name for name, one in named(model) if one.requires_grad]
+            if int(index) < len(trained):
+                yield trained[int(index)]
+
+
+def _by_shape(text: str) -> Iterator[str]:
+    """Parameters whose whole shape is the one that autograd expected."""
     for shape in re.findall(r"expected shape compatible with \[([\d, ]+)\]", text):
+        expected = tuple(int(part) for part in shape.split(","))
         for model in sightings.models():
             for name, one in named(model):
-                full = tuple(getattr(one, "ds_shape", one.shape))
-                if one.requires_grad and full == tuple(int(part) for part in shape.split(",")):
-                    found[name] = None
-    yield from found
+                if one.requires_grad and tuple(getattr(one, "ds_shape", one.shape)) == expected:
+                    yield name
 
 
 def named(model: Any) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     USAGE = 64
     """The command line, the script or a configuration file can't be used as it is."""
     INTERNAL = 70
-    """A mistake of safe-launch itself; the run directory has a report."""
+    """A mistake of safe-launch itself; what to report is printed."""
     CANNOT_WRITE = 73
     """The run directory can't be written."""
     RETRY_ELSEWHERE = 75

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from stacks import EXAMPLES, SCENARIOS, Stack
+from stacks import CURRENT, EXAMPLES, SCENARIOS, Stack
 
 pytestmark = pytest.mark.frameworks
 
@@ -177,6 +177,14 @@ CASES = (
         "zero3-parameter-outside-forward",
     ),
     loop_case("adapters under DDP", "ddp_lora.py", (), READY_TWICE, TO_OTHER, None),
+    loop_case(
+        "unused head under DDP",
+        "ddp_unused.py",
+        (),
+        "Expected to have finished reduction in the prior iteration",
+        "find_unused_parameters: False -> True",
+        "ddp-unused-parameters",
+    ),
 )
 
 
@@ -244,16 +252,19 @@ def test_live_exception_of_ddp_is_recorded_and_explained(stack: Stack, tmp_path:
     assert root["step"] == 0
 
 
-def test_names_the_parameter_where_deepspeed_prints_a_number(stack: Stack, tmp_path: Path) -> None:
-    """The record of a ZeRO-2 failure has the parameter's name, the stage and the versions."""
-    config = str(SCENARIOS / "raw2.json")
+@pytest.mark.parametrize("stage", [2, 3])
+def test_names_the_parameter_where_deepspeed_prints_a_number(
+    stack: Stack, stage: int, tmp_path: Path
+) -> None:
+    """The record has the parameter's name, stage and versions, also where there's no message."""
+    config = str(SCENARIOS / f"raw{stage}.json")
     run = ("--nproc=2", "--fix=suggest", "--log-dir=runs", SCENARIOS / "ds_block_twice.py")
     done = stack.run("safe-launch", *run, "--deepspeed_config", config, cwd=tmp_path)
     assert done.returncode == 1
     root = records(tmp_path)[0]
-    assert root["parameters"][0].startswith("block.")
+    assert all(name.startswith("block.") for name in root["parameters"])
     assert f"parameter {root['parameters'][0]}" in done.stderr
-    assert root["observed"]["zero_stage"] == 2
+    assert root["observed"]["zero_stage"] == stage
     assert root["versions"]["deepspeed"].startswith("0.1")
     flat = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert re.search(r"ds_block_twice\.py:\d+ in main: engine\.backward\(loss\)", flat)
@@ -269,6 +280,19 @@ def test_shows_the_dummy_loss_itself(stack: Stack, tmp_path: Path) -> None:
     flat = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert f"ds_dummy_loss.py:{line}: dummy_loss = sum(" in flat
     assert "0.0 * output.sum()" in flat
+
+
+@pytest.mark.parametrize("arguments", [(), ("--silently",)], ids=["raises", "leaves"])
+def test_the_rank_that_died_is_the_root(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """A rank dies while the other waits for it in gloo: the dead one is named, not the loud one."""
+    script = SCENARIOS / "dies_alone.py"
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", script, *arguments)
+    done = CURRENT.run(*run, cwd=tmp_path)
+    assert done.returncode == (7 if arguments else 1)
+    assert "attempt 1: failed: rank 1 " in done.stderr
+    assert "relaunching" not in done.stderr
+    if not arguments:
+        assert done.stderr.endswith("KeyError: 'sample 12 has no label'\n")
 
 
 def test_wrong_gradients_are_never_trained_on(stack: Stack, tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def read_workload(request: LaunchRequest) -> Workload:
         LaunchError: the script, or a file that it names, can't be used as it is.
     """
     script = read_script(request)
-    workload = Workload(framework=_framework(script), versions=script.versions, notes=script.notes)
+    workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
         workload = workload.informed(reader.read(script))
-    return replace(workload, notes=(*script.notes, *script.late_notes))
+    return replace(workload, notes=tuple(script.notes))
 
 
 def _framework(script: Script) -> Framework:

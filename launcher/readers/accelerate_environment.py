@@ -56,4 +56,4 @@ def read(script: Script) -> Iterator[Statement]:
         if text.isdecimal():
             yield setting, known(int(text), name)
         elif text:
-            script.late_notes.append(f"${name}: {text!r} is no whole number")
+            script.notes.append(f"${name}: {text!r} is no whole number")

@@ -48,8 +48,7 @@ class Script:
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
         nproc: the number of workers.
-        notes: what could not be used, in words.
-        late_notes: what the readers add to them.
+        notes: what a reader has seen and could not use, in words.
     """
 
     flags: Mapping[str, Given]
@@ -57,8 +56,7 @@ class Script:
     versions: Mapping[str, str]
     environment: Mapping[str, str]
     nproc: int
-    notes: tuple[str, ...] = ()
-    late_notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def text(self, name: str) -> Given | None:
         """A flag with a value, or None."""
@@ -75,7 +73,7 @@ class Script:
         except ValueError:
             value = 0
         if value < 1:
-            self.late_notes.append(f"{given.source}: {given.value!r} is no positive whole number")
+            self.notes.append(f"{given.source}: {given.value!r} is no positive whole number")
             return None
         return Given(value, given.origin, given.source)
 
@@ -89,7 +87,7 @@ class Script:
             return Given(False, opposite.origin, opposite.source)
         word = "true" if given.value is None else str(given.value).lower()
         if word not in TRUE + FALSE:
-            self.late_notes.append(f"{given.source}: {given.value!r} is neither true nor false")
+            self.notes.append(f"{given.source}: {given.value!r} is neither true nor false")
             return None
         return Given(word in TRUE, given.origin, given.source)
 

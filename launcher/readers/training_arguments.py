@@ -118,7 +118,7 @@ def _mapping(where: Given, script: Script) -> dict[str, Any]:
     try:
         value = json.loads(str(where.value))
     except json.JSONDecodeError as error:
-        script.late_notes.append(f"{where.source}: not JSON: {error.msg}: {where.value}")
+        script.notes.append(f"{where.source}: not JSON: {error.msg}: {where.value}")
         return {}
     return value if isinstance(value, dict) else {}
 
