@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -234,10 +235,27 @@ def main() -> NoReturn:
     sys.exit(guarded(sys.argv[1:]))
 
 
+class Stopped(BaseException):
+    """The launcher was told to stop while no worker was running.
+
+    A container's first process ignores signals that it has no handler for.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    raise Stopped(number)
+
+
 def guarded(arguments: Sequence[str]) -> int:
     """Runs the command line; every error becomes a message and an exit code."""
     from . import terminal
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     try:
         return run(arguments)
     except LaunchError as error:
@@ -245,6 +263,8 @@ def guarded(arguments: Sequence[str]) -> int:
         return error.code
     except KeyboardInterrupt:
         return 130
+    except Stopped as stopped:
+        return 128 + stopped.number
     except Exception:
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",

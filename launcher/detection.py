@@ -41,6 +41,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
+    """How often the out-of-memory killer has struck on this host, cgroups' limits included.
+
+    0 where the kernel doesn't count (before Linux 4.13).
+    """
+    try:
+        lines = statistics.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
 def detect() -> Hardware:
     """This host."""
     import psutil

@@ -153,6 +153,9 @@ def death_text(record: FailureRecord) -> str:
     if record.exception:
         return f"rank {record.rank} raised {record.exception.rpartition('.')[2]}{done}"
     if record.signal is not None:
+        if record.signal == signal.SIGKILL and record.oom_kills:
+            text = "the kernel's out-of-memory killer struck on this host meanwhile"
+            return f"rank {record.rank} was ended by SIGKILL ({text})"
         return f"rank {record.rank} was ended by {signal_text(record.signal)}"
     return f"rank {record.rank} left with exit code {record.exit_code}"
 

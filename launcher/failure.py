@@ -54,6 +54,7 @@ class FailureRecord:
         user_files: the loaded source files that belong to the user.
         exit_code: as a shell gives it, 128 + signal for a death by signal; None while it lives.
         signal: the signal that killed it; None where it ended by itself.
+        oom_kills: how often the host's out-of-memory killer struck during the attempt.
         log_tail: the last lines of its output.
         finished: the script had run to its end before this happened.
     """
@@ -73,6 +74,7 @@ class FailureRecord:
     user_files: tuple[str, ...] = ()
     exit_code: int | None = None
     signal: int | None = None
+    oom_kills: int = 0
     log_tail: tuple[str, ...] = ()
     finished: bool = False
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+REAPING = 5.0
+"""Seconds between two looks for orphans that have ended, as a container's first process."""
 HARMLESS = {signal.SIGUSR1, signal.SIGUSR2}
 """Signals after which a worker is meant to go on."""
 
@@ -42,7 +44,7 @@ class Stops:
     def pause(self) -> float | None:
         """Seconds until the next signal is due; None where none is planned."""
         if not self.deadlines:
-            return None
+            return REAPING if os.getpid() == 1 else None
         return max(0.0, min(self.deadlines)[0] - time.monotonic())
 
     def send_due(self, alive: set[int], notice: Callable[[str], None]) -> None:

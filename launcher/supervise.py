@@ -15,6 +15,7 @@ from typing import Any
 from . import leftovers, output, workers
 from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from .channel import Receiver
+from .detection import oom_kills
 from .failure import FailureRecord, record_of
 from .request import StopTimes
 from .settings import Value
@@ -53,6 +54,7 @@ class _Scene:
         signals: signals that the launcher was sent, in their order.
         reason: why the workers are being stopped; None while they run.
         stops: the signals that the workers have got and will get.
+        oom_kills: how often the out-of-memory killer had struck before.
     """
 
     pids: dict[int, int]
@@ -64,6 +66,7 @@ class _Scene:
     signals: list[int] = field(default_factory=list)
     reason: str | None = None
     stops: Stops = field(default_factory=Stops)
+    oom_kills: int = field(default_factory=oom_kills)
 
 
 def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
@@ -163,6 +166,7 @@ def _watch(
                     scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
                 )
             scene.stops.send_due(scene.alive, watch.notice)
+            leftovers.reap(set(scene.pids.values()))
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
@@ -274,5 +278,6 @@ def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord 
         at=seen,
         exit_code=128 - code if code < 0 else code,
         signal=-code if code < 0 else None,
+        oom_kills=oom_kills() - scene.oom_kills,
         log_tail=pipes.tail(rank),
     )

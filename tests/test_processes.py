@@ -348,3 +348,56 @@ def test_the_hidden_traceback_is_the_users_own(workshop: Path) -> None:
     assert done.returncode == 1
     assert re.search(r'File ".*script\.py", line 1, in <module>\n\s+import broken', done.stderr)
     assert "worker.py" not in done.stderr
+
+
+def test_as_a_containers_first_process(workshop: Path) -> None:
+    """As PID 1: SIGTERM is heeded at every moment, orphans that end are reaped, all are gone."""
+    inside = (
+        f"exec {LAUNCHER} --log-dir=runs --nproc=1 {PROGRAMS / 'stubborn.py'} {workshop} SIGTERM"
+    )
+    container = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", inside]
+    if os.geteuid():
+        pytest.skip("a pid namespace needs root")
+    with subprocess.Popen(
+        container, cwd=workshop, env=environment(workshop), stderr=subprocess.PIPE, text=True
+    ) as outside:
+        ready(workshop, 1)
+        (init,) = psutil.Process(outside.pid).children()
+        assert init.children() != []
+        init.send_signal(signal.SIGTERM)
+        _, told = outside.communicate(timeout=60)
+    assert outside.returncode == 143
+    assert "attempt 1: stopped by SIGTERM" in told
+    assert (workshop / "goodbye-0").exists()
+    wait_for(lambda: gone(workshop))
+
+
+def test_sigterm_before_the_workers_run(workshop: Path) -> None:
+    """A signal that comes while torch is still being imported ends the launcher with its code."""
+    launcher = begin(workshop, "--nproc=1", PROGRAMS / "stubborn.py", workshop)
+    wait_for(lambda: (workshop / "runs").exists())
+    launcher.send_signal(signal.SIGTERM)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 143
+    wait_for(lambda: gone(workshop))
+
+
+def test_the_out_of_memory_killer_is_named(workshop: Path) -> None:
+    """A worker that the kernel kills for its cgroup's memory limit: said in so many words."""
+    group = Path("/sys/fs/cgroup/memory") / f"safe-launch-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text("50M")
+    except OSError:
+        pytest.skip("making a memory cgroup (version 1) isn't permitted here")
+    try:
+        (workshop / "eats.py").write_text(
+            f"import os\nopen('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+            "hoard = [bytearray(b'x' * 1_000_000) for _ in range(1000)]\n"
+        )
+        done = launch(workshop, "--nproc=1", "eats.py")
+    finally:
+        group.rmdir()
+    assert done.returncode == 137
+    told = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "SIGKILL (the kernel's out-of-memory killer struck on this host meanwhile)" in told
