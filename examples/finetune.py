@@ -72,6 +72,9 @@ class TinyVisionModel(PreTrainedModel):
         self.head = nn.Linear(size, config.vocabulary)
         self.post_init()
 
+    def get_input_embeddings(self) -> nn.Module:
+        return self.words
+
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
             module.weight.data.normal_(std=0.1)
