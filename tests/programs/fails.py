@@ -1,4 +1,7 @@
-"""Rank by rank, fails the way that its arguments say: `RANK:HOW`; the others wait for ever."""
+"""Rank by rank, fails the way that its arguments say; the others wait for ever.
+
+`RANK:HOW` fails at once, `RANK:SECONDS@HOW` so many seconds after the first such rank.
+"""
 
 import os
 import signal
@@ -14,7 +17,12 @@ if ready:
     while not all(os.path.exists(f"{ready}-{one}") for one in range(int(os.environ["WORLD_SIZE"]))):
         time.sleep(0.001)
 delay, _, how = how.rpartition("@")
-time.sleep(float(delay or 0))
+if delay:
+    while not os.path.exists(f"{ready}-failing"):
+        time.sleep(0.001)
+    time.sleep(float(delay))
+elif ready and how != "wait":
+    open(f"{ready}-failing", "w").close()
 if how == "raise":
     raise ValueError(f"the bug of rank {rank}")
 if how.startswith("exit"):
