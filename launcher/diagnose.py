@@ -66,7 +66,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
         name = name_of(raw)
         if isinstance(name, Setting) and name in attempt.plan.overrides:
             continue
-        source = f"seen in attempt {attempt.number + 1}"
+        source = f"the script, as seen in attempt {attempt.number + 1}"
         statements.append((name, Known(parse_value(name, value), Origin.OBSERVED, source)))
     return tuple(statements)
 

@@ -183,7 +183,8 @@ def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
     if frame is not None and not spots:
         texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
     if record.parameters:
-        texts.append(f"parameter {', '.join(record.parameters)}")
+        noun = "parameter" if len(record.parameters) == 1 else "parameters"
+        texts.append(f"{noun} {', '.join(record.parameters)}")
     return texts
 
 

@@ -263,7 +263,7 @@ def test_names_the_parameter_where_deepspeed_prints_a_number(
     assert done.returncode == 1
     root = records(tmp_path)[0]
     assert all(name.startswith("block.") for name in root["parameters"])
-    assert f"parameter {root['parameters'][0]}" in done.stderr
+    assert re.search(rf"parameters? {re.escape(root['parameters'][0])}", done.stderr)
     assert root["observed"]["zero_stage"] == stage
     assert root["versions"]["deepspeed"].startswith("0.1")
     flat = " ".join(done.stderr.replace("[safe-launch]", "").split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +36,9 @@ def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
-    _see_engine(result[0])
+    # What another version calls otherwise must not end the training.
+    with suppress(AttributeError, TypeError, ValueError):
+        _see_engine(result[0])
     return result
 
 
