@@ -18,6 +18,8 @@ QUIET = 0.05
 """Seconds without further output after which an incomplete line is shown nevertheless."""
 PATIENCE = 0.5
 """Seconds without output, after the workers' end, after which no more is expected."""
+LONGEST = 1024 * 1024
+"""Bytes of a line that are waited for before it is shown without its end."""
 TAIL = 64 * 1024
 """Bytes of each rank's latest output that are kept for the diagnosis."""
 
@@ -132,9 +134,13 @@ class Output:
         """Logs a chunk and shows its complete lines; an empty chunk is the stream's end."""
         if chunk:
             self._keep(stream.rank, chunk)
+        end = len(stream.waiting) + max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         stream.waiting += chunk
-        end = max(stream.waiting.rfind(b"\n"), stream.waiting.rfind(b"\r")) + 1
-        self._show(stream, end if chunk else len(stream.waiting))
+        has_line = end > len(stream.waiting) - len(chunk)
+        if has_line and chunk:
+            self._show(stream, end)
+        elif not chunk or len(stream.waiting) > LONGEST:
+            self._show(stream, len(stream.waiting))
 
     def _show(self, stream: Stream, size: int) -> None:
         shown, stream.waiting = stream.waiting[:size], stream.waiting[size:]

@@ -13,4 +13,6 @@ for number in range(3):
 sys.stderr.write("\n")
 for _ in range(100):
     sys.stdout.write("x" * 99_999 + "\n")
+for _ in range(40):
+    sys.stdout.write("z" * 100_000)
 sys.stdout.write("no newline at the end")
