@@ -62,10 +62,18 @@ class Stops:
             self.send(rank, step)
 
     def send(self, rank: int, number: signal.Signals) -> None:
-        """Signals a worker and everything in its process group."""
+        """Signals a worker and everything in its process group.
+
+        Under versions of torch elastic that start workers in the launcher's own group, the worker
+        alone.
+        """
         self.told.setdefault(rank, set()).add(number)
+        pid = self.pids[rank]
         with suppress(ProcessLookupError):
-            os.killpg(self.pids[rank], number)
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
 
     def catches(self, rank: int, number: signal.Signals) -> bool:
         """Whether a worker has a handler for a signal (`SigCgt` in proc_pid_status(5))."""
