@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .constraint import Term
-from .documents import DocumentError, near, read_document
+from .documents import DocumentError, line_of, near, read_document
 from .failure import Kind, KnownFailure, Role, Signature
 from .settings import VALUES, Fact, Setting, Value, name_of, parse_value
 from .source import SEARCHES
@@ -21,6 +21,8 @@ SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be
 """The headings that an entry may have; the first two are required."""
 
 Member = TypeVar("Member", bound=StrEnum)
+Place = tuple[Path, int]
+"""A file and a line of it, for messages."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +63,37 @@ def read_entry(path: Path) -> KnownFailure:
     if match is None:
         raise DocumentError(path, 1, "front matter between two lines `---` is expected")
     document = read_document(path, match[1], EntryDocument, first_line=2)
+
+    def place(key: str) -> Place:
+        return path, line_of(key, match[1], first_line=2)
+
     if document.id != path.stem:
-        raise DocumentError(path, 2, f"id `{document.id}` differs from the file's name")
+        raise DocumentError(*place("id"), f"id `{document.id}` differs from the file's name")
     sections = _sections(match[2])
     first_prose_line = match[1].count("\n") + 4
     for heading in sections:
         if heading not in SECTIONS:
-            raise DocumentError(
-                path, first_prose_line, f"unknown heading `{heading}`", near(heading, SECTIONS)
-            )
+            found = re.search(rf"^## +{re.escape(heading)}", text, re.MULTILINE)
+            line = text.count("\n", 0, found.start() if found else 0) + 1
+            hint = near(heading, SECTIONS)
+            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
     for heading in SECTIONS[:2]:
         if not sections.get(heading):
             raise DocumentError(path, first_prose_line, f"no section `{heading}`")
     if document.points_at is not None and document.points_at not in SEARCHES:
         hint = near(document.points_at, SEARCHES)
-        raise DocumentError(path, 2, f"points_at: no search `{document.points_at}`", hint)
+        raise DocumentError(
+            *place("points_at"), f"points_at: no search `{document.points_at}`", hint
+        )
     entry = KnownFailure(
         id=document.id,
         title=document.title,
-        role=_member(path, "role", Role, document.role),
-        kind=_member(path, "class", Kind, document.class_),
-        signatures=tuple(_signature(path, one) for one in document.signatures),
-        when=MappingProxyType(_ranges(path, document.when)),
-        proves=MappingProxyType(_proofs(path, document.proves)),
-        forbids=tuple(_terms(path, one) for one in document.forbids),
+        role=_member(place("role"), "role", Role, document.role),
+        kind=_member(place("class"), "class", Kind, document.class_),
+        signatures=tuple(_signature(place("signatures"), one) for one in document.signatures),
+        when=MappingProxyType(_ranges(place("when"), document.when)),
+        proves=MappingProxyType(_proofs(place("proves"), document.proves)),
+        forbids=tuple(_terms(place("forbids"), "forbids", one) for one in document.forbids),
         points_at=document.points_at,
         proof=tuple(document.proof),
         sources=tuple(document.sources),
@@ -93,7 +102,8 @@ def read_entry(path: Path) -> KnownFailure:
     )
     for terms in entry.forbids:
         if not any(isinstance(term.name, Setting) for term in terms):
-            raise DocumentError(path, 2, "forbids: without a setting it would forbid everything")
+            problem = "forbids: without a setting it would forbid everything"
+            raise DocumentError(*place("forbids"), problem)
     if not entry.signatures and entry.kind is not Kind.SILENT:
         raise DocumentError(path, 2, "signatures: only a silent failure has none")
     return entry
@@ -121,32 +131,32 @@ def _sections(prose: str) -> dict[str, str]:
     }
 
 
-def _member(path: Path, key: str, kind: type[Member], raw: str) -> Member:
+def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
     try:
         return kind(raw)
     except ValueError:
-        raise DocumentError(path, 2, f"{key}: `{raw}`", near(raw, kind)) from None
+        raise DocumentError(*place, f"{key}: `{raw}`", near(raw, kind)) from None
 
 
-def _signature(path: Path, raw: dict[str, str]) -> Signature:
+def _signature(place: Place, raw: dict[str, str]) -> Signature:
     parts: dict[str, Any] = {}
     known = ("exception", "message", "file", "function", "source", "log")
     for key, value in raw.items():
         if key not in known:
-            raise DocumentError(path, 2, f"signatures: unknown key `{key}`", near(key, known))
+            raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
         if key in ("message", "source", "log"):
             try:
                 parts[key] = re.compile(value)
             except re.error as error:
-                raise DocumentError(path, 2, f"signatures: {key}: {error}: {value}") from error
+                raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
         else:
             parts[key] = value
     if not parts.keys() & {"message", "function", "source", "log"}:
-        raise DocumentError(path, 2, "signatures: an exception's type alone is no signature")
+        raise DocumentError(*place, "signatures: an exception's type alone is no signature")
     return Signature(**parts)
 
 
-def _ranges(path: Path, raw: dict[str, str]) -> dict[str, str]:
+def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     for name, allowed in raw.items():
@@ -154,32 +164,36 @@ def _ranges(path: Path, raw: dict[str, str]) -> dict[str, str]:
             SpecifierSet(allowed)
         except InvalidSpecifier:
             raise DocumentError(
-                path, 2, f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+                *place, f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
             ) from None
     return dict(raw)
 
 
-def _terms(path: Path, raw: dict[str, Any]) -> tuple[Term, ...]:
+def _terms(place: Place, section: str, raw: dict[str, Any]) -> tuple[Term, ...]:
     terms = []
     for key, value in raw.items():
         try:
             name = name_of(key)
         except KeyError:
             raise DocumentError(
-                path, 2, f"forbids: no setting or fact `{key}`", near(key, VALUES)
+                *place, f"{section}: no setting or fact `{key}`", near(key, VALUES)
             ) from None
         values = value if isinstance(value, list) else [value]
+        if not values:
+            raise DocumentError(*place, f"{section}: no value for `{key}`")
         try:
             terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
         except ValueError as error:
-            raise DocumentError(path, 2, f"forbids: {error}") from None
+            raise DocumentError(*place, f"{section}: {error}") from None
     return tuple(terms)
 
 
-def _proofs(path: Path, raw: dict[str, Any]) -> dict[Fact, Value]:
+def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     proofs = {}
-    for term in _terms(path, raw):
+    for term in _terms(place, "proves", raw):
         if not isinstance(term.name, Fact):
-            raise DocumentError(path, 2, f"proves: `{term.name}` is a setting, not a fact")
+            raise DocumentError(*place, f"proves: `{term.name}` is a setting, not a fact")
+        if len(term.values) != 1:
+            raise DocumentError(*place, f"proves: one value is expected for `{term.name}`")
         (proofs[term.name],) = term.values
     return proofs

@@ -102,7 +102,7 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
     """
     edited = copy.deepcopy(config)
     if Setting.ZERO_STAGE in settings:
-        zero = edited.setdefault("zero_optimization", {})
+        zero = edited["zero_optimization"] = section(edited, "zero_optimization")
         zero["stage"] = settings[Setting.ZERO_STAGE]
         if zero["stage"] != 3:
             zero.pop("offload_param", None)

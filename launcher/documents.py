@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -53,7 +54,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         if key not in keys:
             raise DocumentError(
                 path,
-                _line_of(str(key), text, first_line),
+                line_of(str(key), text, first_line),
                 f"unknown key `{key!s}`",
                 near(key, list(keys)),
             )
@@ -65,7 +66,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", "") or "")
         problem = str(error).splitlines()[0]
-        line = _line_of(key.partition(".")[0].partition("[")[0].removesuffix("_"), text, first_line)
+        line = line_of(key.partition(".")[0].partition("[")[0].removesuffix("_"), text, first_line)
         raise DocumentError(path, line, f"`{key.removesuffix('_')}`: {problem}") from error
     for key, name in keys.items():
         if plain[name] == MISSING:
@@ -82,9 +83,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # Indented with tabs, JSON isn't YAML.
+        value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         raise LaunchError(ExitCode.USAGE, f"there is no file of arguments {path}") from None
+    except json.JSONDecodeError as error:
+        raise DocumentError(path, error.lineno, f"not JSON: {error.msg}") from error
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise DocumentError(path, line, f"can't be read: {error.problem}") from error
@@ -103,7 +108,7 @@ def near(word: object, known: Any) -> str:
     return f"known are {', '.join(sorted(str(one) for one in known))}"
 
 
-def _line_of(key: str, text: str, first_line: int) -> int:
+def line_of(key: str, text: str, first_line: int) -> int:
     """The line on which a key stands; the first where it can't be found."""
     for number, line in enumerate(text.splitlines()):
         if key and re.match(rf"[\s\-]*{re.escape(key)}\s*:", line):

@@ -162,7 +162,10 @@ def death_text(record: FailureRecord) -> str:
 
 def signal_text(number: int) -> str:
     """A deadly signal in words, with who usually sends it."""
-    name = signal.Signals(number).name
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
     meaning = {
         "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
         "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .constraint import Constraint
@@ -110,11 +111,12 @@ def _batches(workload: Workload) -> list[Candidate]:
                 if setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
             }
         ]
-    micro, steps = int(micro), int(steps)
+    whole = int(micro) * int(steps)
+    small = [size for size in range(1, math.isqrt(whole) + 1) if whole % size == 0]
     return [
-        {Setting.MICRO_BATCH: size, Setting.ACCUMULATION: micro * steps // size}
-        for size in range(1, micro + 1)
-        if micro * steps % size == 0
+        {Setting.MICRO_BATCH: size, Setting.ACCUMULATION: whole // size}
+        for size in sorted({*small, *(whole // one for one in small)})
+        if size <= int(micro)
     ]
 
 

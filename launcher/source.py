@@ -10,6 +10,9 @@ from .failure import Spot
 
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
 DETACHED = {"grad", "data", "detach"}
+CUTS = ("item", "tolist", "detach")
+"""Methods whose result takes no part in the graph."""
+WITHOUT_GRAPH = ("no_grad", "inference_mode")
 PARAMETER_ITERATORS = ("parameters", "named_parameters")
 
 
@@ -34,14 +37,17 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
     Covers comprehensions, generator expressions and `for` loops over `parameters()` or
     `named_parameters()` whose body reduces the loop's own variable.
     """
+    cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
+        if id(node) in cut:
+            continue
         if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
             for clause in node.generators:
                 if _iterates_parameters(clause.iter):
-                    yield from _reductions(node.elt, _names(clause.target))
+                    yield from _reductions(node.elt, _names(clause.target), cut)
         elif isinstance(node, ast.For) and _iterates_parameters(node.iter):
             for statement in node.body:
-                yield from _reductions(statement, _names(node.target))
+                yield from _reductions(statement, _names(node.target), cut)
 
 
 def _iterates_parameters(node: ast.expr) -> bool:
@@ -53,11 +59,26 @@ def _iterates_parameters(node: ast.expr) -> bool:
     )
 
 
+def _is_cut(node: ast.AST) -> bool:
+    """Whether what a node computes takes no part in the graph."""
+    if isinstance(node, ast.With):
+        around = [item.context_expr for item in node.items]
+    elif isinstance(node, ast.FunctionDef):
+        around = node.decorator_list
+    else:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in CUTS
+        )
+    return any(name in ast.unparse(one) for one in around for name in WITHOUT_GRAPH)
+
+
 def _names(target: ast.expr) -> set[str]:
     return {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
 
 
-def _reductions(node: ast.AST, names: set[str]) -> Iterator[int]:
+def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
     """Lines of calls `name.sum()` and `torch.sum(name)` for the given names.
 
     Reductions of gradients and of detached values (a gradient's norm, say) take no part in the
@@ -68,6 +89,7 @@ def _reductions(node: ast.AST, names: set[str]) -> Iterator[int]:
             isinstance(part, ast.Call)
             and isinstance(part.func, ast.Attribute)
             and part.func.attr in REDUCTIONS
+            and id(part) not in cut
         ):
             leaves = list(ast.walk(part))
             names_used = {leaf.id for leaf in leaves if isinstance(leaf, ast.Name)}

@@ -216,6 +216,36 @@ def test_auto_values_come_from_the_arguments(folder: Path) -> None:
     assert read(f"--deepspeed={json.dumps(config)}").value(Setting.ZERO_STAGE) == 2
 
 
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"zero_optimization": {"stage": 7}}, "zero_optimization.stage: 7 is no ZeRO stage"),
+        ({"train_micro_batch_size_per_gpu": "4"}, "'4' is no positive whole number"),
+    ],
+)
+def test_values_that_deepspeed_would_refuse_are_noted(
+    folder: Path, config: dict[str, object], note: str
+) -> None:
+    """They stay unknown here, and DeepSpeed's own message follows."""
+    (folder / "ds.json").write_text(json.dumps(config))
+    (found,) = read("--deepspeed_config=ds.json", script="loop.py").notes
+    assert note in found
+
+
+def test_trl_has_defaults_of_its_own(folder: Path) -> None:
+    """Under trl an absent flag says nothing, for its defaults depend on version and situation."""
+    (folder / "tune.py").write_text("from trl import TrlParser, SFTConfig\n")
+    workload = read("--per_device_train_batch_size=5", script="tune.py")
+    assert workload.value(MODE) is None
+    assert workload.value(Setting.PRECISION) is None
+
+
+def test_a_file_of_arguments_may_be_indented_with_tabs(folder: Path) -> None:
+    """JSON is read as JSON, not as YAML."""
+    (folder / "args.json").write_text('{\n\t"per_device_train_batch_size": 3\n}\n')
+    assert read("args.json").value(Setting.MICRO_BATCH) == 3
+
+
 def test_names_that_are_no_files_are_left_to_the_framework() -> None:
     """`--deepspeed zero2` of another framework tells the engine, and nothing else."""
     found = read("--deepspeed", "zero2", script="loop.py")

@@ -42,6 +42,8 @@ def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
         "total = sum(p.detach().sum() for p in model.parameters())",
         "loss = sum(x.sum() for x in outputs)",
         "for p in model.parameters(): p.requires_grad = False",
+        "total = sum(p.sum().item() for p in model.parameters())",
+        "with torch.no_grad(): total = sum(p.sum() for p in model.parameters())",
     ],
 )
 def test_look_alikes_arent(line: str, tmp_path: Path) -> None:

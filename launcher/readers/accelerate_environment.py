@@ -6,13 +6,14 @@ accelerate/utils/launch.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from ..deepspeed_config import ConfigError, load
 from ..exit_code import ExitCode, LaunchError
 from ..settings import Engine, Fact, Origin, Precision, Setting
 from ..workload import Known, Statement
-from .deepspeed_json import statements
+from .deepspeed_json import FLAGS, statements
 from .script import TRUE, Script
 
 MIXED = {
@@ -41,19 +42,21 @@ def read(script: Script) -> Iterator[Statement]:
     if variables.get("ACCELERATE_USE_DEEPSPEED", "false").lower() not in TRUE:
         return
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "ACCELERATE_USE_DEEPSPEED")
+    if any(script.text(flag) for flag in FLAGS):
+        return  # the script's own configuration decides (transformers/training_args.py)
     name = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
     if variables.get(name, "none").lower() != "none":
         try:
-            yield from statements(load(variables[name]), f"${name}", script.nproc)
+            yield from statements(load(variables[name]), f"${name}", script)
         except ConfigError as error:
             raise LaunchError(ExitCode.USAGE, f"${name}: {error}") from error
         return
-    for name, setting in (
-        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", Setting.ZERO_STAGE),
-        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Setting.ACCUMULATION),
+    for name, setting, allowed in (
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", Setting.ZERO_STAGE, range(4)),
+        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Setting.ACCUMULATION, range(1, sys.maxsize)),
     ):
         text = variables.get(name, "")
-        if text.isdecimal():
+        if text.isdecimal() and int(text) in allowed:
             yield setting, known(int(text), name)
-        elif text:
-            script.notes.append(f"${name}: {text!r} is no whole number")
+        elif text not in ("", "auto"):
+            script.notes.append(f"${name}: {text!r} isn't a value of {setting.value}")

@@ -27,7 +27,7 @@ def read(script: Script) -> Iterator[Statement]:
         value = given.value
         is_text = isinstance(value, str) and value.lstrip().startswith("{")
         if isinstance(value, dict) or is_text or str(value).endswith(".json"):
-            yield from statements(_config(given), _label(given), script.nproc)
+            yield from statements(_config(given), _label(given), script)
         elif name != "ds_config":
             # Some frameworks take names of configurations of their own: `--deepspeed zero2`.
             yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
@@ -48,26 +48,39 @@ def _label(given: Given) -> str:
     return Path(value).name if is_path else given.source
 
 
-def statements(config: Config, label: str, nproc: int) -> Iterator[Statement]:
+def statements(config: Config, label: str, script: Script) -> Iterator[Statement]:
     """What a configuration says."""
 
     def known(value: Value, key: str) -> Known:
         return Known(value, Origin.CONFIG, f"{label}: {key}")
 
+    def whole_number(key: str) -> int | None:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        if value not in (None, "auto"):
+            script.notes.append(f"{label}: {key}: {value!r} is no positive whole number")
+        return None
+
     zero = section(config, "zero_optimization")
     stage = zero.get("stage", 0)
+    if config.get("zero_optimization") is True:
+        stage = 1  # DeepSpeed's oldest format, which it still takes
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
-    if isinstance(stage, int):
+    if isinstance(stage, int) and stage in range(4):
         yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
         yield Setting.OFFLOAD, known(offload_of(config).value, "zero_optimization.offload_*")
-    micro = config.get("train_micro_batch_size_per_gpu")
-    steps = config.get("gradient_accumulation_steps")
-    whole = config.get("train_batch_size")
-    if isinstance(micro, int) and steps is None and isinstance(whole, int):
-        steps = whole // (micro * nproc) if whole % (micro * nproc) == 0 else None
-    if isinstance(micro, int):
+    elif stage != "auto":
+        script.notes.append(f"{label}: zero_optimization.stage: {stage!r} is no ZeRO stage")
+    micro = whole_number("train_micro_batch_size_per_gpu")
+    steps = whole_number("gradient_accumulation_steps")
+    whole = whole_number("train_batch_size")
+    if micro and whole and config.get("gradient_accumulation_steps") is None:
+        once = micro * script.nproc
+        steps = whole // once if whole % once == 0 else None
+    if micro is not None:
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
-    if isinstance(steps, int):
+    if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")

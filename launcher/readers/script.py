@@ -59,14 +59,14 @@ class Script:
     notes: list[str] = field(default_factory=list)
 
     def text(self, name: str) -> Given | None:
-        """A flag with a value, or None."""
+        """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as none."""
         given = self.flags.get(name)
-        return None if given is None or given.value is None else given
+        return given if given is not None and given.value else None
 
     def number(self, name: str) -> Given | None:
         """A flag with a positive whole number; anything else is noted and left to the script."""
-        given = self.text(name)
-        if given is None:
+        given = self.flags.get(name)
+        if given is None or given.value is None:
             return None
         try:
             value = int(str(given.value))
@@ -177,7 +177,7 @@ def _arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
     beside = None if path is None else path.with_suffix(".args")
     if beside is None or "HfArgumentParser" not in names or not beside.is_file():
         return []
-    return beside.read_text(encoding="utf-8").split()
+    return beside.read_text(encoding="utf-8", errors="replace").split()
 
 
 def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:

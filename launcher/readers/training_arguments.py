@@ -32,11 +32,12 @@ def read(script: Script) -> Iterator[Statement]:
     parses = bool(script.names & PARSERS) or given(script)
     if not parses:
         return
-    if not script.text("deepspeed") and not script.text("fsdp"):
+    fsdp = _fsdp(script)
+    if fsdp is not None:
+        yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
+    elif script.text("deepspeed") is None:
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
-    if script.text("fsdp"):
-        yield Fact.ENGINE, _known(script.flags["fsdp"], Engine.FSDP.value)
     yield from _batch(script)
     yield from _checkpointing(script)
     yield from _precision(script)
@@ -47,6 +48,12 @@ def read(script: Script) -> Iterator[Statement]:
         chosen = script.boolean(flag)
         if chosen is not None:
             yield setting, _known(chosen, chosen.value)
+
+
+def _fsdp(script: Script) -> Given | None:
+    """The flag that asks for FSDP: with a value or, in late 5.x, alone."""
+    given = script.flags.get("fsdp")
+    return given if given is not None and given.value is None else script.text("fsdp")
 
 
 def _known(where: Given, value: Any) -> Known:
@@ -70,7 +77,8 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     name = next((one for one in SWITCHES if one in script.flags), SWITCHES[-1])
     switch = script.boolean(name)
     if switch is None:
-        if name not in script.flags:
+        # trl's own arguments turn it on by default in some versions.
+        if name not in script.flags and "trl" not in script.names:
             source = "transformers' default of gradient_checkpointing"
             off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
             yield Setting.GRADIENT_CHECKPOINTING, off
@@ -78,14 +86,15 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     if not switch.value:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
         return
-    kwargs = script.text(f"{name}_kwargs")
+    kwargs = next((one for each in SWITCHES if (one := script.text(f"{each}_kwargs"))), None)
     if kwargs is not None:
         mode = _mode(_mapping(kwargs, script).get("use_reentrant"))
         if mode is not None:
             yield Setting.GRADIENT_CHECKPOINTING, _known(kwargs, mode.value)
             return
     default = default_mode(script.versions)
-    if default is not None:
+    # trl has defaults of its own, which depend on its version, on ZeRO's stage and on adapters.
+    if default is not None and "trl" not in script.names:
         mode, source = default
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
@@ -120,7 +129,17 @@ def _mapping(where: Given, script: Script) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         script.notes.append(f"{where.source}: not JSON: {error.msg}: {where.value}")
         return {}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        script.notes.append(f"{where.source}: a JSON object is expected: {where.value}")
+        return {}
+    return {key: _converted(one) for key, one in value.items()}
+
+
+def _converted(value: object) -> object:
+    """What `_convert_str_dict` of transformers/training_args.py makes of texts in JSON."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
 def _precision(script: Script) -> Iterator[Statement]:
@@ -129,6 +148,8 @@ def _precision(script: Script) -> Iterator[Statement]:
         if flag is not None and flag.value:
             yield Setting.PRECISION, _known(flag, precision.value)
             return
+    if "trl" in script.names:
+        return  # whose own arguments compute in bf16 by default in some versions
     if script.names & PARSERS and not {"bf16", "fp16"} & script.flags.keys():
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
