@@ -58,16 +58,20 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
                 f"unknown key `{key!s}`",
                 near(key, list(keys)),
             )
+    typed = OmegaConf.structured(schema)
     try:
-        merged = OmegaConf.merge(
-            OmegaConf.structured(schema), {keys[str(key)]: value for key, value in raw.items()}
-        )
+        merged = OmegaConf.merge(typed, {keys[str(key)]: value for key, value in raw.items()})
         plain: Any = OmegaConf.to_container(merged, resolve=False)
     except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", "") or "")
+        # The error itself doesn't always name the key; alone, the guilty one fails again.
         problem = str(error).splitlines()[0]
-        line = line_of(key.partition(".")[0].partition("[")[0].removesuffix("_"), text, first_line)
-        raise DocumentError(path, line, f"`{key.removesuffix('_')}`: {problem}") from error
+        for key, value in raw.items():
+            try:
+                OmegaConf.merge(typed, {keys[str(key)]: value})
+            except OmegaConfBaseException:
+                break
+        line = line_of(str(key), text, first_line)
+        raise DocumentError(path, line, f"`{key!s}`: {problem}") from error
     for key, name in keys.items():
         if plain[name] == MISSING:
             raise DocumentError(path, first_line, f"`{key}` is missing")

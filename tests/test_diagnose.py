@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,17 @@ import pytest
 from safe_launch.attempt import Attempt
 from safe_launch.catalogue import concerns
 from safe_launch.constraint import Constraint
-from safe_launch.diagnose import diagnose, learn, tried_settings
+from safe_launch.diagnose import (
+    constraints_of,
+    diagnose,
+    learn,
+    observed_statements,
+    tried_settings,
+)
 from safe_launch.failure import FailureRecord, Finding, Kind, Role
 from safe_launch.plan import NoPlan, Plan
 from safe_launch.resolve import forbidden_by, resolve
-from safe_launch.settings import Fact, Framework
+from safe_launch.settings import Fact, Framework, Origin, Setting
 from test_resolve import (
     CATALOGUE,
     CURRENT,
@@ -57,6 +64,35 @@ def test_the_earliest_initiating_failure_is_the_root() -> None:
     assert [one.role for one in findings] == [Role.INITIATING, Role.INITIATING, Role.CASCADE]
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_order_of_arrival_is_no_matter(order: tuple[int, ...]) -> None:
+    """The judgement depends on roles and times, not on who reports first."""
+    records = [
+        record(0, 10.00, "builtins.RuntimeError", GLOO),
+        record(1, 10.02, "builtins.KeyError", "'label'"),
+        record(2, 10.04, "builtins.RuntimeError", READY),
+    ]
+    findings = diagnose([records[index] for index in order], CATALOGUE).findings
+    assert [one.record.rank for one in findings] == [1, 2, 0]
+
+
+def test_among_consequences_alone_the_earliest_is_the_root() -> None:
+    """Where nobody failed by himself the first who lost a peer is all that is known."""
+    lost = [record(rank, 1.0 - rank / 10, "builtins.RuntimeError", GLOO) for rank in range(3)]
+    root = diagnose(lost, CATALOGUE).root
+    assert root.record.rank == 2
+    assert root.entry is not None
+    assert root.entry.id == "gloo-peer-lost"
+
+
+def test_a_death_without_evidence_is_initiating() -> None:
+    """A killed rank comes before those who lost it, although they are seen earlier."""
+    killed = FailureRecord(rank=1, at=2.0, signal=9, exit_code=137)
+    lost = record(0, 1.0, "builtins.RuntimeError", GLOO)
+    root = diagnose([lost, killed], CATALOGUE).root
+    assert (root.record.rank, root.role, root.entry) == (1, Role.INITIATING, None)
+
+
 def test_an_unexplained_exception_is_no_consequence() -> None:
     """A bug of the user's comes before a known failure that follows it."""
     bug = record(3, 1.0, "builtins.KeyError", "'label'")
@@ -88,7 +124,18 @@ SITUATIONS = [
     ("zero3-parameter-outside-forward", ZERO3, CURRENT),
     ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
     ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
+    (
+        "ddp-unused-parameters",
+        {**LORA_DDP, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
 ]
+
+
+def test_every_failure_that_a_preset_cures_is_tried_below() -> None:
+    """A new entry needs a situation here."""
+    cured = {one.id for one in CATALOGUE if one.kind is Kind.PRESET}
+    assert {name for name, _, _ in SITUATIONS} == cured
 
 
 @pytest.mark.parametrize(("name", "values", "versions"), SITUATIONS)
@@ -134,6 +181,43 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
         rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
         plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert seen == [(2, "reentrant"), (2, "non_reentrant"), (1, "reentrant")]
+
+
+def test_what_a_worker_saw_outranks_what_was_read() -> None:
+    """But not where the plan itself has set it: there the worker saw the plan's own value."""
+    name = "zero2-gradient-reduced-twice"
+    workload = world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True})
+    plan = resolve(REQUEST, workload, HARDWARE, constraints_of(entry(name)))
+    assert isinstance(plan, Plan)
+    assert dict(plan.overrides) == {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
+    seen = {"zero_stage": 1, "gradient_checkpointing": "non_reentrant", "frozen_parameters": False}
+    statements = dict(observed_statements(attempt_of(plan, 0), seen))
+    assert {key: known.value for key, known in statements.items()} == {
+        Setting.ZERO_STAGE: 1,
+        Fact.FROZEN_PARAMETERS: False,
+    }
+    assert {known.origin for known in statements.values()} == {Origin.OBSERVED}
+    informed = workload.informed(statements.items())
+    assert informed.value(Setting.ZERO_STAGE) == 1
+    assert informed.value(Setting.GRADIENT_CHECKPOINTING) == "reentrant"
+    assert informed.known[Setting.ZERO_STAGE].source == "the script, as seen in attempt 1"
+
+
+def test_a_lesson_in_general_terms_comes_first() -> None:
+    """The proven fact is enough where the catalogue then forbids what was tried."""
+    workload = world(ZERO2)
+    rules = known_rules(CURRENT)
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    assert isinstance(plan, Plan)
+    first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
+    lesson = learn(attempt_of(plan, 0), first, rules)
+    assert lesson.constraint is None
+    (statement,) = lesson.statements
+    assert (statement[0], statement[1].value, statement[1].origin) == (
+        Fact.BLOCK_RUNS_TWICE,
+        True,
+        Origin.LESSON,
+    )
 
 
 def test_preset_entries_apply_to_something() -> None:

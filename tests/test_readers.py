@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from safe_launch.readers import read_workload
 from safe_launch.readers.training_arguments import default_mode
 from safe_launch.request import LaunchRequest
 from safe_launch.settings import Checkpointing, Fact, Framework, Origin, Setting
-from safe_launch.workload import Workload
+from safe_launch.workload import Known, Workload
 
 SCRIPT = "from transformers import HfArgumentParser, TrainingArguments\n"
 
@@ -21,6 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a script that takes TrainingArguments."""
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "loop.py").write_text("import deepspeed\n")
+    (tmp_path / "tune.py").write_text("from trl import TrlParser, SFTConfig\n")
+    for name in [one for one in os.environ if one.startswith("ACCELERATE_")]:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -66,9 +71,47 @@ MODE = Setting.GRADIENT_CHECKPOINTING
             ),
             "reentrant",
         ),
+        (("--gradient_checkpointing", "Y"), "non_reentrant"),
+        (("--gradient_checkpointing", "n"), "off"),
+        (("--gradient_checkpointing=F",), "off"),
+        (("--gradient_checkpointing", "--bf16"), "non_reentrant"),
+        (("--activation_checkpointing=false", "--gradient_checkpointing"), "off"),
+        (("--gradient_checkpointing=false", "--activation_checkpointing"), "non_reentrant"),
+        (
+            (
+                "--gradient_checkpointing",
+                '--activation_checkpointing_kwargs={"use_reentrant":true}',
+            ),
+            "reentrant",
+        ),
+        (
+            (
+                "--gradient_checkpointing",
+                '--gradient_checkpointing_kwargs={"use_reentrant":"true"}',
+            ),
+            "reentrant",
+        ),
+        (
+            (
+                "--gradient_checkpointing",
+                '--gradient_checkpointing_kwargs={"use_reentrant":"False"}',
+            ),
+            "non_reentrant",
+        ),
+        (
+            ("--gradient_checkpointing", '--gradient_checkpointing_kwargs={"use_reentrant":1}'),
+            "reentrant",
+        ),
+        (
+            ("--gradient_checkpointing", '--gradient_checkpointing_kwargs={"use_reentrant":"0"}'),
+            "non_reentrant",
+        ),
+        (("--gradient_checkpointing", "--gradient_checkpointing_kwargs={}"), "non_reentrant"),
+        (('--gradient_checkpointing_kwargs={"use_reentrant":true}',), "off"),
         ((), "off"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_every_form_of_a_flag_means_what_transformers_takes_it_for(
     arguments: tuple[str, ...], expected: str
 ) -> None:
@@ -83,7 +126,65 @@ def test_every_form_of_a_flag_means_what_transformers_takes_it_for(
     assert bool(theirs.gradient_checkpointing) == (expected != "off")
     kwargs = theirs.gradient_checkpointing_kwargs or {}
     if "use_reentrant" in kwargs:
-        assert kwargs["use_reentrant"] == (expected == "reentrant")
+        assert expected == "off" or bool(kwargs["use_reentrant"]) == (expected == "reentrant")
+    else:
+        assert expected != "reentrant"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--per_device_train_batch_size", "4"),
+        ("--per-device-train-batch-size=4", "--gradient-accumulation-steps", "2"),
+        ("--per_device_train_batch_size", "4", "--per_device_train_batch_size", "6"),
+        ("--per_device_train_batch_size", "+4"),
+        ("--per_device_train_batch_size=1_0",),
+        ("--per_device_train_batch_size", " 4"),
+        ("--bf16",),
+        ("--bf16", "yes", "--learning_rate", "-1"),
+        ("--fp16=True",),
+        ("--ddp_find_unused_parameters", "FALSE"),
+        ("--ddp_find_unused_parameters=1", "--ddp-static-graph", "true"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_read_is_what_transformers_reads(arguments: tuple[str, ...]) -> None:
+    """Batch, precision and DDP's flags, against the installed HfArgumentParser."""
+    from transformers import HfArgumentParser, TrainingArguments
+
+    (theirs,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
+        ["--output_dir=out", "--use_cpu", *arguments]
+    )
+    precision = "bf16" if theirs.bf16 else "fp16" if theirs.fp16 else "fp32"
+    values = {
+        Setting.MICRO_BATCH: theirs.per_device_train_batch_size,
+        Setting.ACCUMULATION: theirs.gradient_accumulation_steps,
+        Setting.PRECISION: precision,
+        Setting.FIND_UNUSED_PARAMETERS: theirs.ddp_find_unused_parameters,
+        Setting.STATIC_GRAPH: bool(theirs.ddp_static_graph),
+    }
+    asked = read(*arguments).asked
+    assert {name: asked.get(name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "engine"),
+    [
+        ((), "ddp"),
+        (("--deepspeed", ""), "ddp"),
+        (("--fsdp=",), "ddp"),
+        (("--fsdp", "full_shard auto_wrap"), "fsdp"),
+        (("--fsdp", "--bf16"), "fsdp"),
+        (('--deepspeed={"zero_optimization": {"stage": 1}}',), "deepspeed"),
+    ],
+)
+def test_who_reduces_the_gradients(arguments: tuple[str, ...], engine: str) -> None:
+    """An empty flag, as an unset variable of a shell leaves it, asks for nothing."""
+    workload = read(*arguments)
+    assert workload.value(Fact.ENGINE) == engine
+    assert (workload.value(Setting.STATIC_GRAPH) is not None) == (engine == "ddp")
+    assert workload.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +244,6 @@ def test_a_file_beside_the_script_comes_first(folder: Path) -> None:
 
 def test_trls_configuration_yields_to_flags(folder: Path) -> None:
     """`--config FILE` gives defaults to trl's scripts, and means nothing to others."""
-    (folder / "tune.py").write_text("from trl import TrlParser, SFTConfig\n")
     (folder / "c.yaml").write_text(
         "per_device_train_batch_size: 3\ngradient_accumulation_steps: 7\n"
     )
@@ -151,6 +251,76 @@ def test_trls_configuration_yields_to_flags(folder: Path) -> None:
     assert workload.value(Setting.MICRO_BATCH) == 5
     assert workload.value(Setting.ACCUMULATION) == 7
     assert read("--config", "c.yaml").value(Setting.ACCUMULATION) == 1
+
+
+def test_trls_own_defaults_stay_unknown() -> None:
+    """They differ from transformers' and from version to version; only what is given is known."""
+    assert read(script="tune.py").value(MODE) is None
+    assert read(script="tune.py").value(Setting.PRECISION) is None
+    assert read("--gradient_checkpointing", script="tune.py").value(MODE) is None
+    assert read("--gradient_checkpointing=no", script="tune.py").value(MODE) == "off"
+    kwargs = '--gradient_checkpointing_kwargs={"use_reentrant": true}'
+    assert read("--gradient_checkpointing", kwargs, script="tune.py").value(MODE) == "reentrant"
+    assert read("--bf16", script="tune.py").value(Setting.PRECISION) == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.json", '{"a": 1,\n "b": }', "a.json:2: not JSON: Expecting value"),
+        ("a.json", "[1]", "a.json:1: a mapping of arguments is expected"),
+        ("a.json", b"\xff\xfe", "a.json can't be read: 'utf-8' codec"),
+        ("a.yaml", "a: 1\nb: [2\nc: 3\n", "a.yaml:3: can't be read: expected ',' or ']'"),
+        ("a.yaml", "", "a.yaml:1: a mapping of arguments is expected"),
+        ("a.yml", None, "there is no file of arguments a.yml"),
+    ],
+)
+def test_a_broken_file_of_arguments_is_an_error(
+    folder: Path, name: str, text: str | bytes | None, problem: str
+) -> None:
+    """The message names the file, and the line where there is one."""
+    if text is not None:
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(LaunchError) as caught:
+        read(name)
+    assert caught.value.problem.startswith(problem)
+
+
+def test_json_may_be_indented_with_tabs(folder: Path) -> None:
+    """JSON is read as JSON: not all of it is YAML."""
+    content = {"gradient_checkpointing": True, "deepspeed": {"zero_optimization": {"stage": 3}}}
+    (folder / "args.json").write_text(json.dumps(content, indent="\t"))
+    workload = read("args.json")
+    assert workload.value(MODE) == "non_reentrant"
+    assert workload.value(Setting.ZERO_STAGE) == 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "note"),
+    [
+        ("use_reentrant=False", "not JSON: Expecting value: use_reentrant=False"),
+        ("[1]", "a JSON object is expected: [1]"),
+    ],
+)
+def test_kwargs_that_are_no_mapping_are_noted(argument: str, note: str) -> None:
+    """The version's default is taken, as where there are none."""
+    flag = "--gradient_checkpointing_kwargs"
+    workload = read("--gradient_checkpointing", flag, argument)
+    assert workload.notes == (f"{flag}: {note}",)
+    assert workload.value(MODE) == "non_reentrant"
+
+
+@pytest.mark.parametrize("flag", ["gradient_checkpointing", "bf16", "ddp_static_graph"])
+def test_a_switch_that_is_neither_on_nor_off_is_noted(flag: str) -> None:
+    """It isn't taken for the default either."""
+    setting = {
+        "gradient_checkpointing": MODE,
+        "bf16": Setting.PRECISION,
+        "ddp_static_graph": Setting.FIND_UNUSED_PARAMETERS,
+    }[flag]
+    workload = read(f"--{flag}", "on")
+    assert workload.notes == (f"--{flag}: 'on' is neither true nor false",)
+    assert workload.value(setting) is None
 
 
 @pytest.mark.parametrize("text", ["four", "0", "-2", "1.5", ""])
@@ -198,6 +368,80 @@ def test_a_deepspeed_json(folder: Path) -> None:
     assert found.known[Setting.ZERO_STAGE].source == "ds.json: zero_optimization.stage"
 
 
+@pytest.mark.parametrize(
+    ("config", "known", "notes"),
+    [
+        ({}, {"zero_stage": 0, "offload": "none"}, ()),
+        ({"zero_optimization": True}, {"zero_stage": 1, "offload": "none"}, ()),
+        ({"zero_optimization": {"stage": "auto"}}, {}, ()),
+        (
+            {"zero_optimization": {"stage": 4}},
+            {},
+            ("ds.json: zero_optimization.stage: 4 is no ZeRO stage",),
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
+            {"zero_stage": 3, "offload": "optimizer_and_parameters"},
+            (),
+        ),
+        (
+            {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2},
+            {"zero_stage": 0, "offload": "none", "micro_batch": 2, "accumulation": 3},
+            (),
+        ),
+        (
+            {"train_batch_size": 13, "train_micro_batch_size_per_gpu": 2},
+            {"zero_stage": 0, "offload": "none", "micro_batch": 2},
+            (),
+        ),
+        (
+            {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 0},
+            {"zero_stage": 0, "offload": "none"},
+            ("ds.json: train_micro_batch_size_per_gpu: 0 is no positive whole number",),
+        ),
+        (
+            {"train_micro_batch_size_per_gpu": "4"},
+            {"zero_stage": 0, "offload": "none"},
+            ("ds.json: train_micro_batch_size_per_gpu: '4' is no positive whole number",),
+        ),
+        (
+            {"gradient_accumulation_steps": True, "train_micro_batch_size_per_gpu": 2},
+            {"zero_stage": 0, "offload": "none", "micro_batch": 2},
+            ("ds.json: gradient_accumulation_steps: True is no positive whole number",),
+        ),
+    ],
+)
+def test_parts_of_a_deepspeed_json(
+    folder: Path, config: dict[str, object], known: dict[str, object], notes: tuple[str, ...]
+) -> None:
+    """What isn't there is DeepSpeed's default or unknown; what makes no sense is a note."""
+    (folder / "ds.json").write_text(json.dumps(config))
+    found = read("--ds_config", "ds.json", script="loop.py")
+    always = {"engine": "deepspeed", "fp32_accumulation": False, "precision": "fp32"}
+    values = {name.value: one.value for name, one in found.known.items()}
+    assert values == {**always, **known}
+    assert found.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("config", "precision"),
+    [
+        ({"bf16": {"enabled": True}}, "bf16"),
+        ({"bfloat16": {"enabled": True}}, "bf16"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": False}}, "fp16"),
+        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": False}}, None),
+        ({"fp16": {"enabled": False}}, "fp32"),
+    ],
+)
+def test_precision_of_a_deepspeed_json(
+    folder: Path, config: dict[str, object], precision: str | None
+) -> None:
+    """Known where the configuration alone decides it."""
+    (folder / "ds.json").write_text(json.dumps(config))
+    found = read("--deepspeed_config=ds.json", script="loop.py")
+    assert found.value(Setting.PRECISION) == precision
+
+
 def test_auto_values_come_from_the_arguments(folder: Path) -> None:
     """A Trainer's JSON with "auto" leaves batch and precision to the flags."""
     config = {
@@ -216,41 +460,20 @@ def test_auto_values_come_from_the_arguments(folder: Path) -> None:
     assert read(f"--deepspeed={json.dumps(config)}").value(Setting.ZERO_STAGE) == 2
 
 
-@pytest.mark.parametrize(
-    ("config", "note"),
-    [
-        ({"zero_optimization": {"stage": 7}}, "zero_optimization.stage: 7 is no ZeRO stage"),
-        ({"train_micro_batch_size_per_gpu": "4"}, "'4' is no positive whole number"),
-    ],
-)
-def test_values_that_deepspeed_would_refuse_are_noted(
-    folder: Path, config: dict[str, object], note: str
-) -> None:
-    """They stay unknown here, and DeepSpeed's own message follows."""
-    (folder / "ds.json").write_text(json.dumps(config))
-    (found,) = read("--deepspeed_config=ds.json", script="loop.py").notes
-    assert note in found
-
-
-def test_trl_has_defaults_of_its_own(folder: Path) -> None:
-    """Under trl an absent flag says nothing, for its defaults depend on version and situation."""
-    (folder / "tune.py").write_text("from trl import TrlParser, SFTConfig\n")
-    workload = read("--per_device_train_batch_size=5", script="tune.py")
-    assert workload.value(MODE) is None
-    assert workload.value(Setting.PRECISION) is None
-
-
-def test_a_file_of_arguments_may_be_indented_with_tabs(folder: Path) -> None:
-    """JSON is read as JSON, not as YAML."""
-    (folder / "args.json").write_text('{\n\t"per_device_train_batch_size": 3\n}\n')
-    assert read("args.json").value(Setting.MICRO_BATCH) == 3
-
-
 def test_names_that_are_no_files_are_left_to_the_framework() -> None:
     """`--deepspeed zero2` of another framework tells the engine, and nothing else."""
     found = read("--deepspeed", "zero2", script="loop.py")
     assert found.value(Fact.ENGINE) == "deepspeed"
     assert found.value(Setting.ZERO_STAGE) is None
+
+
+def test_a_deepspeed_json_that_isnt_there() -> None:
+    """The message names the flag and the file, before anything is launched."""
+    with pytest.raises(LaunchError) as caught:
+        read("--deepspeed", "absent.json")
+    assert caught.value.problem == (
+        "--deepspeed: absent.json: no such DeepSpeed configuration file"
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,6 +507,68 @@ def test_accelerates_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", "ds.json")
     assert read(script="loop.py").value(Setting.ZERO_STAGE) == 1
+    text = base64.urlsafe_b64encode(b'{"zero_optimization": {"stage": 2}}').decode()
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", text)
+    assert read(script="loop.py").value(Setting.ZERO_STAGE) == 2
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", "absent.json")
+    with pytest.raises(LaunchError, match=r"\$ACCELERATE_DEEPSPEED_CONFIG_FILE: absent\.json: no"):
+        read(script="loop.py")
+
+
+def test_the_scripts_own_json_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate's variables count where the script names no configuration itself."""
+    (folder / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+    assert read().value(Setting.ZERO_STAGE) == 2
+    assert read("--deepspeed=ds.json").value(Setting.ZERO_STAGE) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "note"),
+    [
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "7", "'7' isn't a value of zero_stage"),
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "two", "'two' isn't a value of zero_stage"),
+        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0", "'0' isn't a value of accumulation"),
+    ],
+)
+def test_variables_of_the_wrong_type_are_noted(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, note: str
+) -> None:
+    """They are left to accelerate, which has its own message for them."""
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv(name, text)
+    found = read(script="loop.py")
+    assert found.notes == (f"${name}: {note}",)
+    assert found.asked == {}
+
+
+def test_accelerates_fsdp_and_a_flag_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag outranks a variable, a variable a default."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    assert read().value(Fact.ENGINE) == "fsdp"
+    assert read().value(Setting.PRECISION) == "fp16"
+    assert read("--bf16").value(Setting.PRECISION) == "bf16"
+
+
+def test_origins_have_an_order() -> None:
+    """The higher origin holds whichever comes first; of two equals the later one."""
+    setting = Setting.ZERO_STAGE
+    values = [Known(number, origin, "here") for number, origin in enumerate(Origin)]
+    for order in (values, values[::-1]):
+        informed = Workload().informed((setting, one) for one in order)
+        assert informed.known[setting].origin is Origin.LESSON
+    again = Known(9, Origin.LESSON, "there")
+    assert informed.informed([(setting, again)]).known[setting] is again
+    assert list(Origin) == [
+        Origin.DEFAULT,
+        Origin.PRESET,
+        Origin.CONFIG,
+        Origin.FLAG,
+        Origin.OBSERVED,
+        Origin.LESSON,
+    ]
 
 
 @pytest.mark.parametrize(

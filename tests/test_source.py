@@ -25,6 +25,9 @@ def found(text: str, folder: Path) -> tuple[Spot, ...]:
         "loss += sum((p * 0.0).sum() for _, p in adapter.named_parameters())",
         "loss += sum(p.pow(2).sum() for p in model.parameters() if p.requires_grad)",
         "for p in m.parameters(): loss = loss + 0.0 * p.sum()",
+        "for _, p in m.named_parameters(): loss += torch.mean(p) * 0",
+        "loss += torch.stack([p.abs().mean() for p in m.parameters()]).sum() * 0",
+        "loss += sum(p.sum() for m in adapters for p in m.parameters()) * 0",
     ],
 )
 def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
@@ -43,12 +46,38 @@ def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
         "loss = sum(x.sum() for x in outputs)",
         "for p in model.parameters(): p.requires_grad = False",
         "total = sum(p.sum().item() for p in model.parameters())",
+        "total = sum(p.norm() for p in model.parameters()).item()",
+        "print(torch.stack([p.sum() for p in m.parameters()]).detach())",
+        "with torch.inference_mode(), x: y = [p.sum() for p in m.parameters()]",
+        "@torch.no_grad()\ndef norm(m): return sum(p.norm() for p in m.parameters())",
+        "for x in m.buffers(): total += x.sum()",
+        "for p in m.parameters(): total += other.sum()",
         "with torch.no_grad(): total = sum(p.sum() for p in model.parameters())",
     ],
 )
 def test_look_alikes_arent(line: str, tmp_path: Path) -> None:
-    """Norms of gradients, counts, detached values, sums over outputs."""
+    """Norms of gradients, counts, detached values, sums over outputs, statistics for a log."""
     assert found(line, tmp_path) == ()
+
+
+def test_every_line_is_told_once_and_in_its_own_words(tmp_path: Path) -> None:
+    """A chain of calls is one line; a reduction over several lines is found where it stands."""
+    text = (
+        "def forward(self, x):\n"
+        "    dummy = 0.0\n"
+        "    for parameter in self.adapter.parameters():\n"
+        "        scaled = parameter.pow(2).sum()\n"
+        "        dummy = dummy + scaled\n"
+        "    return self.head(x) + 0.0 * sum(\n"
+        "        one.sum()\n"
+        "        for one in self.adapter.parameters()\n"
+        "    )\n"
+    )
+    path = str(tmp_path / "train.py")
+    assert sorted(found(text, tmp_path), key=lambda spot: spot.line) == [
+        Spot(path, 4, "scaled = parameter.pow(2).sum()"),
+        Spot(path, 7, "one.sum()"),
+    ]
 
 
 def test_files_that_cant_be_read_are_skipped(tmp_path: Path) -> None:
