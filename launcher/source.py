@@ -39,8 +39,6 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
     """
     cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
-        if id(node) in cut:
-            continue
         if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
             for clause in node.generators:
                 if _iterates_parameters(clause.iter):

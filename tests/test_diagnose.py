@@ -203,6 +203,32 @@ def test_what_a_worker_saw_outranks_what_was_read() -> None:
     assert informed.known[Setting.ZERO_STAGE].source == "the script, as seen in attempt 1"
 
 
+def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
+    """What was tried is forbidden in the entry's own terms, at any batch and precision."""
+    workload = world(
+        {
+            **ZERO2,
+            Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
+            Setting.PRECISION: "bf16",
+            Setting.MICRO_BATCH: 4,
+            Setting.ACCUMULATION: 1,
+        }
+    )
+    plan = resolve(REQUEST, workload, HARDWARE, [])
+    assert isinstance(plan, Plan)
+    found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
+    learnt = learn(attempt_of(plan, 2), found, known_rules(CURRENT)).constraint
+    assert learnt is not None
+    assert {str(term) for term in learnt.terms} == {
+        "zero_stage=2",
+        "gradient_checkpointing=non_reentrant",
+    }
+    assert (learnt.cause.name, learnt.cause.summary) == (
+        "3",
+        f"attempt 3 failed with it: {entry('zero2-gradient-reduced-twice').title}",
+    )
+
+
 def test_a_lesson_in_general_terms_comes_first() -> None:
     """The proven fact is enough where the catalogue then forbids what was tried."""
     workload = world(ZERO2)
@@ -234,7 +260,12 @@ def test_preset_entries_apply_to_something() -> None:
 def test_versions_decide_which_entries_concern_us() -> None:
     """A failure that a release has cured forbids nothing there; unknown versions neither."""
     cured = entry("zero3-recompute-of-released-parameters")
-    assert [
-        concerns(cured, {"deepspeed": version}) for version in ("0.16.9", "0.19.2", "0.19.3")
-    ] == [True, True, False]
+    versions = ("0.16.9", "0.19.2", "0.19.2+cu130", "0.19.2.dev3", "0.19.3")
+    assert [concerns(cured, {"deepspeed": version}) for version in versions] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert not concerns(cured, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import safe_launch
-from safe_launch.preset import VARIABLE, decode, encode, preset_of
+from safe_launch.preset import VARIABLE, decode, describe, encode, preset_of
 from safe_launch.settings import Setting, parse_value
 
 SETTINGS = {
@@ -31,6 +31,41 @@ def test_a_script_can_read_its_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(preset) == (
         "ZeRO stage 2, non-reentrant checkpointing, micro batch 4, static_graph=False"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"zero_stag": 2}',
+        '{"zero_stage": "2"}',
+        '{"precision": "fp8"}',
+        '{"engine": "ddp"}',
+    ],
+)
+def test_a_preset_that_is_none(text: str) -> None:
+    """What `encode` wouldn't write isn't guessed at: no JSON, unknown settings, wrong values."""
+    with pytest.raises(ValueError):  # noqa: PT011 - several, each with its own words
+        decode(text)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        (Setting.ZERO_STAGE, 0, "ZeRO stage 0"),
+        (Setting.OFFLOAD, "none", "no offload"),
+        (Setting.OFFLOAD, "optimizer", "offload of optimizer"),
+        (Setting.GRADIENT_CHECKPOINTING, "off", "no gradient checkpointing"),
+        (Setting.GRADIENT_CHECKPOINTING, "reentrant", "reentrant checkpointing"),
+        (Setting.ACCUMULATION, 2, "accumulation 2"),
+        (Setting.PRECISION, "bf16", "bf16"),
+        (Setting.FIND_UNUSED_PARAMETERS, True, "find_unused_parameters=True"),
+    ],
+)
+def test_settings_in_words(setting: Setting, value: str | int | bool, words: str) -> None:
+    """Each setting in the words of those who use it."""
+    assert describe(setting, value) == words
 
 
 @pytest.mark.parametrize(
