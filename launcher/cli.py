@@ -199,7 +199,7 @@ def run(arguments: Sequence[str]) -> int:
     from .readers import read_workload
 
     hardware = detection.detect()
-    request = request_of(options, hardware.accelerator, hardware.accelerators, hardware.cores)
+    request = request_of(options, hardware.accelerator.name, hardware.accelerators, hardware.cores)
     workload = read_workload(request)
     catalogue = read_catalogue()
     if options.catalogue is not None:

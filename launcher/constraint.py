@@ -33,6 +33,9 @@ class CauseKind(StrEnum):
 
     KNOWN_FAILURE = "known failure"
     ATTEMPT = "attempt"
+    MEMORY = "memory"
+    HARDWARE = "hardware"
+    REQUEST = "request"
 
 
 @dataclass(frozen=True, slots=True)

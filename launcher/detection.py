@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from .machine import Hardware
+from .machine import Accelerator, Hardware
 from .profiles import read_profile
+from .settings import Precision
 
 DEVICES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
@@ -58,10 +59,18 @@ def detect() -> Hardware:
     import psutil
 
     kind, count = accelerators(os.environ)
-    return Hardware(
-        accelerator=kind,
-        accelerators=count,
-        cores=cores(),
-        host_memory=int(psutil.virtual_memory().total),
+    device = Accelerator(
+        name=kind,
+        kind=kind,
+        memory=0,
+        taken=0,
+        precisions=frozenset(Precision),
+        compute=1e11,
+        bandwidth=2e10,
+        link=1e10,
+        node_link=1e9,
+        host_link=1e10,
         environment=MappingProxyType(dict(read_profile(kind).environment)),
+        measured=False,
     )
+    return Hardware(device, count, cores(), int(psutil.virtual_memory().total))

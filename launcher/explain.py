@@ -24,7 +24,7 @@ def plan_rows(plan: Plan) -> list[Row]:
     host = f"{hardware.cores} cores, {hardware.host_memory / GIB:.0f} GiB of host memory"
     rows = [
         ("run", request.command),
-        ("on", f"{request.nproc} x {hardware.accelerator} ({request.nproc_source}; {host})"),
+        ("on", f"{request.nproc} x {hardware.accelerator.name} ({request.nproc_source}; {host})"),
         ("preset", preset_text(plan)),
     ]
     rows += [("change", change_text(change)) for change in plan.changes]

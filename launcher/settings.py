@@ -50,6 +50,56 @@ class Framework(StrEnum):
     NONE = "none"
 
 
+class Optimizer(StrEnum):
+    """What turns gradients into updates; those with equal states in memory under one name."""
+
+    ADAMW = "adamw"
+    """Adam, AdamW, LAMB: two states."""
+    ADAMW_8BIT = "adamw_8bit"
+    """bitsandbytes' 8-bit and paged Adam: two states of 8 bits."""
+    LION = "lion"
+    """Lion, SGD with momentum, Muon: one state."""
+    ADAFACTOR = "adafactor"
+    """Adafactor without momentum: a row and a column for each matrix."""
+    SGD = "sgd"
+    """No state."""
+
+
+class Attention(StrEnum):
+    """Who computes attention, hence what it keeps for the backward pass."""
+
+    EAGER = "eager"
+    SDPA = "sdpa"
+    FLASH = "flash_attention_2"
+
+
+class Loss(StrEnum):
+    """How the loss of a language model is computed from its last hidden states."""
+
+    CROSS_ENTROPY = "cross_entropy"
+    """All logits at once, cast to fp32."""
+    CHUNKED = "chunked"
+    """The logits of a part of the tokens at a time."""
+    FUSED = "fused"
+    """Projection and loss in one kernel, e.g. Liger's."""
+
+
+class Objective(StrEnum):
+    """What a sample is."""
+
+    SUPERVISED = "supervised"
+    """One sequence."""
+    PREFERENCE = "preference"
+    """A chosen and a rejected sequence: DPO and its relatives."""
+
+
+class Adapter(StrEnum):
+    """What is trained beside, or instead of, the model's own weights."""
+
+    NONE = "none"
+    LORA = "lora"
+
+
 class Origin(IntEnum):
     """Where a value comes from; of two statements on one thing the higher origin holds."""
 
@@ -94,6 +144,47 @@ class Fact(StrEnum):
     """Some trainable parameters take no part in the loss of a step."""
     FP32_ACCUMULATION = "fp32_accumulation"
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
+    SEQUENCE_LENGTH = "sequence_length"
+    """Tokens of one sample at most."""
+    OPTIMIZER = "optimizer"
+    ATTENTION = "attention"
+    LOSS = "loss"
+    OBJECTIVE = "objective"
+    REFERENCE_MODEL = "reference_model"
+    """A frozen copy of the model is held beside it."""
+    ADAPTER = "adapter"
+    LORA_RANK = "lora_rank"
+    LORA_TARGETS = "lora_targets"
+    """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
+    regular expression that must match whole names."""
+    LORA_SAVED = "lora_saved"
+    """Modules trained whole beside the adapters (peft's `modules_to_save`), separated by commas."""
+    QUANTIZATION_BITS = "quantization_bits"
+    """Bits in which the frozen linear layers are held."""
+    LOADED_PRECISION = "loaded_precision"
+    """Type in which the weights are loaded, where no engine casts them."""
+    LANGUAGE_TRAINED = "language_trained"
+    """Whether the language model of a vision-language model is trained."""
+    VISION_TRAINED = "vision_trained"
+    """Whether its vision tower is trained."""
+    IMAGE_PATCHES = "image_patches"
+    """Patches that the vision tower computes for one sample at most."""
+    REDUCE_BUCKET = "reduce_bucket"
+    """DeepSpeed's reduce_bucket_size, in elements."""
+    ALLGATHER_BUCKET = "allgather_bucket"
+    """DeepSpeed's allgather_bucket_size, in elements."""
+    PREFETCH_BUCKET = "prefetch_bucket"
+    """DeepSpeed's stage3_prefetch_bucket_size, in elements."""
+    PERSISTENCE_THRESHOLD = "persistence_threshold"
+    """DeepSpeed's stage3_param_persistence_threshold, in elements."""
+    MAX_LIVE_PARAMETERS = "max_live_parameters"
+    """DeepSpeed's stage3_max_live_parameters, in elements."""
+    MAX_REUSE_DISTANCE = "max_reuse_distance"
+    """DeepSpeed's stage3_max_reuse_distance, in elements."""
+    SUB_GROUP = "sub_group"
+    """DeepSpeed's sub_group_size, in elements."""
+    OVERLAP_COMM = "overlap_comm"
+    CONTIGUOUS_GRADIENTS = "contiguous_gradients"
 
 
 Name = Setting | Fact
@@ -102,7 +193,7 @@ Name = Setting | Fact
 Value = str | int | bool
 """What a setting or a fact can be: a member's value of the enumerations here, a number, a flag."""
 
-VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool]] = {
+VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = {
     Setting.ZERO_STAGE: int,
     Setting.OFFLOAD: Offload,
     Setting.GRADIENT_CHECKPOINTING: Checkpointing,
@@ -117,6 +208,30 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool]] = {
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,
     Fact.FP32_ACCUMULATION: bool,
+    Fact.SEQUENCE_LENGTH: int,
+    Fact.OPTIMIZER: Optimizer,
+    Fact.ATTENTION: Attention,
+    Fact.LOSS: Loss,
+    Fact.OBJECTIVE: Objective,
+    Fact.REFERENCE_MODEL: bool,
+    Fact.ADAPTER: Adapter,
+    Fact.LORA_RANK: int,
+    Fact.LORA_TARGETS: str,
+    Fact.LORA_SAVED: str,
+    Fact.QUANTIZATION_BITS: int,
+    Fact.LOADED_PRECISION: Precision,
+    Fact.LANGUAGE_TRAINED: bool,
+    Fact.VISION_TRAINED: bool,
+    Fact.IMAGE_PATCHES: int,
+    Fact.REDUCE_BUCKET: int,
+    Fact.ALLGATHER_BUCKET: int,
+    Fact.PREFETCH_BUCKET: int,
+    Fact.PERSISTENCE_THRESHOLD: int,
+    Fact.MAX_LIVE_PARAMETERS: int,
+    Fact.MAX_REUSE_DISTANCE: int,
+    Fact.SUB_GROUP: int,
+    Fact.OVERLAP_COMM: bool,
+    Fact.CONTIGUOUS_GRADIENTS: bool,
 }
 """The type of every setting's and every fact's value."""
 
@@ -136,6 +251,10 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
         if isinstance(raw, int) and not isinstance(raw, bool):
             return raw
         raise ValueError(f"{name} is a whole number, not {raw!r}")
+    if kind is str:
+        if isinstance(raw, str):
+            return raw
+        raise ValueError(f"{name} is a text, not {raw!r}")
     allowed = [str(member.value) for member in kind]  # type: ignore[union-attr]
     if raw is False and "off" in allowed:
         raw = "off"  # YAML 1.1 reads a bare `off` as False

@@ -56,7 +56,7 @@ def environments(
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(plan.preset.settings()),
         preset.OVERRIDES_VARIABLE: preset.encode(plan.overrides),
-        **_defaults(plan.hardware.environment),
+        **_defaults(plan.hardware.accelerator.environment),
     }
     if nproc > 1:
         common |= _defaults({"OMP_NUM_THREADS": "1"})

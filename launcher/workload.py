@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from .model import Model
 from .settings import Engine, Fact, Framework, Name, Origin, Setting, Value
 
 
@@ -37,12 +38,14 @@ class Workload:
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
         notes: what a reader saw and could not use, in words.
+        model: the shape of the model as it lies on disk, or as a worker saw it; None where unknown.
     """
 
     framework: Framework = Framework.NONE
     known: Mapping[Name, Known] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    model: Model | None = None
 
     def value(self, name: Name) -> Value | None:
         """The value of a setting or fact; None where unknown."""

@@ -15,9 +15,11 @@ LAYERS = {
     "values": {
         "attempt",
         "constraint",
+        "estimate",
         "exit_code",
         "failure",
         "machine",
+        "model",
         "plan",
         "preset",
         "request",

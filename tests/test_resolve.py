@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from safe_launch.catalogue import concerns, read_catalogue
 from safe_launch.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.diagnose import constraints_of
-from safe_launch.machine import Hardware
+from safe_launch.machine import Accelerator, Hardware
 from safe_launch.plan import NoPlan, Plan
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import (
@@ -24,11 +24,12 @@ from safe_launch.resolve import (
     forbidden_by,
     resolve,
 )
-from safe_launch.settings import Fact, Framework, Name, Origin, Setting, Value
+from safe_launch.settings import Fact, Framework, Name, Origin, Precision, Setting, Value
 from safe_launch.workload import Known, Workload
 
 REQUEST = LaunchRequest("train.py", False, (), 2, "--nproc 2")
-HARDWARE = Hardware("cpu", 0, 2, 2**34)
+CPU = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1e11, 2e10, 1e10, 1e9, 1e10)
+HARDWARE = Hardware(CPU, 0, 2, 2**34)
 CATALOGUE = read_catalogue()
 CURRENT = {"torch": "2.13.0", "deepspeed": "0.19.8", "transformers": "5.23.0"}
 OLDER = {"torch": "2.13.0", "deepspeed": "0.16.9", "transformers": "4.57.1"}

@@ -1,0 +1,114 @@
+"""The shape of a model: its weights and its stacks of layers, without any value of a weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Equal parameters of a model: one, or one for each layer.
+
+    Attributes:
+        name: as in the model's state dict, every number in it (of a layer, an expert) as `*`, e.g.
+            `model.layers.*.self_attn.q_proj.weight`.
+        shape: elements along each dimension, whole, however it is partitioned or quantized; a
+            linear layer's weight is [outputs, inputs].
+        count: how many there are.
+        trained: whether it takes a gradient.
+        bits: bits of an element as it is stored on the accelerator where it is quantized; None
+            where the training's precision decides.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    count: int = 1
+    trained: bool = True
+    bits: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Elements of one."""
+        return math.prod(self.shape)
+
+    @property
+    def total(self) -> int:
+        """Elements of all."""
+        return self.size * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Equal transformer layers that follow each other.
+
+    Attributes:
+        prefix: beginning of the names of the layers' weights, e.g. `model.layers.`.
+        layers: how many.
+        hidden: width of the residual stream.
+        heads: attention heads.
+        kv_heads: heads of keys and values; fewer than `heads` in grouped-query attention.
+        head_dim: width of one head.
+        ffn: width of the feed-forward part; of one expert where there are experts.
+        gated: whether the feed-forward part has a gate beside the projection up (SwiGLU, GeGLU).
+        experts: experts of a layer; 0 for a dense one.
+        experts_per_token: experts that one token passes through.
+        patch: side of an image's patch, in pixels; 0 in a language model.
+        image: side of the image that the tower takes, in pixels; 0 where any size is taken, or in
+            a language model.
+        merge: patches along each side that become one token of the language model; 1 for none.
+    """
+
+    prefix: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gated: bool
+    experts: int = 0
+    experts_per_token: int = 0
+    patch: int = 0
+    image: int = 0
+    merge: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is trained.
+
+    Attributes:
+        architecture: the class, e.g. `Qwen2ForCausalLM`.
+        vocabulary: entries of the output projection; 0 without one.
+        language: the layers of the language model.
+        vision: the layers of the vision tower; None without one.
+        weights: all parameters; tied ones once.
+        source: where it was read, e.g. `Qwen2-7B/config.json and 4 safetensors headers`.
+        tied: whether the output projection is the embedding.
+        context: longest sequence that the configuration names, in tokens; 0 where it names none.
+    """
+
+    architecture: str
+    vocabulary: int
+    language: Stack
+    vision: Stack | None
+    weights: tuple[Weight, ...]
+    source: str
+    tied: bool = False
+    context: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters."""
+        return sum(weight.total for weight in self.weights)
+
+    @property
+    def trained(self) -> int:
+        """Elements of the parameters that take a gradient."""
+        return sum(weight.total for weight in self.weights if weight.trained)
+
+    def within(self, stack: Stack) -> Iterator[Weight]:
+        """The weights of a stack's layers."""
+        return (weight for weight in self.weights if weight.name.startswith(stack.prefix))
