@@ -183,6 +183,8 @@ class Fact(StrEnum):
     """DeepSpeed's stage3_max_reuse_distance, in elements."""
     SUB_GROUP = "sub_group"
     """DeepSpeed's sub_group_size, in elements."""
+    AUTO_BUCKETS = "auto_buckets"
+    """Hugging Face fills in DeepSpeed's bucket sizes by the hidden width ("auto")."""
     OVERLAP_COMM = "overlap_comm"
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
 
@@ -230,6 +232,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.MAX_LIVE_PARAMETERS: int,
     Fact.MAX_REUSE_DISTANCE: int,
     Fact.SUB_GROUP: int,
+    Fact.AUTO_BUCKETS: bool,
     Fact.OVERLAP_COMM: bool,
     Fact.CONTIGUOUS_GRADIENTS: bool,
 }
