@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_EMBEDDINGS = ("wte", "wpe")
+_OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,30 @@ class Weight:
     def total(self) -> int:
         """Elements of all."""
         return self.size * self.count
+
+    @property
+    def module(self) -> str:
+        """Name of the module that owns it."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is the weight of the output projection, as language models call that."""
+        _, _, last = self.module.rpartition(".")
+        return self.name.endswith(".weight") and last in _OUTPUTS and "*" not in self.name
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether it is the weight of an embedding, as models call those."""
+        _, _, last = self.module.rpartition(".")
+        named = last in _EMBEDDINGS or "embed" in last
+        return named and len(self.shape) == 2 and not self.is_output
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is the weight of a linear layer inside the model."""
+        matrix = self.name.endswith(".weight") and len(self.shape) == 2
+        return matrix and not self.is_output and not self.is_embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +117,7 @@ class Model:
         source: where it was read, e.g. `Qwen2-7B/config.json and 4 safetensors headers`.
         tied: whether the output projection is the embedding.
         context: longest sequence that the configuration names, in tokens; 0 where it names none.
+        model_type: the configuration's `model_type`, e.g. `qwen2`; empty where it isn't known.
     """
 
     architecture: str
@@ -98,6 +128,7 @@ class Model:
     source: str
     tied: bool = False
     context: int = 0
+    model_type: str = ""
 
     @property
     def parameters(self) -> int:
@@ -112,3 +143,18 @@ class Model:
     def within(self, stack: Stack) -> Iterator[Weight]:
         """The weights of a stack's layers."""
         return (weight for weight in self.weights if weight.name.startswith(stack.prefix))
+
+
+def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Weight, ...]:
+    """Parameters by name, shape and whether they are trained, equal ones of all layers as one.
+
+    A number that is a part of a name on its own counts as a layer's or an expert's: `h.0.mlp.w1`
+    becomes `h.*.mlp.w1`.
+    """
+    counts: dict[tuple[str, tuple[int, ...], bool], int] = {}
+    for name, shape, trained in parameters:
+        key = (_NUMBER.sub("*", name), tuple(shape), trained)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
+    )

@@ -15,6 +15,7 @@ from ..request import LaunchRequest
 from ..settings import Framework
 from ..workload import Statement, Workload
 from . import accelerate_environment, deepspeed_json, peft_flags, training_arguments
+from .model_folder import read_model_of
 from .script import Script, read_script
 
 
@@ -47,7 +48,8 @@ def read_workload(request: LaunchRequest) -> Workload:
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
         workload = workload.informed(reader.read(script))
-    return replace(workload, notes=tuple(script.notes))
+    model, notes = read_model_of(script)
+    return replace(workload, notes=(*script.notes, *notes), model=model)
 
 
 def _framework(script: Script) -> Framework:
