@@ -41,7 +41,13 @@ def _opt(sizes: Sizes) -> dict[str, int]:
     """OPT's narrower embedding, and whether a norm follows the last layer."""
     word = sizes.get("word_embed_proj_dim") or sizes["hidden"]
     last = sizes.get("do_layer_norm_before") and not sizes.get("_remove_final_layer_norm")
-    return {"word": word, "projected": int(word != sizes["hidden"]), "last_norm": int(last)}
+    ffn = sizes["ffn_dim"]
+    return {
+        "ffn": ffn,
+        "word": word,
+        "projected": int(word != sizes["hidden"]),
+        "last_norm": int(last),
+    }
 
 
 _ENCODER = Architecture(_BERT, {"type_vocab_size": 2}, gated=False, tied=True, output=False)
@@ -102,7 +108,7 @@ model.decoder.layers.*
   fc2 hidden ffn +enable_bias
   final_layer_norm hidden +
 """,
-        {"enable_bias": True, "do_layer_norm_before": True},
+        {"ffn_dim": 3072, "enable_bias": True, "do_layer_norm_before": True},
         derive=_opt,
         gated=False,
         tied=True,

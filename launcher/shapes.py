@@ -235,11 +235,12 @@ def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
 
 def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, tied: bool) -> int:
     """Entries of the output projection."""
+    declared = language.get("vocab")
     for weight in weights:
         if weight.is_output:
             return weight.shape[0]
     embeddings = [weight.shape[0] for weight in weights if weight.is_embedding]
-    return max([language.get("vocab"), *embeddings][bool(embeddings) :]) if tied else 0
+    return max(embeddings, default=declared) if tied else 0
 
 
 def _stack(
