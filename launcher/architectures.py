@@ -118,11 +118,14 @@ _DEEPSEEK = (
 
 def _sparse_by_step(sizes: Sizes) -> dict[str, int]:
     """Layers with experts in Qwen's mixtures: every n-th, except those that are listed as dense."""
-    step, dense = sizes.get("decoder_sparse_step", 1), sizes.raw("mlp_only_layers") or ()
-    sparse = sum(
-        1 for index in range(sizes["layers"]) if index not in dense and (index + 1) % step == 0
-    )
-    return {"sparse": sparse, "dense": sizes["layers"] - sparse}
+    layers, step = sizes["layers"], sizes.get("decoder_sparse_step", 1)
+    listed = sizes.raw("mlp_only_layers")
+    dense = {one for one in listed if isinstance(one, int)} if isinstance(listed, list) else set()
+    if step == 0:
+        return {"sparse": 0, "dense": layers}
+    among = sum(1 for index in dense if 0 <= index < layers and (index + 1) % step == 0)
+    sparse = layers // step - among
+    return {"sparse": sparse, "dense": layers - sparse}
 
 
 def _deepseek(sizes: Sizes) -> dict[str, int]:
@@ -226,6 +229,9 @@ transformer.h.*
         derive=_sparse_by_step,
     ),
     "qwen3": Architecture(_LLAMA + _QK_NORM, {"num_key_value_heads": 32, "head_dim": 128}),
+    "qwen3_vl_text": Architecture(
+        (_LLAMA + _QK_NORM).replace("model.", "model.language_model."), {"head_dim": 128}
+    ),
     "qwen3_moe": Architecture(
         _LLAMA + _QK_NORM + _EXPERTS,
         {"num_experts": 128, "num_experts_per_tok": 8},

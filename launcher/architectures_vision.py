@@ -61,6 +61,23 @@ blocks.*
   attn.qkv 3*hidden hidden +
   attn.proj hidden hidden +
 """
+_QWEN3_TOWER = """
+patch_embed.proj hidden channels frames patch patch +
+pos_embed num_position_embeddings hidden
+merger.norm hidden +
+merger.linear_fc1 merged*hidden merged*hidden +
+merger.linear_fc2 width merged*hidden +
+deepstack_merger_list.*.norm merged*hidden + @deepstack
+deepstack_merger_list.*.linear_fc1 merged*hidden merged*hidden + @deepstack
+deepstack_merger_list.*.linear_fc2 width merged*hidden + @deepstack
+blocks.*
+  norm1 hidden +
+  norm2 hidden +
+  attn.qkv 3*hidden hidden +
+  attn.proj hidden hidden +
+  mlp.linear_fc1 ffn hidden +
+  mlp.linear_fc2 hidden ffn +
+"""
 _LLAVA_PROJECTOR = """
 multi_modal_projector.linear_1 width hidden +multimodal_projector_bias
 multi_modal_projector.linear_2 width width +multimodal_projector_bias
@@ -81,6 +98,12 @@ mlp1.0 merged*hidden +
 mlp1.1 width merged*hidden +
 mlp1.3 width width +
 """
+
+
+def _length(value: Any, default: int) -> int:
+    """Entries of a list in a configuration."""
+    return len(value) if isinstance(value, list) else default
+
 
 TOWERS: dict[str, Architecture] = {
     "clip_vision_model": Architecture(
@@ -214,6 +237,23 @@ merger.ln_q hidden
         },
         derive=lambda sizes: {"width": sizes["out_hidden_size"]},
     ),
+    "qwen3_vl": Architecture(
+        _QWEN3_TOWER,
+        {
+            "hidden_size": 1152,
+            "out_hidden_size": 3584,
+            "intermediate_size": 4304,
+            "depth": 27,
+            "num_heads": 16,
+            "patch_size": 16,
+            "num_position_embeddings": 2304,
+        },
+        derive=lambda sizes: {
+            "width": sizes["out_hidden_size"],
+            "deepstack": _length(sizes.raw("deepstack_visual_indexes"), 3),
+        },
+        gated=False,
+    ),
 }
 """By `model_type` of the tower's configuration."""
 
@@ -262,6 +302,7 @@ multi_modal_projector.mm_soft_emb_norm hidden
     ),
     "qwen2_vl": Join("qwen2_vl", "visual.", "", "", language="qwen2", merge=2),
     "qwen2_5_vl": Join("qwen2_5_vl", "visual.", "", "", language="qwen2", merge=2),
+    "qwen3_vl": Join("qwen3_vl", "model.visual.", "", "", language="qwen3_vl_text", merge=2),
     "internvl_chat": Join(
         "intern_vit_6b",
         "vision_model.",

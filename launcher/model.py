@@ -52,7 +52,8 @@ class Weight:
     def is_output(self) -> bool:
         """Whether it is the weight of the output projection, as language models call that."""
         _, _, last = self.module.rpartition(".")
-        return self.name.endswith(".weight") and last in _OUTPUTS and "*" not in self.name
+        named = last in _OUTPUTS and self.name.endswith(".weight") and "*" not in self.name
+        return named and len(self.shape) == 2
 
     @property
     def is_embedding(self) -> bool:

@@ -32,24 +32,30 @@ def read_model(
     Raises:
         LaunchError: a file of the model is broken, so that training would fail as well.
     """
-    folder = Path(where, Path(name_or_path).expanduser())
-    is_cached = not folder.is_dir()
-    if is_cached:
-        found = _cached(name_or_path, os.environ if environment is None else environment)
-        if found is None:
-            notes.append(
-                f"{name_or_path} is neither a folder nor in a cache of this machine, so the size "
-                "of the model isn't known before it is loaded"
-            )
-            return None
-        folder = found
-    path = folder / "config.json"
-    if not path.is_file():
-        notes.append(f"{folder} has no config.json, so the model's size isn't known")
+    try:
+        folder = Path(where, Path(name_or_path).expanduser())
+        is_cached = not folder.is_dir()
+        found = folder
+        if is_cached:
+            cached = _cached(name_or_path, os.environ if environment is None else environment)
+            found = folder if cached is None else cached
+        path = found / "config.json"
+        exists = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # no name that a file can have
+        notes.append(f"{name_or_path[:80]!r} can't be looked up, so the model is unknown: {error}")
+        return None
+    if is_cached and found is folder:
+        notes.append(
+            f"{name_or_path} is neither a folder nor in a cache of this machine, so the size of "
+            "the model isn't known before it is loaded"
+        )
+        return None
+    if not exists:
+        notes.append(f"{found} has no config.json, so the model's size isn't known")
         return None
     config = _config(path)
     try:
-        files = shards(folder)
+        files = shards(found)
     except LaunchError as error:
         if not is_cached:
             raise
@@ -57,7 +63,7 @@ def read_model(
         files = []
     stored = weights_of(read_tensors(files), config) if files else None
     headers = f" and {len(files)} safetensors header{'s'[: len(files) != 1]}" if files else ""
-    label = name_or_path if is_cached else folder.name
+    label = name_or_path if is_cached else found.name
     try:
         return shape(config, stored or None, str(path), f"{label}: config.json{headers}")
     except UnknownShapeError as error:
@@ -76,7 +82,7 @@ def _config(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise LaunchError(ExitCode.USAGE, f"{path}{line}: not JSON: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
     if not isinstance(config, dict):
         raise LaunchError(ExitCode.USAGE, f"{path}: a JSON object is expected")

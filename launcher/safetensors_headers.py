@@ -66,7 +66,7 @@ def _header(path: Path) -> list[Tensor]:
             if not 2 <= length <= min(_LONGEST, size - 8):
                 raise _broken(path, "its header is cut off or none", pointer)
             header = json.loads(file.read(length))
-    except (UnicodeDecodeError, json.JSONDecodeError):
+    except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
     except OSError as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
@@ -136,7 +136,7 @@ def _indexed(index: Path) -> list[str]:
     """The files that an index names."""
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LaunchError(ExitCode.USAGE, f"{index} can't be read as JSON: {error}") from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(weights, dict) or not all(isinstance(one, str) for one in weights.values()):
