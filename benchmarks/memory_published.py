@@ -31,8 +31,8 @@ PUBLISHED = Path(__file__).parent / "published"
 GIB = 2**30
 CARDS = {"a100-80gb": 79.2, "h100-80gb": 79.2, "rtx3090": 23.6, "a10": 22.1, "v100": 31.7}
 """GiB that torch reports as the device's total."""
-CONTEXT = GIB // 2
-"""A CUDA context with lazily loaded kernels; counted where the source may have read the device's
+CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
+"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the device's
 memory rather than torch's."""
 FULL = 0.9
 """Share of a card above which reserved memory says little about need."""
@@ -89,6 +89,8 @@ def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) 
     for fact in (Fact.LORA_RANK, Fact.QUANTIZATION_BITS):
         if row[fact.value]:
             facts[fact] = int(row[fact.value])
+    if row["kind"] == "allocated":
+        facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments
     if row["precision"] == "fp16":
         facts[Fact.LOADED_PRECISION] = Precision.FP16.value
     return Workload(
@@ -124,7 +126,7 @@ def hardware_of(row: Mapping[str, str]) -> Hardware:
         name=row["gpu"],
         kind="cuda",
         memory=int(CARDS[row["gpu"]] * GIB),
-        taken=CONTEXT if row["kind"] == "unknown" else 0,
+        taken=_context(row),
         precisions=frozenset(Precision),
         compute=1.0,
         bandwidth=1.0,
@@ -133,6 +135,12 @@ def hardware_of(row: Mapping[str, str]) -> Hardware:
         host_link=1.0,
     )
     return Hardware(accelerator, int(row["n_gpus"]), cores=8, host_memory=2**40)
+
+
+def _context(row: Mapping[str, str]) -> int:
+    if row["kind"] != "unknown":
+        return 0
+    return CONTEXT if int(row["n_gpus"]) == 1 else CONTEXT_OF_MANY
 
 
 def run_of(row: Mapping[str, str], model: Model) -> Run:

@@ -17,12 +17,14 @@ from .request import Fix, LaunchRequest, StopTimes
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
        safe-launch plan [options] script.py [script arguments]
-       safe-launch explain [ID]"""
+       safe-launch explain [ID]
+       safe-launch hardware [--json]"""
 
 EPILOG = f"""\
 commands:
   plan      print what would be launched, and launch nothing
   explain   list the known failures, or print one of them
+  hardware  list the accelerators that are known, and show what was found on this host
 
 exit codes:
   {ExitCode.SUCCESS.value:<4}the script ran to its end on every rank
@@ -101,6 +103,31 @@ def parser() -> Parser:
             metavar="SECONDS",
             help=f"{help_text} (default: {default:g})",
         )
+    result.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="start from a named preset (zero2, zero3-offload, ...) or a YAML file of one, instead "
+        "of what the script asks for",
+    )
+    result.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="ask for one setting, e.g. --set zero_stage=2; may be given several times",
+    )
+    result.add_argument(
+        "--strict", action="store_true", help="refuse to launch where anything would be changed"
+    )
+    result.add_argument(
+        "--hardware",
+        metavar="NAME|FILE",
+        help="plan for this accelerator or node, by the name or file of its profile, instead of "
+        "what is found on this host",
+    )
+    result.add_argument(
+        "--json", action="store_true", help="plan, hardware: print a document for programs"
+    )
     result.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
     result.add_argument("--version", action="store_true", help="print the version")
     result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
@@ -170,6 +197,7 @@ def request_of(
         nproc=nproc,
         nproc_source=source,
         fix=Fix(options.fix),
+        strict=options.strict,
         log_dir=options.log_dir,
         stop_times=StopTimes(
             leave=options.leave_timeout,
@@ -194,20 +222,27 @@ def run(arguments: Sequence[str]) -> int:
 
         terminal.show(f"safe-launch {__version__}")
         return ExitCode.SUCCESS
-    from . import detection, session
+    from . import detection, named_presets, preview, profiles, session
     from .catalogue import read_catalogue
     from .readers import read_workload
 
-    hardware = detection.detect()
+    found = detection.detect()
+    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, None)
     request = request_of(options, hardware.accelerator.name, hardware.accelerators, hardware.cores)
+    if command != "plan" and options.hardware is not None:
+        for problem in profiles.contradictions(hardware, found):
+            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     workload = read_workload(request)
+    workload = named_presets.with_wanted(
+        workload, named_presets.wanted(options.preset, options.set)
+    )
     catalogue = read_catalogue()
     if options.catalogue is not None:
         if not options.catalogue.is_dir():
             raise LaunchError(ExitCode.USAGE, f"--catalogue {options.catalogue}: no such folder")
         catalogue += read_catalogue(options.catalogue)
     if command == "plan":
-        return session.show_plan(request, workload, hardware, catalogue)
+        return preview.show_plan(request, workload, hardware, catalogue, options.json)
     return session.launch(request, workload, hardware, catalogue)
 
 

@@ -92,6 +92,46 @@ def offload_of(config: Config) -> Offload:
     return OFFLOADS.get((held[0], held[1]), Offload.OPTIMIZER_AND_PARAMETERS)
 
 
+def _set_offload(config: Config, offload: Offload) -> None:
+    """Puts the two sections of offload where they belong; what they say already is kept.
+
+    Pinned memory is what DeepSpeed's own examples take; the swapping to disk of a section for NVMe
+    stays as it is.
+    """
+    zero = config["zero_optimization"] = section(config, "zero_optimization")
+    for name, held in (
+        ("offload_optimizer", offload is not Offload.NONE),
+        ("offload_param", offload is Offload.OPTIMIZER_AND_PARAMETERS),
+    ):
+        own = section(zero, name)
+        if not held:
+            zero.pop(name, None)
+        elif own.get("device", "none") in (None, "none"):
+            zero[name] = {"device": "cpu", "pin_memory": True, **own, **{"device": "cpu"}}
+
+
+def minimal(settings: Mapping[Setting, Value]) -> Config:
+    """A configuration for a script on Hugging Face's Trainer that has none of its own.
+
+    "auto" is filled in by transformers from its own arguments (integrations/deepspeed.py).
+    """
+    buckets = {
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+    config: Config = {
+        "zero_optimization": {"stage": 0, **buckets},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+    }
+    return with_settings(config, settings)
+
+
 def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
     """A copy of the configuration with the settings; what belongs to another stage is taken out.
 
@@ -106,6 +146,8 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
         zero["stage"] = settings[Setting.ZERO_STAGE]
         if zero["stage"] != 3:
             zero.pop("offload_param", None)
+    if Setting.OFFLOAD in settings:
+        _set_offload(edited, Offload(str(settings[Setting.OFFLOAD])))
     for setting, key in (
         (Setting.MICRO_BATCH, "train_micro_batch_size_per_gpu"),
         (Setting.ACCUMULATION, "gradient_accumulation_steps"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
 from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
-from .resolve import forbidden_by
+from .resolve import Rules, forbidden_by
 from .settings import Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
 
@@ -71,7 +71,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     return tuple(statements)
 
 
-def learn(attempt: Attempt, finding: Finding, constraints: Sequence[Constraint]) -> Lesson:
+def learn(attempt: Attempt, finding: Finding, rules: Rules) -> Lesson:
     """The lesson of a failure that an entry explains; it forbids the attempt's own plan.
 
     The entry's general terms come first: the facts that it proves, under which the catalogue may
@@ -88,7 +88,7 @@ def learn(attempt: Attempt, finding: Finding, constraints: Sequence[Constraint])
     )
     workload = attempt.plan.workload.informed(statements)
     tried = tried_settings(attempt, workload)
-    if forbidden_by(tried, workload, constraints) is not None:
+    if forbidden_by(tried, workload, rules) is not None:
         return Lesson(statements, None)
     concerned = {term.name for terms in entry.forbids for term in terms} & tried.keys()
     terms = tuple(

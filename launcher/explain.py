@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
+from .budget import gib
 from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure, Spot
+from .machine import Hardware
 from .plan import Change, NoPlan, Plan
+from .plan_report import memory_text
 from .preset import describe
+from .request import LaunchRequest
 from .resolve import contradiction
-from .settings import Checkpointing, Setting, Value
+from .settings import Checkpointing, Offload, Setting, Value
 
 GIB = 2**30
 Row = tuple[str, str]
@@ -21,15 +25,28 @@ Row = tuple[str, str]
 def plan_rows(plan: Plan) -> list[Row]:
     """What is going to be launched, and every change against what was asked."""
     request, hardware = plan.request, plan.hardware
-    host = f"{hardware.cores} cores, {hardware.host_memory / GIB:.0f} GiB of host memory"
-    rows = [
-        ("run", request.command),
-        ("on", f"{request.nproc} x {hardware.accelerator.name} ({request.nproc_source}; {host})"),
-        ("preset", preset_text(plan)),
-    ]
+    rows = [*where_rows(request, hardware), ("preset", preset_text(plan))]
+    if plan.chosen.estimate is not None:
+        rows.append(("memory", memory_text(plan.chosen.estimate, hardware, request.nproc)))
     rows += [("change", change_text(change)) for change in plan.changes]
-    rows += [("note", note) for note in plan.workload.notes]
+    rows += [("propose", text) for text in plan.proposals]
+    rows += [("note", note) for note in (*plan.workload.notes, *hardware.notes)]
     return rows
+
+
+def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
+    """What is run, and on what."""
+    device = hardware.accelerator
+    size = f", {gib(device.memory)} GiB each" if device.memory else ""
+    source = "" if hardware.source == "detected" else f"{hardware.source}; "
+    host = f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of host memory"
+    return [
+        ("run", request.command),
+        (
+            "on",
+            f"{request.nproc} x {device.name}{size} ({source}{request.nproc_source}; {host})",
+        ),
+    ]
 
 
 def preset_text(plan: Plan) -> str:
@@ -46,10 +63,13 @@ def preset_text(plan: Plan) -> str:
 def change_text(change: Change) -> str:
     """One change: old -> new, who asked for the old, why not, where to read on."""
     cause = change.constraint.cause
-    text = (
-        f"{change.setting.value}: {change.old} -> {change.new} "
-        f"(asked for by {change.source})\n{cause.summary}"
-    )
+    if change.old is None:
+        text = f"{change.setting.value}: {change.new} (the script says nothing)\n{cause.summary}"
+    else:
+        text = (
+            f"{change.setting.value}: {change.old} -> {change.new} "
+            f"(asked for by {change.source})\n{cause.summary}"
+        )
     return f"{text}\n{cause.reference}" if cause.reference else text
 
 
@@ -116,6 +136,10 @@ def cost_text(
                 if new
                 else "nothing; but a trainable parameter outside the loss would now be an error"
             )
+        case Setting.OFFLOAD if new == Offload.NONE:
+            return "nothing but device memory: traffic to the host is saved"
+        case Setting.OFFLOAD:
+            return "the processors step the optimizer; gradients and weights cross to the host"
         case Setting.MICRO_BATCH | Setting.ACCUMULATION:
             return "the global batch stays; more and smaller passes make a step slower"
         case _:
@@ -232,13 +256,14 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
 
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why nothing is left: the smallest set of constraints that contradict each other."""
-    rows = [
-        ("tried", f"{len(refused.rejected)} presets; each is known to fail. Together rule out all:")
-    ]
+    rows = where_rows(refused.request, refused.hardware)
+    count = len(refused.rejected)
+    rows.append(("tried", f"{count} presets; none is known to work. Together rule out all:"))
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"
         rows.append(("because", text.rstrip()))
+    rows += [("would do", text) for text in refused.remedies]
     return rows
 
 

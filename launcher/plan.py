@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .constraint import Constraint
+from .estimate import Estimate
 from .machine import Hardware
 from .preset import Preset
 from .request import LaunchRequest
@@ -19,25 +20,34 @@ class Change:
 
     Attributes:
         setting: which.
-        old: what was asked for.
+        old: what the script asks for; None where it says nothing.
         source: where that was read.
         new: what the plan uses.
         constraint: what forbids to keep the old value beside the rest of the plan.
     """
 
     setting: Setting
-    old: Value
+    old: Value | None
     source: str
     new: Value
     constraint: Constraint
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """A candidate that would have been preferred, and the first constraint that forbids it."""
+class Considered:
+    """A candidate as it was judged.
+
+    Attributes:
+        preset: its settings.
+        constraint: the first that forbids it; None where it may be launched.
+        estimate: the memory it needs; None where the model isn't known.
+        seconds: the predicted time of a step, to compare candidates by; None where unknown.
+    """
 
     preset: Preset
-    constraint: Constraint
+    constraint: Constraint | None
+    estimate: Estimate | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +59,10 @@ class Plan:
         workload: what is known of the training.
         hardware: what it runs on.
         preset: the decision.
-        changes: every setting that differs from what was asked.
-        rejected: the candidates ranked before the chosen one, best first.
+        changes: every setting that differs from what the script asks for.
+        considered: all candidates as they were judged, the preferred first.
+        chosen: the one that the preset is.
+        proposals: what the user could change at little cost, each with what it saves, in words.
     """
 
     request: LaunchRequest
@@ -58,7 +70,14 @@ class Plan:
     hardware: Hardware
     preset: Preset
     changes: tuple[Change, ...]
-    rejected: tuple[Rejection, ...]
+    considered: tuple[Considered, ...]
+    chosen: Considered
+    proposals: tuple[str, ...] = ()
+
+    @property
+    def rejected(self) -> tuple[Considered, ...]:
+        """The candidates that would have been preferred, if nothing forbade them."""
+        return self.considered[: self.considered.index(self.chosen)]
 
     @property
     def overrides(self) -> Mapping[Setting, Value]:
@@ -71,9 +90,15 @@ class NoPlan:
     """Nothing that can be launched is left.
 
     Attributes:
+        request: what the user asked the launcher for.
         workload: what is known of the training.
+        hardware: what it was to run on.
         rejected: every candidate with the constraint that forbids it, best first.
+        remedies: what would make it feasible, each with its computed number, in words.
     """
 
+    request: LaunchRequest
     workload: Workload
-    rejected: tuple[Rejection, ...]
+    hardware: Hardware
+    rejected: tuple[Considered, ...]
+    remedies: tuple[str, ...] = ()

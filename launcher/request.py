@@ -44,6 +44,7 @@ class LaunchRequest:
         nproc: workers to start on this node.
         nproc_source: where that number was read.
         fix: how far the launcher may go.
+        strict: refuse a launch that would need a change.
         log_dir: folder for the run directory; None for the user's cache.
         stop_times: grace periods of the workers.
     """
@@ -56,6 +57,7 @@ class LaunchRequest:
     fix: Fix = Fix.AUTO
     log_dir: Path | None = None
     stop_times: StopTimes = StopTimes()
+    strict: bool = False
 
     @property
     def command(self) -> str:

@@ -1,20 +1,43 @@
-"""The search for the preset that departs least from what was asked and that nothing forbids."""
+"""The search for the preset that departs least from what was asked, fits, and that nothing forbids."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from .constraint import Constraint
+from .budget import hardware_constraints, over_budget
+from .constraint import Cause, CauseKind, Constraint
+from .cost import step_seconds
 from .machine import Hardware
-from .plan import Change, NoPlan, Plan, Rejection
+from .memory import estimate_of, job_for
+from .plan import Change, Considered, NoPlan, Plan
 from .preset import preset_of
 from .request import LaunchRequest
-from .settings import Checkpointing, Engine, Framework, Name, Setting, Value
+from .settings import Checkpointing, Engine, Framework, Name, Offload, Setting, Value
+from .states import Job
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]
+SLOWER = 0.05
+"""Predicted times that differ by less than this share of what was asked count as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All that may forbid a candidate: the catalogue and the lessons, and what the machine has."""
+
+    constraints: tuple[Constraint, ...]
+    hardware: Hardware
+    world: int
+
+
+def rules_of(
+    request: LaunchRequest, hardware: Hardware, constraints: Sequence[Constraint]
+) -> Rules:
+    """The rules of a launch."""
+    return Rules((*constraints, *hardware_constraints(hardware)), hardware, request.nproc)
 
 
 def resolve(
@@ -27,34 +50,52 @@ def resolve(
 
     Deterministic: the same values give the same plan on every node.
     """
+    rules = rules_of(request, hardware, constraints)
+    job = job_for(workload, rules.hardware, rules.world)
     asked = workload.asked
-    rejected: list[Rejection] = []
-    for candidate in sorted(candidates(workload), key=lambda one: departure(one, asked)):
-        forbidding = forbidden_by(candidate, workload, constraints)
-        if forbidding is None:
+    whole = judged(asked, workload, rules, job)
+    every = [(one, judged(one, workload, rules, job)) for one in candidates(workload)]
+    every.sort(key=lambda pair: rank(pair[0], pair[1], workload, whole))
+    considered = tuple(one for _, one in every)
+    for candidate, chosen in every:
+        if chosen.constraint is None:
             return Plan(
                 request=request,
                 workload=workload,
                 hardware=hardware,
-                preset=preset_of(candidate),
-                changes=_changes(candidate, workload, constraints),
-                rejected=tuple(rejected),
+                preset=chosen.preset,
+                changes=_changes(candidate, workload, rules, whole.constraint),
+                considered=considered,
+                chosen=chosen,
             )
-        rejected.append(Rejection(preset_of(candidate), forbidding))
-    return NoPlan(workload, tuple(rejected))
+    return NoPlan(request, workload, hardware, considered)
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
     """The plan that changes nothing, whatever is known against it."""
-    return Plan(request, workload, hardware, preset_of(workload.asked), (), ())
+    rules = rules_of(request, hardware, ())
+    only = judged(workload.asked, workload, rules, job_for(workload, hardware, request.nproc))
+    return Plan(request, workload, hardware, only.preset, (), (only,), only)
 
 
-def forbidden_by(
-    candidate: Candidate, workload: Workload, constraints: Sequence[Constraint]
-) -> Constraint | None:
-    """The first constraint that forbids the candidate; None where it may be launched."""
+def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | None) -> Considered:
+    """One candidate with its memory, its time and what forbids it."""
     point = _point(candidate, workload)
-    return next((one for one in constraints if one.forbids(point)), None)
+    constraint = next((one for one in rules.constraints if one.forbids(point)), None)
+    if job is None:
+        return Considered(preset_of(candidate), constraint)
+    hardware, world = rules.hardware, rules.world
+    estimate = estimate_of(job, candidate, hardware, world)
+    if constraint is None:
+        constraint = over_budget(candidate, estimate, hardware, world, job.limit)
+    seconds = step_seconds(job, candidate, hardware, world)
+    return Considered(preset_of(candidate), constraint, estimate, seconds)
+
+
+def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
+    """The first constraint that forbids the candidate; None where it may be launched."""
+    job = job_for(workload, rules.hardware, rules.world)
+    return judged(candidate, workload, rules, job).constraint
 
 
 def _point(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
@@ -78,8 +119,21 @@ def candidates(workload: Workload) -> Iterator[Candidate]:
         if setting not in batch
     }
     for values in itertools.product(*single.values()):
-        for pair in _batches(workload):
-            yield {**dict(zip(single, values, strict=True)), **pair}
+        settings = dict(zip(single, values, strict=True))
+        if _is_possible(settings, asked):
+            for pair in _batches(workload):
+                yield {**settings, **pair}
+
+
+def _is_possible(settings: Candidate, asked: Candidate) -> bool:
+    """Whether DeepSpeed has such a combination: no parameters in host memory below stage 3, and no
+    optimizer at stage 0 (deepspeed/runtime/zero/config.py); what was asked is never left out.
+    """
+    stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
+    if stage is None or offload in (None, asked.get(Setting.OFFLOAD)):
+        return True
+    least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.OPTIMIZER_AND_PARAMETERS: 3}
+    return int(stage) >= least[Offload(str(offload))]
 
 
 def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Value]:
@@ -87,6 +141,8 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
     match setting:
         case Setting.ZERO_STAGE if workload.engine is Engine.DEEPSPEED:
             return [0, 1, 2, 3]
+        case Setting.OFFLOAD if workload.engine is Engine.DEEPSPEED:
+            return [place.value for place in Offload]
         case Setting.GRADIENT_CHECKPOINTING:
             # A loop of the user's own has no switch that would turn checkpointing on.
             switchable = workload.framework is Framework.TRANSFORMERS
@@ -166,34 +222,84 @@ def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
     )
 
 
-def _changes(
-    candidate: Candidate, workload: Workload, constraints: Sequence[Constraint]
-) -> tuple[Change, ...]:
-    """Every departure from what was asked, with what forbids to take it back.
+TRADED = (
+    Setting.MICRO_BATCH,
+    Setting.ACCUMULATION,
+    Setting.ZERO_STAGE,
+    Setting.OFFLOAD,
+    Setting.GRADIENT_CHECKPOINTING,
+)
+"""The settings that trade memory for time."""
 
-    The cause of a change is what forbids the chosen candidate with that one setting as asked; for
-    settings that move together it is what forbids the whole that was asked.
+
+def rank(
+    candidate: Candidate, one: Considered, workload: Workload, whole: Considered
+) -> tuple[float, ...]:
+    """The order of preference, the smallest first.
+
+    The numerics first; then whether something is given up that the user asked for explicitly; then
+    how much slower than what was asked it is predicted to be, being faster is no merit; then how far
+    it departs, the dearest setting first.
     """
     asked = workload.asked
-    whole = forbidden_by(asked, workload, constraints)
+    departed = departure(candidate, asked)
+    given_up = any(
+        candidate[setting] != value and workload.is_pinned(setting)
+        for setting, value in asked.items()
+        if setting in TRADED
+        and (setting is not Setting.GRADIENT_CHECKPOINTING or _switched(candidate, asked))
+    )
+    slower = 0
+    if one.seconds is not None and whole.seconds:
+        slower = max(0, round((one.seconds / whole.seconds - 1) / SLOWER))
+    return (departed[0], float(given_up), float(slower), *departed[1:], one.seconds or 0.0)
+
+
+def _changes(
+    candidate: Candidate, workload: Workload, rules: Rules, whole: Constraint | None
+) -> tuple[Change, ...]:
+    """Every departure from what the script asks for, with its cause.
+
+    The cause is the launcher's own option, or what forbids the chosen candidate with that one setting
+    as asked; for settings that move together it is what forbids the whole that was asked.
+    """
+    asked = workload.asked
     changes = []
     for setting, new in candidate.items():
-        if asked[setting] == new:
+        own = workload.known.get(setting)
+        if own is not None and own.value == new:
             continue
-        taken_back = {**candidate, setting: asked[setting]}
-        cause = forbidden_by(taken_back, workload, constraints) or whole
+        wanted = workload.wanted.get(setting)
+        if wanted is not None and wanted.value == new:
+            cause: Constraint | None = Constraint(
+                (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
+            )
+        else:
+            cause = forbidden_by({**candidate, setting: asked[setting]}, workload, rules) or whole
         assert cause is not None, "the resolver changed a setting that nothing forbids"
-        source = workload.known[setting].source
-        changes.append(Change(setting, asked[setting], source, new, cause))
+        source = "nobody" if own is None else own.source
+        changes.append(Change(setting, None if own is None else own.value, source, new, cause))
     return tuple(changes)
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
-    """The constraints that together forbid every candidate, without those that add nothing."""
-    needed = list(dict.fromkeys(one.constraint for one in refused.rejected))
+    """The constraints that together forbid every candidate, without those that add nothing.
+
+    Of memory's, which has one for each candidate, only that of the smallest candidate is told.
+    """
+    small = [one for one in refused.rejected if _by_memory(one)]
+    others = [one for one in refused.rejected if not _by_memory(one)]
+    needed = list(dict.fromkeys(one.constraint for one in others if one.constraint))
     for constraint in list(needed):
-        others = [one for one in needed if one is not constraint]
-        points = (_point(one.preset.settings(), refused.workload) for one in refused.rejected)
-        if all(any(other.forbids(point) for other in others) for point in points):
-            needed = others
+        rest = [one for one in needed if one is not constraint]
+        points = (_point(one.preset.settings(), refused.workload) for one in others)
+        if all(any(other.forbids(point) for other in rest) for point in points):
+            needed = rest
+    if small:
+        least = min(small, key=lambda one: one.estimate.bound if one.estimate else 0)
+        needed += [least.constraint] if least.constraint else []
     return tuple(needed)
+
+
+def _by_memory(one: Considered) -> bool:
+    return one.constraint is not None and one.constraint.cause.kind is CauseKind.MEMORY

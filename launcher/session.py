@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import explain, journal, leftovers, supervise, terminal
+from . import explain, journal, leftovers, plan_report, supervise, terminal
 from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from .catalogue import concerns
 from .constraint import Constraint
-from .diagnose import constraints_of, diagnose, learn, observed_statements, tried_settings
+from .diagnose import diagnose, learn, observed_statements, tried_settings
 from .exit_code import ExitCode, LaunchError
 from .failure import Diagnosis, FailureRecord, Finding, Kind, KnownFailure
 from .machine import Hardware
 from .plan import NoPlan, Plan
+from .preview import dead_end, first_plan, known_constraints
+from .remedies import planned
 from .request import Fix, LaunchRequest
-from .resolve import as_asked, forbidden_by, resolve
+from .resolve import Rules, forbidden_by, rules_of
 from .settings import Value
 from .source import spots
 from .workload import Workload
@@ -59,11 +61,11 @@ def launch(
         problem = f"torch isn't installed for {sys.executable}"
         raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    known = tuple(one for entry in entries for one in constraints_of(entry))
+    known = known_constraints(workload, catalogue)
     state = Next(None, workload)
     plan = first_plan(request, workload, hardware, known)
-    if isinstance(plan, NoPlan):
-        return _dead_end(plan)
+    if plan is None:
+        return ExitCode.NO_PLAN
     run_id, run = journal.new_run(request.log_dir, request.script)
     journal.write(run / "request.json", request)
     outcomes: list[Outcome] = []
@@ -72,16 +74,16 @@ def launch(
     try:
         while state.exit_code is None:
             attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
-            _keep(attempt.folder / "plan.json", plan)
-            rules = (*known, *state.learnt)
+            _keep(attempt.folder / "plan.json", _document(plan))
+            rules = rules_of(request, hardware, (*known, *state.learnt))
             watch = supervise.Watch(_permission(attempt, rules), terminal.say)
             outcome = supervise.run_attempt(attempt, run_id, watch)
             outcomes.append(outcome)
             state = _judge(outcome, entries, rules, state, findings)
             if state.exit_code is None:
-                following = resolve(request, state.workload, hardware, (*known, *state.learnt))
+                following = planned(request, state.workload, hardware, (*known, *state.learnt))
                 if isinstance(following, NoPlan):
-                    state = Next(_dead_end(following), state.workload)
+                    state = Next(dead_end(following), state.workload)
                 elif len(outcomes) > RELAUNCHES[request.fix]:
                     state = _refuse(following, attempt, findings, state)
                 else:
@@ -95,25 +97,6 @@ def launch(
     return state.exit_code
 
 
-def first_plan(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    known: tuple[Constraint, ...],
-) -> Plan | NoPlan:
-    """The plan before anything was tried, told to the user."""
-    plan = resolve(request, workload, hardware, known)
-    if isinstance(plan, NoPlan):
-        return plan
-    if request.fix is not Fix.SUGGEST:
-        terminal.say(*terminal.table(explain.plan_rows(plan), indent=0))
-        return plan
-    asked = as_asked(request, workload, hardware)
-    rows = [*explain.plan_rows(asked), *explain.suggestion_rows(plan)]
-    terminal.say(*terminal.table(rows, indent=0))
-    return asked
-
-
 def _keep(path: Path, content: object) -> None:
     """Writes to the run directory; a disk that fills up on the way doesn't end the training."""
     try:
@@ -122,9 +105,11 @@ def _keep(path: Path, content: object) -> None:
         terminal.say(f"{error.problem}; the run goes on")
 
 
-def _permission(
-    attempt: Attempt, rules: Sequence[Constraint]
-) -> Callable[[Mapping[str, Value]], bool]:
+def _document(plan: Plan) -> object:
+    return plan_report.document(plan.request, plan.workload, plan.hardware, plan)
+
+
+def _permission(attempt: Attempt, rules: Rules) -> Callable[[Mapping[str, Value]], bool]:
     """Whether the attempt may go on, given what its workers see; under `suggest` it always may."""
     answers: dict[frozenset[tuple[str, Value]], bool] = {}
 
@@ -145,7 +130,7 @@ def _permission(
 def _judge(
     outcome: Outcome,
     entries: Sequence[KnownFailure],
-    rules: Sequence[Constraint],
+    rules: Rules,
     state: Next,
     findings: dict[int, Finding],
 ) -> Next:
@@ -234,11 +219,6 @@ def _refuse(
     return Next(code, state.workload)
 
 
-def _dead_end(refused: NoPlan) -> ExitCode:
-    terminal.say("nothing is left to launch", *terminal.table(explain.dead_end_rows(refused)))
-    return ExitCode.NO_PLAN
-
-
 def _summary(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
@@ -261,16 +241,3 @@ def _last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
     elif record.log_tail:
         terminal.say(f"the last output of rank {record.rank}:")
         terminal.verbatim("\n".join(record.log_tail[-20:]))
-
-
-def show_plan(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
-) -> int:
-    """Tells the plan and launches nothing."""
-    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    known = tuple(one for entry in entries for one in constraints_of(entry))
-    plan = first_plan(request, workload, hardware, known)
-    return _dead_end(plan) if isinstance(plan, NoPlan) else ExitCode.SUCCESS

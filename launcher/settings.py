@@ -78,6 +78,8 @@ class Loss(StrEnum):
 
     CROSS_ENTROPY = "cross_entropy"
     """All logits at once, cast to fp32."""
+    NATIVE = "native"
+    """All logits at once, in the type of the computation."""
     CHUNKED = "chunked"
     """The logits of a part of the tokens at a time."""
     FUSED = "fused"
@@ -146,6 +148,10 @@ class Fact(StrEnum):
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length"
     """Tokens of one sample at most."""
+    LENGTHS_VARY = "lengths_vary"
+    """Whether the lengths of sequences differ from step to step."""
+    EXPANDABLE_SEGMENTS = "expandable_segments"
+    """Whether torch's allocator grows its segments instead of holding blocks of many sizes."""
     OPTIMIZER = "optimizer"
     ATTENTION = "attention"
     LOSS = "loss"
@@ -211,6 +217,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.UNUSED_PARAMETERS: bool,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
+    Fact.LENGTHS_VARY: bool,
+    Fact.EXPANDABLE_SEGMENTS: bool,
     Fact.OPTIMIZER: Optimizer,
     Fact.ATTENTION: Attention,
     Fact.LOSS: Loss,

@@ -30,6 +30,24 @@ Statement = tuple[Name, Known]
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What an attempt that ran out of memory showed.
+
+    Attributes:
+        settings: what it ran with.
+        needed: bytes that the rank had and asked for when it failed; its need is at least that.
+        context: bytes of it that aren't the training's: the accelerator's context, or the process
+            with its libraries; None where nobody could tell.
+        limit: bytes that the rank could get at most.
+    """
+
+    settings: Mapping[Setting, Value]
+    needed: int
+    context: int | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Settings, facts and versions of a training run; what is absent is unknown.
 
@@ -38,6 +56,8 @@ class Workload:
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
         notes: what a reader saw and could not use, in words.
+        wanted: settings that the launcher's own options ask for instead of the script's.
+        measured: what attempts showed of the memory.
         model: the shape of the model as it lies on disk, or as a worker saw it; None where unknown.
     """
 
@@ -46,6 +66,8 @@ class Workload:
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
     model: Model | None = None
+    wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
+    measured: tuple[Measured, ...] = ()
 
     def value(self, name: Name) -> Value | None:
         """The value of a setting or fact; None where unknown."""
@@ -61,9 +83,14 @@ class Workload:
     @property
     def asked(self) -> dict[Setting, Value]:
         """The settings that the user asked for or that the framework defaults to."""
-        return {
-            name: known.value for name, known in self.known.items() if isinstance(name, Setting)
-        }
+        own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
+        return {**own, **{name: known.value for name, known in self.wanted.items()}}
+
+    def is_pinned(self, setting: Setting) -> bool:
+        """Whether the user asked for the setting explicitly, rather than leaving it to a default."""
+        known = self.known.get(setting)
+        explicit = known is not None and known.origin > Origin.PRESET
+        return setting in self.wanted or explicit
 
     @property
     def facts(self) -> dict[Name, Value]:

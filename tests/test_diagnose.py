@@ -34,6 +34,7 @@ from test_resolve import (
     ZERO2,
     ZERO3,
     known_rules,
+    rules_under,
     world,
 )
 
@@ -153,12 +154,12 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
         visited.append(tried)
         finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
         known = [*known_rules(versions), *rules]
-        lesson = learn(attempt, finding, known)
+        lesson = learn(attempt, finding, rules_under(known))
         workload = workload.informed(lesson.statements)
         if lesson.constraint is not None:
             rules.append(lesson.constraint)
         known = [*known_rules(versions), *rules]
-        assert forbidden_by(tried, workload, known) is not None
+        assert forbidden_by(tried, workload, rules_under(known)) is not None
         plan = resolve(REQUEST, workload, HARDWARE, known)
     assert isinstance(plan, NoPlan)
     assert len(visited) > 1
@@ -176,7 +177,7 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
         finding = Finding(
             record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
         )
-        lesson = learn(attempt_of(plan, number), finding, rules)
+        lesson = learn(attempt_of(plan, number), finding, rules_under(rules))
         workload = workload.informed(lesson.statements)
         rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
         plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -217,7 +218,7 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, [])
     assert isinstance(plan, Plan)
     found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    learnt = learn(attempt_of(plan, 2), found, known_rules(CURRENT)).constraint
+    learnt = learn(attempt_of(plan, 2), found, rules_under(known_rules(CURRENT))).constraint
     assert learnt is not None
     assert {str(term) for term in learnt.terms} == {
         "zero_stage=2",
@@ -236,7 +237,7 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert isinstance(plan, Plan)
     first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    lesson = learn(attempt_of(plan, 0), first, rules)
+    lesson = learn(attempt_of(plan, 0), first, rules_under(rules))
     assert lesson.constraint is None
     (statement,) = lesson.statements
     assert (statement[0], statement[1].value, statement[1].origin) == (

@@ -59,7 +59,7 @@ def test_a_plan_with_a_change() -> None:
     assert isinstance(plan, Plan)
     assert page(plan_rows(plan)) == (
         "run      train.py\n"
-        "on       2 x cpu (--nproc 2; 2 cores, 16 GiB of host memory)\n"
+        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
         "preset   ZeRO stage 3, reentrant checkpointing\n"
         "change   gradient_checkpointing: non_reentrant -> reentrant (asked for by\n"
         "         --gradient_checkpointing)\n"
@@ -291,7 +291,9 @@ def test_a_dead_end_lists_what_contradicts() -> None:
     refused = resolve(REQUEST, world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True}), HARDWARE, rules)
     assert isinstance(refused, NoPlan)
     assert page(dead_end_rows(refused)) == (
-        "tried    12 presets; each is known to fail. Together rule out all:\n"
+        "run      train.py\n"
+        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
+        "tried    12 presets; none is known to work. Together rule out all:\n"
         "because  gradient_checkpointing=reentrant: a rule of this test\n"
         "because  gradient_checkpointing=non_reentrant: a rule of this test\n"
         "because  gradient_checkpointing=off: a rule of this test"

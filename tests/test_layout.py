@@ -26,7 +26,19 @@ LAYERS = {
         "settings",
         "workload",
     },
-    "reasoning": {"adapters", "diagnose", "explain", "resolve"},
+    "reasoning": {
+        "activations",
+        "adapters",
+        "budget",
+        "cost",
+        "diagnose",
+        "explain",
+        "memory",
+        "plan_report",
+        "remedies",
+        "resolve",
+        "states",
+    },
     "edges": {
         "architectures",
         "architectures_gpt",
@@ -41,6 +53,7 @@ LAYERS = {
         "journal",
         "leftovers",
         "model_files",
+        "named_presets",
         "output",
         "profiles",
         "readers",
@@ -56,7 +69,7 @@ LAYERS = {
         "worker",
         "workers",
     },
-    "session": {"session"},
+    "session": {"preview", "session"},
     "cli": {"__init__", "__main__", "cli"},
 }
 ORDER = list(LAYERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +19,7 @@ from safe_launch.plan import NoPlan, Plan
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import (
     GIVEN_UP_LAST_FIRST,
+    Rules,
     candidates,
     contradiction,
     departure,
@@ -59,6 +61,11 @@ def known_rules(versions: dict[str, str]) -> list[Constraint]:
     """All constraints of the shipped catalogue for the versions."""
     entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
     return [one for entry in entries for one in constraints_of(entry)]
+
+
+def rules_under(constraints: Sequence[Constraint]) -> Rules:
+    """The constraints, and a machine that forbids nothing."""
+    return Rules(tuple(constraints), HARDWARE, REQUEST.nproc)
 
 
 def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting, Value]:
@@ -308,7 +315,7 @@ def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constrain
     """The plan is the nearest that nothing forbids; a dead end's reasons suffice, and all count."""
     workload = world(lattice)
     every = list(candidates(workload))
-    allowed = [one for one in every if forbidden_by(one, workload, rules) is None]
+    allowed = [one for one in every if forbidden_by(one, workload, rules_under(rules)) is None]
     result = resolve(REQUEST, workload, HARDWARE, rules)
     if isinstance(result, Plan):
         chosen = result.preset.settings()
@@ -324,10 +331,10 @@ def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constrain
     else:
         assert allowed == []
         reasons = contradiction(result)
-        assert all(forbidden_by(one, workload, reasons) for one in every)
+        assert all(forbidden_by(one, workload, rules_under(reasons)) for one in every)
         for reason in reasons:
             fewer = [other for other in reasons if other is not reason]
-            assert any(forbidden_by(one, workload, fewer) is None for one in every)
+            assert any(forbidden_by(one, workload, rules_under(fewer)) is None for one in every)
 
 
 def test_the_same_values_give_the_same_plan() -> None:

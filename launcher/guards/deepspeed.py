@@ -16,7 +16,7 @@ from ..settings import Engine, Precision, Setting
 from . import sightings
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
-CONFIGURED = (Setting.ZERO_STAGE, Setting.MICRO_BATCH, Setting.ACCUMULATION)
+CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
 
 
 def install(module: ModuleType) -> None:

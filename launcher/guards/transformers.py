@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from ..deepspeed_config import load, with_settings
+from ..deepspeed_config import load, minimal, with_settings
 from ..settings import Checkpointing, Setting
 from . import sightings
 
@@ -37,6 +37,8 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         instance.gradient_accumulation_steps = settings[Setting.ACCUMULATION]
     if instance.deepspeed:
         instance.deepspeed = with_settings(load(instance.deepspeed), settings)
+    elif Setting.ZERO_STAGE in settings:
+        instance.deepspeed = minimal(settings)
     return wrapped(*args, **kwargs)
 
 

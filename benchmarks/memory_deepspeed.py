@@ -1,0 +1,248 @@
+"""Compares the memory model with DeepSpeed itself, byte for byte, on a CPU.
+
+One process is rank 0 of a world of 8 or 64: torch's fake process group answers every collective at
+once. The real DeepSpeed engine trains a small model for three steps, and torch's MemTracker counts the
+bytes of all tensors. `measure` writes benchmarks/results/memory_deepspeed.csv, `report` compares the
+estimates with it and writes docs/memory-deepspeed.md and docs/memory-deepspeed.svg.
+
+    python benchmarks/memory_deepspeed.py            # measures, then reports; about ten minutes
+    python benchmarks/memory_deepspeed.py report
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "memory_deepspeed.csv"
+
+MODELS: dict[str, dict[str, Any]] = {
+    "llama-5m": {"model_type": "llama", "hidden_size": 256, "intermediate_size": 688,
+                 "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+                 "vocab_size": 4096, "tie_word_embeddings": False},
+    "qwen2-6m-tied": {"model_type": "qwen2", "hidden_size": 192, "intermediate_size": 512,
+                      "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 2,
+                      "vocab_size": 16384, "tie_word_embeddings": True},
+    "qwen3-21m": {"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536,
+                  "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2,
+                  "head_dim": 64, "vocab_size": 2048, "tie_word_embeddings": False},
+}  # fmt: skip
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"world": 64},
+    {"checkpointing": "reentrant"},
+    {"checkpointing": "non_reentrant", "micro_batch": 4},
+    {"accumulation": 2},
+    {"lora": True},
+    {"lora": True, "checkpointing": "non_reentrant"},
+    {"offload": "optimizer", "checkpointing": "non_reentrant"},
+]
+BASE: dict[str, Any] = {
+    "world": 8, "checkpointing": "off", "micro_batch": 2, "accumulation": 1, "lora": False,
+    "offload": "none", "sequence": 256,
+}  # fmt: skip
+BUCKETS = {
+    "reduce_bucket_size": 200_000,
+    "stage3_prefetch_bucket_size": 50_000,
+    "stage3_param_persistence_threshold": 1_000,
+    "stage3_max_live_parameters": 400_000,
+    "stage3_max_reuse_distance": 400_000,
+}
+COLUMNS = [
+    "model",
+    "stage",
+    *BASE,
+    "states",
+    "peak",
+    "weights",
+    "deepspeed",
+    "transformers",
+    "torch",
+]
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """Every configuration: models x stages x variants."""
+    for model in MODELS:
+        for stage in (0, 1, 2, 3):
+            for variant in VARIANTS if stage else VARIANTS[:6]:
+                if stage or variant.get("world") != 64:
+                    yield {"model": model, "stage": stage, **BASE, **variant}
+
+
+def measure_all() -> None:
+    """Measures every case, the cases of one world, model and stage in one process."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for case in cases():
+        groups.setdefault((case["model"], case["stage"], case["world"]), []).append(case)
+    rows: list[dict[str, Any]] = []
+    for members in groups.values():
+        environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, __file__, "one", json.dumps(members)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        if len(found) != len(members):
+            print(done.stderr[-600:], file=sys.stderr)
+        rows += [json.loads(line.removeprefix("RESULT ")) for line in found]
+        print(f"{len(rows)} measured", flush=True)
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def measure(members: list[dict[str, Any]]) -> None:
+    """Trains each case in this process and prints what it held."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    world = members[0]["world"]
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT="29531")  # fmt: skip
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    import deepspeed
+    import transformers
+
+    for case in members:
+        torch.manual_seed(0)
+        states, peak, weights = train(case)
+        gc.collect()
+        versions = {
+            "deepspeed": deepspeed.__version__,
+            "transformers": transformers.__version__,
+            "torch": f"{torch.__version__} {platform.machine()}",
+        }
+        row = {**case, "states": states, "peak": peak, "weights": json.dumps(weights), **versions}
+        print("RESULT " + json.dumps(row), flush=True)
+
+
+def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
+    """Bytes after a step, bytes at the peak of the steps after the first, and the parameters."""
+    import deepspeed
+    import torch
+    from torch.distributed._tools.mem_tracker import MemTracker
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    numbers = dict(MODELS[case["model"]])
+    config = AutoConfig.for_model(numbers.pop("model_type"), use_cache=False, **numbers)
+    model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    if case["lora"]:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    if case["checkpointing"] != "off":
+        reentrant = case["checkpointing"] == "reentrant"
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        if reentrant:
+            model.enable_input_require_grads()
+    weights = [[name, list(one.shape), one.requires_grad] for name, one in model.named_parameters()]
+    engine, optimizer, _, _ = deepspeed.initialize(model=model, config=configuration(case))
+
+    class Tracker(MemTracker):
+        """A tracker for models with frozen parameters, which take no gradient hooks."""
+
+        def _track_module_params_and_buffers(
+            self, module: Any, install_grad_hooks: bool = True
+        ) -> Any:
+            return super()._track_module_params_and_buffers(module, install_grad_hooks=False)
+
+    tracker = Tracker()
+    tracker.track_external(engine.module, getattr(optimizer, "optimizer", optimizer))
+    parts = [one.ds_tensor for one in engine.module.parameters() if hasattr(one, "ds_tensor")]
+    tracker.track_external(*[part for part in parts if part.data_ptr()])
+    ids = torch.randint(0, config.vocab_size, (case["micro_batch"], case["sequence"]))
+    peak = 0
+    with tracker:
+        for step in range(3):
+            for _ in range(case["accumulation"]):
+                engine.backward(engine(input_ids=ids, labels=ids).loss)
+                engine.step()
+                tracker.reset_mod_stats()
+            if step:
+                peak = max(peak, total(tracker.get_tracker_snapshot("peak")))
+            tracker._peak_mem, tracker._peak_mem_snap = {}, {}
+        gc.collect()
+        states = total(tracker.get_tracker_snapshot("current"))
+    engine.destroy()
+    return states, peak, weights
+
+
+def total(snapshot: dict[Any, dict[Any, int]]) -> int:
+    """Bytes on all devices of a snapshot."""
+    return sum(int(kinds["Total"]) for kinds in snapshot.values())
+
+
+def configuration(case: dict[str, Any]) -> dict[str, Any]:
+    """The DeepSpeed configuration of a case."""
+    zero: dict[str, Any] = {"stage": case["stage"], **BUCKETS}
+    if case["offload"] != "none":
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
+    return {
+        "train_micro_batch_size_per_gpu": case["micro_batch"],
+        "gradient_accumulation_steps": case["accumulation"],
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}},
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_optimization": zero,
+    }
+
+
+def workload_of(row: dict[str, str]) -> Any:
+    """What safe-launch would know of a row's training, once a worker has seen the model."""
+    from safe_launch.model import Model, Stack, Weight
+    from safe_launch.settings import Engine, Fact, Origin
+    from safe_launch.workload import Known, Workload
+
+    numbers = MODELS[row["model"]]
+    heads = numbers["num_attention_heads"]
+    stack = Stack(
+        prefix="model.layers.",
+        layers=numbers["num_hidden_layers"],
+        hidden=numbers["hidden_size"],
+        heads=heads,
+        kv_heads=numbers["num_key_value_heads"],
+        head_dim=numbers.get("head_dim", numbers["hidden_size"] // heads),
+        ffn=numbers["intermediate_size"],
+        gated=True,
+    )
+    counts: Counter[tuple[str, tuple[int, ...], bool]] = Counter()
+    for name, shape, trained in json.loads(row["weights"]):
+        plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        parts = ["*" if part.isdigit() else part for part in plain.split(".")]
+        counts[".".join(parts), tuple(shape), trained] += 1
+    weights = tuple(
+        Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
+    )
+    model = Model("causal", numbers["vocab_size"], stack, None, weights, "observed")
+    facts = {
+        Fact.ENGINE: Engine.DEEPSPEED.value,
+        Fact.SEQUENCE_LENGTH: int(row["sequence"]),
+        Fact.REDUCE_BUCKET: BUCKETS["reduce_bucket_size"],
+        Fact.PREFETCH_BUCKET: BUCKETS["stage3_prefetch_bucket_size"],
+        Fact.PERSISTENCE_THRESHOLD: BUCKETS["stage3_param_persistence_threshold"],
+        Fact.MAX_LIVE_PARAMETERS: BUCKETS["stage3_max_live_parameters"],
+        Fact.MAX_REUSE_DISTANCE: BUCKETS["stage3_max_reuse_distance"],
+    }
+    known = {fact: Known(value, Origin.OBSERVED, "bench") for fact, value in facts.items()}
+    return Workload(known=known, model=model, versions={"transformers": row["transformers"]})
+
+
+if __name__ == "__main__":
+    command = sys.argv[1] if len(sys.argv) > 1 else "all"
+    if command == "one":
+        measure(json.loads(sys.argv[2]))
+    else:
+        if command != "report":
+            measure_all()
