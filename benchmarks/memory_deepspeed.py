@@ -1,9 +1,9 @@
 """Compares the memory model with DeepSpeed itself, byte for byte, on a CPU.
 
 One process is rank 0 of a world of 8 or 64: torch's fake process group answers every collective at
-once. The real DeepSpeed engine trains a small model for three steps, and torch's MemTracker counts the
-bytes of all tensors. `measure` writes benchmarks/results/memory_deepspeed.csv, `report` compares the
-estimates with it and writes docs/memory-deepspeed.md and docs/memory-deepspeed.svg.
+once. The real DeepSpeed engine trains a small model for three steps, and torch's MemTracker counts
+the bytes of all tensors. Writes benchmarks/results/memory_deepspeed.csv, then
+docs/memory-deepspeed.md and docs/memory-deepspeed.svg.
 
     python benchmarks/memory_deepspeed.py            # measures, then reports; about ten minutes
     python benchmarks/memory_deepspeed.py report
@@ -16,10 +16,12 @@ import gc
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +60,8 @@ BUCKETS = {
     "stage3_max_live_parameters": 400_000,
     "stage3_max_reuse_distance": 400_000,
 }
-COLUMNS = [
-    "model",
-    "stage",
-    *BASE,
-    "states",
-    "peak",
-    "weights",
-    "deepspeed",
-    "transformers",
-    "torch",
-]
+VERSIONS = ("deepspeed", "transformers", "torch")
+COLUMNS = ["model", "stage", *BASE, "states", "peak", "weights", *VERSIONS]
 
 
 def cases() -> Iterator[dict[str, Any]]:
@@ -145,17 +138,15 @@ def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
     if case["checkpointing"] != "off":
         reentrant = case["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-        if reentrant:
-            model.enable_input_require_grads()
+        # Without a need for it the embedding's output is no leaf, whose gradient would stay.
+        (model.enable_input_require_grads if reentrant else model.disable_input_require_grads)()
     weights = [[name, list(one.shape), one.requires_grad] for name, one in model.named_parameters()]
     engine, optimizer, _, _ = deepspeed.initialize(model=model, config=configuration(case))
 
     class Tracker(MemTracker):
         """A tracker for models with frozen parameters, which take no gradient hooks."""
 
-        def _track_module_params_and_buffers(
-            self, module: Any, install_grad_hooks: bool = True
-        ) -> Any:
+        def _track_module_params_and_buffers(self, module: Any, **_hooks: Any) -> Any:
             return super()._track_module_params_and_buffers(module, install_grad_hooks=False)
 
     tracker = Tracker()
@@ -239,6 +230,128 @@ def workload_of(row: dict[str, str]) -> Any:
     return Workload(known=known, model=model, versions={"transformers": row["transformers"]})
 
 
+INTRODUCTION = """\
+# The memory model against DeepSpeed itself, byte for byte
+
+Written by `python benchmarks/memory_deepspeed.py` (`report` alone doesn't measure again). One
+process is rank 0 of 8 or 64 under torch's fake process group; the real DeepSpeed engine trains
+small models for three steps on the CPU, and torch's MemTracker counts every tensor. States are what
+is there after a step, the peak is that of the steps after the first. The estimate counts no
+allocator's fragments here, since a CPU has none. All rows are in
+`benchmarks/results/memory_deepspeed.csv`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row of the measurements beside its estimate, in bytes."""
+
+    row: dict[str, str]
+    states: float
+    peak: float
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Of states and peak, relative to what was measured."""
+        measured = int(self.row["states"]), int(self.row["peak"])
+        return self.states / measured[0] - 1, self.peak / measured[1] - 1
+
+
+def compared() -> list[Compared]:
+    """Every measured row with its estimate."""
+    with RESULTS.open(encoding="utf-8") as file:
+        return [compare(row) for row in csv.DictReader(file)]
+
+
+def compare(row: dict[str, str]) -> Compared:
+    """One row with its estimate."""
+    from safe_launch import memory
+    from safe_launch.machine import Accelerator, Hardware
+    from safe_launch.settings import Precision, Setting
+    from safe_launch.states import job_of, states_of
+
+    cpu = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
+    hardware = Hardware(cpu, 0, 2, 2**34)
+    candidate: dict[Any, Any] = {
+        Setting.ZERO_STAGE: int(row["stage"]),
+        Setting.OFFLOAD: row["offload"],
+        Setting.GRADIENT_CHECKPOINTING: row["checkpointing"],
+        Setting.MICRO_BATCH: int(row["micro_batch"]),
+        Setting.ACCUMULATION: int(row["accumulation"]),
+        Setting.PRECISION: "bf16",
+    }
+    workload, world = workload_of(row), int(row["world"])
+    job = job_of(workload)
+    assert job is not None
+    states = states_of(job, candidate, world)
+    stays = states.parameters + states.optimizer + states.host
+    if row["stage"] == "3":
+        stays += states.buckets + (0 if states.host else states.kept)
+    estimate = memory.estimate(workload, candidate, hardware, world)
+    assert estimate is not None
+    slack = estimate.peak.components[memory.Component.SLACK]
+    return Compared(row, stays, estimate.expected - slack)
+
+
+def report(folder: Path) -> None:
+    """Writes the table and the plot."""
+    rows = compared()
+    groups: dict[str, list[Compared]] = {"all": rows}
+    for one in rows:
+        row = one.row
+        method = "LoRA" if row["lora"] == "True" else "full"
+        groups.setdefault(f"stage {row['stage']}, {method}", []).append(one)
+        if row["offload"] != "none":
+            groups.setdefault("optimizer in host memory", []).append(one)
+        groups.setdefault(f"checkpointing {row['checkpointing']}", []).append(one)
+    lines = [
+        INTRODUCTION,
+        ", ".join(f"{name} {rows[0].row[name]}" for name in VERSIONS),
+        "",
+        "| configurations | n | states, median | states, worst | peak, median | peak, worst |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in sorted(groups):
+        errors = [[abs(error) for error in one.errors] for one in groups[name]]
+        cells = []
+        for kind in (0, 1):
+            sizes = [pair[kind] for pair in errors]
+            cells += [f"{statistics.median(sizes):.2%}", f"{max(sizes):.2%}"]
+        lines.append(f"| {name} | {len(errors)} | {' | '.join(cells)} |")
+    lines += ["", "![estimated against measured](memory-deepspeed.svg)", ""]
+    (folder / "memory-deepspeed.md").write_text("\n".join(lines), encoding="utf-8")
+    print("\n".join(lines[3:-2]))
+    plot(rows, folder / "memory-deepspeed.svg")
+
+
+def plot(rows: list[Compared], path: Path) -> None:
+    """Estimated against measured peaks; left out where matplotlib isn't installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib isn't installed (pip install 'safe-launch[benchmarks]')")
+        return
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "safe-launch"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 6))
+    for stage in "0123":
+        own = [one for one in rows if one.row["stage"] == stage]
+        axes.scatter(
+            [int(one.row["peak"]) / 2**20 for one in own],
+            [one.peak / 2**20 for one in own],
+            s=14,
+            label=f"stage {stage}",
+        )
+    most = max(int(one.row["peak"]) for one in rows) / 2**20
+    axes.plot([0, most], [0, most], color="grey", linewidth=0.8)
+    axes.set_xlabel("measured peak, MiB")
+    axes.set_ylabel("estimated peak, MiB")
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
 if __name__ == "__main__":
     command = sys.argv[1] if len(sys.argv) > 1 else "all"
     if command == "one":
@@ -246,3 +359,4 @@ if __name__ == "__main__":
     else:
         if command != "report":
             measure_all()
+        report(ROOT / "docs")

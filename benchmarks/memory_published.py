@@ -32,16 +32,18 @@ GIB = 2**30
 CARDS = {"a100-80gb": 79.2, "h100-80gb": 79.2, "rtx3090": 23.6, "a10": 22.1, "v100": 31.7}
 """GiB that torch reports as the device's total."""
 CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
-"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the device's
-memory rather than torch's."""
+"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the
+device's memory rather than torch's."""
 FULL = 0.9
 """Share of a card above which reserved memory says little about need."""
 INTRODUCTION = """\
 # Estimates beside published measurements
 
 Written by `python benchmarks/memory_published.py`. The measurements, their sources and what isn't
-known of them are in [benchmarks/published](../benchmarks/published/README.md); no constant is
-fitted to any of them. The error is that of the estimate relative to what was measured; the last
+known of them are in [benchmarks/published](../benchmarks/published/README.md). Two constants are
+chosen by them, both about what torch's allocator holds without expandable segments: `varying` by
+ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows (`launcher/memory.py`).
+The error is that of the estimate relative to what was measured; the last
 column says how often the bound, which is what the launcher budgets, was exceeded.
 
 ## By source

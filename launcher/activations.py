@@ -1,9 +1,10 @@
 """What forward and backward hold for each token: a function of values.
 
-The formulas count the tensors that autograd saves and the largest temporaries of the backward pass,
-operation by operation, for the layers as transformers writes them (models/llama/modeling_llama.py):
-norms in fp32, rotary embeddings that save nothing, attention that saves its inputs and output, a gated
-feed-forward part. docs/memory.md has the table and the measurements.
+The formulas count the tensors that autograd saves and the largest temporaries of the backward
+pass, operation by operation, for the layers as transformers writes them
+(models/llama/modeling_llama.py): norms in fp32, rotary embeddings that save nothing, attention that
+saves its inputs and output, a gated feed-forward part. docs/memory.md has the table and the
+measurements.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ INTO_FFN = r"gate_proj|up_proj|gate_up_proj|fc1|c_fc|\bw1\b|\bw3\b|h_to_4h|inter
 OUT_OF_FFN = r"down_proj|fc2|mlp\.c_proj|\bw2\b|4h_to_h|output\.dense"
 
 LOGIT_BYTES = 12
-"""Bytes a token and vocabulary entry at the loss's backward: the saved log-softmax, the gradient that
-enters it and the one that leaves it, fp32 each (torch's cross_entropy; transformers/loss/loss_utils.py
-casts the logits to fp32 before)."""
+"""Bytes a token and vocabulary entry at the loss's backward: the saved log-softmax, the gradient
+that enters it and the one that leaves it, fp32 each (torch's cross_entropy;
+transformers/loss/loss_utils.py casts the logits to fp32 before)."""
 LOGIT_BYTES_BEFORE_4_45 = 16
 """transformers up to 4.44 also holds the fp32 logits, which it returns."""
 CHUNK = 1024
@@ -234,8 +235,12 @@ def _vision(
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """Bytes of the output projection's results: at the loss's backward, and when their gradient
-    goes on into the projection."""
+    """Bytes of the output projection's results.
+
+    Attributes:
+        peak: at the loss's backward.
+        gradient: when their gradient goes on into the projection.
+    """
 
     peak: int
     gradient: int
@@ -246,8 +251,8 @@ def logits_of(
 ) -> Logits:
     """What the loss of a micro batch holds.
 
-    A fused loss works on so many tokens at a time that their logits are about as large as the hidden
-    states, and computes the projection's gradient in the forward pass (Liger's
+    A fused loss works on so many tokens at a time that their logits are about as large as the
+    hidden states, and computes the projection's gradient in the forward pass (Liger's
     fused_linear_cross_entropy.py).
     """
     count = tokens.language * micro_batch

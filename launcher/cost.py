@@ -1,9 +1,9 @@
 """How long a step takes under a candidate, predicted so that candidates can be compared.
 
 The prediction ranks; it isn't a promise. What enters: dense FLOPs of the forward and backward pass
-(arXiv 2001.08361, section 2.1), once more forward with checkpointing, the volumes that each ZeRO stage
-sends (https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at stage 3), and
-what offload moves between host and accelerator.
+(arXiv 2001.08361, section 2.1), once more forward with checkpointing, the volumes that each ZeRO
+stage sends (https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at
+stage 3), and what offload moves between host and accelerator.
 """
 
 from __future__ import annotations

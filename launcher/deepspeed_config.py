@@ -107,7 +107,7 @@ def _set_offload(config: Config, offload: Offload) -> None:
         if not held:
             zero.pop(name, None)
         elif own.get("device", "none") in (None, "none"):
-            zero[name] = {"device": "cpu", "pin_memory": True, **own, **{"device": "cpu"}}
+            zero[name] = {"pin_memory": True, **own, "device": "cpu"}
 
 
 def minimal(settings: Mapping[Setting, Value]) -> Config:

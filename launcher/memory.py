@@ -73,8 +73,8 @@ def estimate(
 def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
     """What the memory depends on, calibrated with what attempts showed of it.
 
-    An attempt that ran out of memory needed more than it could get: what comes and goes in a step is
-    scaled so that the formulas say so too.
+    An attempt that ran out of memory needed more than it could get: what comes and goes in a step
+    is scaled so that the formulas say so too.
     """
     job = job_of(workload)
     if job is None or not workload.measured:
@@ -95,9 +95,11 @@ def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) 
     """The same for a job that was worked out once; the resolver asks for many candidates."""
     states = states_of(job, candidate, world)
     context = hardware.accelerator.taken if job.context is None else job.context
+    own_memory = hardware.accelerator.memory > 0
     stays = {
         Component.PARAMETERS: int(states.parameters),
-        Component.OPTIMIZER: int(states.optimizer),
+        # On a CPU what is offloaded lies in the same memory.
+        Component.OPTIMIZER: int(states.optimizer + (0 if own_memory else states.host)),
         Component.CONTEXT: context,
     }
     allocator = allocator_of(job.workload, hardware)
@@ -123,8 +125,8 @@ def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) 
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
-        bound=int(bound) + (allocator.margin_in_bytes if hardware.accelerator.memory else 0),
-        host=int(states.host * here),
+        bound=int(bound) + (allocator.margin_in_bytes if own_memory else 0),
+        host=int(states.host * here) if own_memory else 0,
         assumed=tuple(taken),
     )
 

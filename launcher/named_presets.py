@@ -14,7 +14,6 @@ from .exit_code import ExitCode, LaunchError
 from .settings import Engine, Fact, Framework, Origin, Setting, parse_value
 from .workload import Known, Workload
 
-
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 

@@ -89,7 +89,7 @@ def label(one: Considered) -> str:
 
 
 def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:
-    """The candidates in the order of preference: GiB a rank by component, relative time, verdict."""
+    """The candidates, the preferred first: GiB a rank by component, relative time, verdict."""
     shown = _selected(considered, chosen)
     asked_seconds = next((one.seconds for one in considered if one.seconds), None)
     if chosen is not None and chosen.seconds:

@@ -1,4 +1,4 @@
-"""The search for the preset that departs least from what was asked, fits, and that nothing forbids."""
+"""The search for the nearest preset to what was asked that fits and that nothing forbids."""
 
 from __future__ import annotations
 
@@ -126,8 +126,10 @@ def candidates(workload: Workload) -> Iterator[Candidate]:
 
 
 def _is_possible(settings: Candidate, asked: Candidate) -> bool:
-    """Whether DeepSpeed has such a combination: no parameters in host memory below stage 3, and no
-    optimizer at stage 0 (deepspeed/runtime/zero/config.py); what was asked is never left out.
+    """Whether DeepSpeed has such a combination; what was asked is never left out.
+
+    It keeps no parameters in host memory below stage 3, and no optimizer at stage 0
+    (deepspeed/runtime/zero/config.py).
     """
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
     if stage is None or offload in (None, asked.get(Setting.OFFLOAD)):
@@ -238,8 +240,8 @@ def rank(
     """The order of preference, the smallest first.
 
     The numerics first; then whether something is given up that the user asked for explicitly; then
-    how much slower than what was asked it is predicted to be, being faster is no merit; then how far
-    it departs, the dearest setting first.
+    how much slower than what was asked it is predicted to be, being faster is no merit; then how
+    far it departs, the dearest setting first.
     """
     asked = workload.asked
     departed = departure(candidate, asked)
@@ -260,8 +262,8 @@ def _changes(
 ) -> tuple[Change, ...]:
     """Every departure from what the script asks for, with its cause.
 
-    The cause is the launcher's own option, or what forbids the chosen candidate with that one setting
-    as asked; for settings that move together it is what forbids the whole that was asked.
+    The cause is the launcher's own option, or what forbids the chosen candidate with that one
+    setting as asked; for settings that move together it is what forbids the whole that was asked.
     """
     asked = workload.asked
     changes = []

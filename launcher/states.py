@@ -26,8 +26,8 @@ STATE_BYTES = {
     Optimizer.SGD: 0.0,
 }
 """Bytes of optimizer state a trained parameter: two fp32 moments for Adam (arXiv 1412.6980), two of
-8 bits for bitsandbytes' Adam (arXiv 2110.02861), one moment for Lion, Muon and SGD with momentum, a row
-and a column of each matrix for Adafactor (arXiv 1804.04235)."""
+8 bits for bitsandbytes' Adam (arXiv 2110.02861), one moment for Lion, Muon and SGD with momentum, a
+row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
 
 DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
     Fact.REDUCE_BUCKET: 500_000_000,
@@ -135,8 +135,8 @@ class States:
         grown: gradients at the end of the backward pass, those of `kept` included.
         passing: the largest gradient, before it is reduced or partitioned.
         buckets: what gradients are reduced in, during the backward pass.
-        gathered: second copies of parameters at the turn from forward to backward: those that ZeRO-3
-            has whole then, or autocast's.
+        gathered: second copies of parameters at the turn from forward to backward: those that
+            ZeRO-3 has whole then, or autocast's.
         working: the same while a layer is in its backward pass.
         step: gradients and their copies at the optimizer step.
         host: what the rank keeps in host memory.
@@ -218,9 +218,9 @@ def zero_3(job: Job, candidate: Candidate, world: int) -> States:
     - weights e P / N, and whole those below the persistence threshold
     - master weights and states K Pt / N, gradients g Pt / N in a buffer that stays
       (`grad_partitions_flat_buffer`), a bucket that stays (`ipg_buckets`)
-    - whole for the moment: what is used again within max_reuse_distance isn't released, which at the
-      turn from forward to backward is half that distance from the model's end; the layer at work
-      and the prefetched ones come on top (partitioned_param_coordinator.py)
+    - whole for the moment: what is used again within max_reuse_distance isn't released, which at
+      the turn from forward to backward is half that distance from the model's end; the layer at
+      work and the prefetched ones come on top (partitioned_param_coordinator.py)
     - the step casts the gradients of one sub group to fp32
     """
     size, part = element_bytes(candidate), job.trained / world
@@ -251,8 +251,8 @@ def zero_3(job: Job, candidate: Candidate, world: int) -> States:
 def _offloaded(states: States, job: Job, candidate: Candidate, world: int) -> States:
     """The states with the optimizer, or parameters too, in host memory.
 
-    Master weights, states and gradients, in their own type and in fp32, lie in host memory; a gradient
-    goes there as soon as it is reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
+    Master weights, states and gradients, in their own type and in fp32, lie in host memory; a
+    gradient goes there as soon as it is reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
     `offload_optimizer`).
     """
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))

@@ -87,7 +87,7 @@ class Workload:
         return {**own, **{name: known.value for name, known in self.wanted.items()}}
 
     def is_pinned(self, setting: Setting) -> bool:
-        """Whether the user asked for the setting explicitly, rather than leaving it to a default."""
+        """Whether the user asked for the setting explicitly instead of leaving it to a default."""
         known = self.known.get(setting)
         explicit = known is not None and known.origin > Origin.PRESET
         return setting in self.wanted or explicit
