@@ -141,3 +141,39 @@ def test_micro_batch_and_accumulation_change_together(stack: Stack, tmp_path: Pa
     assert "accumulation: 1 -> 2" in told
     assert "global batch 8" in told
     assert ours == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        (("zero_stage=2", "offload=optimizer"), ("zero_stage: 3 -> 2", "offload: none -> ")),
+        (("offload=optimizer",), ("offload: none -> optimizer",)),
+        (("offload=optimizer_and_parameters",), ("offload: none -> optimizer_and_parameters",)),
+    ],
+    ids=["stage-2", "stage-3", "stage-3-with-parameters"],
+)
+def test_offload(
+    stack: Stack, settings: tuple[str, ...], changes: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What lies in host memory is trained as before, and is seen to lie there."""
+    script = SCENARIOS / "hf_lora.py"
+    expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
+    options = ("--nproc=2", "--log-dir=runs", *(f"--set={one}" for one in settings))
+    config = f"--deepspeed={SCENARIOS / 'zero3_lora.json'}"
+    own = (*TRAINER, "--per_device_train_batch_size=4", config)
+    ours, told = launched(stack, tmp_path, "safe-launch", *options, script, *own)
+    for change in changes:
+        assert change in told
+    assert "was in force" not in told
+    assert ours == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_preset_for_a_script_without_deepspeed(stack: Stack, tmp_path: Path) -> None:
+    """A Trainer's script that knows nothing of DeepSpeed trains with it, to the same losses."""
+    script = SCENARIOS / "hf_lora.py"
+    expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
+    options = ("--nproc=2", "--log-dir=runs", "--preset=zero2")
+    own = (*TRAINER, "--per_device_train_batch_size=4")
+    ours, told = launched(stack, tmp_path, "safe-launch", *options, script, *own)
+    assert "zero_stage: 2 (the script says nothing)" in told
+    assert ours == pytest.approx(expected, rel=1e-4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import wrapt
 
-from ..deepspeed_config import load, with_settings
+from ..deepspeed_config import load, offload_of, with_settings
 from ..settings import Engine, Precision, Setting
 from . import sightings
 
@@ -80,6 +80,8 @@ def _see_engine(engine: Any) -> None:
         ),
         precision=precision.value,
     )
+    with suppress(AttributeError, TypeError):
+        sightings.see(offload=offload_of(engine._config._param_dict).value)
 
 
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
