@@ -22,8 +22,8 @@ def measured_of(
         workload: what is known now, the attempt's sightings included.
         hardware: what it ran on.
 
-    On an accelerator the context is what the device holds beside the framework's allocator; on a CPU
-    it is the process as it was before the model.
+    On an accelerator the context is what the device holds beside the framework's allocator; on a
+    CPU it is the process as it was before the model.
     """
     world = attempt.plan.request.nproc
     there = capacity(hardware, world)

@@ -213,9 +213,11 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         LaunchError: it can't be done as it is.
     """
-    command = arguments[0] if arguments and not Path(arguments[0]).exists() else ""
+    command = arguments[0] if arguments and not Path(arguments[0]).is_file() else ""
     if command == "explain":
         return _explain(arguments[1:])
+    if command == "hardware":
+        return _hardware(arguments[1:])
     options = parser().parse_args(arguments[1:] if command == "plan" else arguments)
     if options.version:
         from . import __version__, terminal
@@ -227,10 +229,10 @@ def run(arguments: Sequence[str]) -> int:
     from .readers import read_workload
 
     found = detection.detect()
-    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, None)
+    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     request = request_of(options, hardware.accelerator.name, hardware.accelerators, hardware.cores)
     if command != "plan" and options.hardware is not None:
-        for problem in profiles.contradictions(hardware, found):
+        for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     workload = read_workload(request)
     workload = named_presets.with_wanted(
@@ -244,6 +246,28 @@ def run(arguments: Sequence[str]) -> int:
     if command == "plan":
         return preview.show_plan(request, workload, hardware, catalogue, options.json)
     return session.launch(request, workload, hardware, catalogue)
+
+
+def _hardware(arguments: Sequence[str]) -> int:
+    """Prints what was found on this host, and the profiles that are known."""
+    from . import detection, inventory, profiles, terminal
+
+    found = detection.detect()
+    if list(arguments) == ["--json"]:
+        import json
+
+        from .journal import plain
+
+        document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
+        terminal.show(json.dumps(plain(document), indent=1))
+        return ExitCode.SUCCESS
+    if arguments:
+        problem = f"safe-launch hardware takes no `{arguments[0]}`"
+        raise LaunchError(ExitCode.USAGE, problem, "only --json")
+    terminal.say(*terminal.table(inventory.found_rows(found), indent=0))
+    devices = [profiles.accelerator_of(one) for one in profiles.profiles()]
+    terminal.show(inventory.known_table(devices, [one.name for one in profiles.nodes()]))
+    return ExitCode.SUCCESS
 
 
 def _explain(names: Sequence[str]) -> int:

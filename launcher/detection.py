@@ -1,76 +1,97 @@
-"""What is there on this host, found without torch."""
+"""What is there on this host for this job, found without torch."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
+from . import host
 from .machine import Accelerator, Hardware
-from .profiles import read_profile
-from .settings import Precision
+from .probes import devices
+from .probes.device import Device, visible
+from .profiles import accelerator_of, matching, profile_named
 
-DEVICES = {
+GIB = 2**30
+DRIVERS_OWN = {"npu": 5 * GIB, "rocm": GIB // 2, "cuda": GIB}
+"""Bytes that an idle device's driver holds, by kind: about 2.8 GB of an NPU's 32, 4.2 of 64."""
+DEVICE_FILES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
 }
-"""Device files of each accelerator, and the variable that hides some of them."""
+"""Device files, and the variable that hides some of them, for where no vendor's tool answers."""
 
 
-def accelerators(environment: Mapping[str, str], devices: Path = Path("/dev")) -> tuple[str, int]:
-    """Kind and number of the accelerators that this job may use; `cpu` and 0 without any."""
-    try:
-        names = [path.name for path in devices.iterdir()]
-    except OSError:
-        names = []
-    for kind, (pattern, variable) in DEVICES.items():
-        count = sum(re.fullmatch(pattern, name) is not None for name in names)
-        if variable in environment:
-            listed = [
-                one for one in environment[variable].split(",") if one.strip() not in ("", "-1")
-            ]
-            count = min(count, len(listed))
-        if count:
-            return kind, count
-    return "cpu", 0
-
-
-def cores() -> int:
-    """Processor cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
-def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
-    """How often the out-of-memory killer has struck on this host, cgroups' limits included.
-
-    0 where the kernel doesn't count (before Linux 4.13).
-    """
-    try:
-        lines = statistics.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-def detect() -> Hardware:
-    """This host."""
-    import psutil
-
-    kind, count = accelerators(os.environ)
-    device = Accelerator(
-        name=kind,
-        kind=kind,
-        memory=0,
-        taken=0,
-        precisions=frozenset(Precision),
-        compute=1e11,
-        bandwidth=2e10,
-        link=1e10,
-        node_link=1e9,
-        host_link=1e10,
-        environment=MappingProxyType(dict(read_profile(kind).environment)),
-        measured=False,
+def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
+    """This host, as far as this job may use it."""
+    here = Hardware(
+        accelerator=accelerator_of(profile_named("cpu")),
+        accelerators=0,
+        cores=host.cores(),
+        host_memory=host.memory(),
     )
-    return Hardware(device, count, cores(), int(psutil.virtual_memory().total))
+    found = devices(environment)
+    if found:
+        return of_devices(here, found)
+    for kind, (pattern, variable) in DEVICE_FILES.items():
+        names = [path.name for path in files.iterdir()] if files.is_dir() else []
+        there = [name for name in names if re.fullmatch(pattern, name)]
+        if count := len(visible(there, environment.get(variable))):
+            note = (
+                f"{count} {kind} devices, but no tool of the vendor's tells which: memory unknown"
+            )
+            device = accelerator_of(profile_named(kind), memory=0)
+            return replace(here, accelerator=device, accelerators=count, notes=(note,))
+    return here
+
+
+def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
+    """The host with its devices; where they differ, with the least of each fact."""
+    facts = [_facts(device) for device in found]
+    notes = list(dict.fromkeys(note for _, note in facts if note))
+    names = list(dict.fromkeys(device.name for device, _ in facts))
+    if len(names) > 1:
+        notes.append(f"the devices differ ({', '.join(names)}): planned for the least of each fact")
+    in_use = max(_held_by_others(device) for device in found)
+    if in_use:
+        notes.append(f"other processes hold {in_use / GIB:.1f} GiB of a device already")
+    return replace(
+        here,
+        accelerator=least([device for device, _ in facts]),
+        accelerators=len(found),
+        in_use=in_use,
+        notes=tuple(notes),
+    )
+
+
+def _facts(device: Device) -> tuple[Accelerator, str]:
+    """A device's profile, or what was measured with a conservative one."""
+    profile = matching(device.kind, device.name, device.total)
+    if profile is not None:
+        return accelerator_of(profile), ""
+    generic = accelerator_of(profile_named(device.kind), memory=int(0.97 * device.total))
+    text = f"no profile names {device.name!r}: its memory is measured, all else is a low guess"
+    return replace(generic, name=device.name), text
+
+
+def _held_by_others(device: Device) -> int:
+    """Bytes beyond what an idle device's driver holds."""
+    held = device.used - DRIVERS_OWN[device.kind]
+    return held if held > 0 else 0
+
+
+def least(every: Sequence[Accelerator]) -> Accelerator:
+    """One device that stands for all: the least memory and rates, what all can do."""
+    return replace(
+        min(every, key=lambda one: one.memory),
+        taken=max(one.taken for one in every),
+        precisions=frozenset.intersection(*(one.precisions for one in every)),
+        measured=all(one.measured for one in every),
+        compute=min(one.compute for one in every),
+        bandwidth=min(one.bandwidth for one in every),
+        link=min(one.link for one in every),
+        node_link=min(one.node_link for one in every),
+        host_link=min(one.host_link for one in every),
+    )

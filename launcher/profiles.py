@@ -1,37 +1,277 @@
-"""Reads the accelerators' profiles."""
+"""Reads the profiles of accelerators and nodes, `hardware/**/*.yaml`."""
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 
-from .documents import read_document
+from .documents import DocumentError, line_of, near, read_document
+from .exit_code import ExitCode, LaunchError
+from .machine import Accelerator, Hardware
+from .settings import Precision
+
+GIB, MIB = 2**30, 2**20
+KINDS = ("cpu", "cuda", "npu", "rocm")
+TOLERANCE = 0.1
+"""Share by which a device's memory may differ from its profile's."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of one accelerator, as they stand in its file.
+    """Facts of one device, as they stand in its file; docs/hardware.md says what each means.
 
     Attributes:
-        name: what it is called.
+        name: what it is called; equals the file's name in the profiles that we ship.
+        kind: cpu, cuda, npu or rocm.
+        aliases: patterns of the names that the vendor's tools have for it.
+        memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
+        driver_mib: memory that the vendor's tool reports, in MiB; tells sizes of one name apart.
+        context_gib: what the device's context and libraries take, in GiB.
+        communication_gib: what NCCL's, RCCL's or HCCL's buffers take, in GiB.
+        precisions: types that it computes in.
+        fp8: whether it has units for 8-bit floating point.
+        compute_tflops: dense 16-bit TFLOP/s.
+        bandwidth_gb_s: of its memory, in GB/s.
+        link_gb_s: to another device of the node, one direction, in GB/s.
+        node_link_gb_s: to a device of another node, one direction, in GB/s.
+        host_link_gb_s: to the host's memory, one direction, in GB/s.
         environment: variables that its workers need unless the user has set them.
+        restrictions: what is known not to work, in words.
         sources: where the facts are from.
     """
 
     name: str = "???"
+    kind: str = "???"
+    aliases: list[str] = field(default_factory=list)
+    memory_gib: float = -1.0
+    driver_mib: int = 0
+    context_gib: float = -1.0
+    communication_gib: float = -1.0
+    precisions: list[str] = field(default_factory=list)
+    fp8: bool = False
+    compute_tflops: float = -1.0
+    bandwidth_gb_s: float = -1.0
+    link_gb_s: float = -1.0
+    node_link_gb_s: float = -1.0
+    host_link_gb_s: float = -1.0
     environment: dict[str, str] = field(default_factory=dict)
+    restrictions: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
 
 
-def read_profile(name: str) -> Profile:
+@dataclass(frozen=True)
+class Node:
+    """One host: which accelerators, how many, and what the host has."""
+
+    name: str = "???"
+    accelerator: str = "???"
+    accelerators: int = -1
+    cores: int = -1
+    host_memory_gib: float = -1.0
+    sources: list[str] = field(default_factory=list)
+
+
+AT_LEAST_ZERO = ("memory_gib", "context_gib", "communication_gib")
+MORE_THAN_ZERO = (
+    "compute_tflops",
+    "bandwidth_gb_s",
+    "link_gb_s",
+    "node_link_gb_s",
+    "host_link_gb_s",
+    "accelerators",
+    "cores",
+    "host_memory_gib",
+)
+
+
+def _root(folder: str) -> Path:
+    return Path(str(files("safe_launch.hardware"))) / folder
+
+
+def read_profile(path: Path) -> Profile:
+    """One device's file.
+
+    Raises:
+        DocumentError: it doesn't follow the schema; the message names file, line and key.
+    """
+    text = _text(path)
+    profile = read_document(path, text, Profile)
+    _check_numbers(profile, path, text)
+    for key, values, known in (
+        ("kind", [profile.kind], KINDS),
+        ("precisions", profile.precisions, [str(one.value) for one in Precision]),
+    ):
+        for value in values:
+            if value not in known:
+                line = line_of(key, text, 1)
+                raise DocumentError(path, line, f"`{key}`: {value!r}", near(value, known))
+    for pattern in profile.aliases:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            line = line_of("aliases", text, 1)
+            raise DocumentError(path, line, f"`aliases`: {pattern!r}: {error}") from None
+    if profile.memory_gib == 0 and profile.kind != "cpu":
+        line = line_of("memory_gib", text, 1)
+        raise DocumentError(path, line, "`memory_gib`: only a CPU has no memory of its own")
+    return profile
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+
+
+def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
+    for key in (*AT_LEAST_ZERO, *MORE_THAN_ZERO):
+        value = getattr(document, key, None)
+        if value is None:
+            continue
+        line = line_of(key, text, 1)
+        if value == -1:
+            raise DocumentError(path, line, f"`{key}` is missing")
+        if value < 0 or (value == 0 and key in MORE_THAN_ZERO):
+            raise DocumentError(path, line, f"`{key}`: {value} can't be")
+
+
+def read_node(path: Path) -> Node:
+    """One node's file.
+
+    Raises:
+        DocumentError: it doesn't follow the schema.
+    """
+    text = _text(path)
+    node = read_document(path, text, Node)
+    _check_numbers(node, path, text)
+    return node
+
+
+@functools.cache
+def profiles() -> tuple[Profile, ...]:
+    """The devices that we ship, by vendor and name."""
+    return tuple(read_profile(path) for path in sorted(_root("accelerators").rglob("*.yaml")))
+
+
+@functools.cache
+def nodes() -> tuple[Node, ...]:
+    """The nodes that we ship."""
+    return tuple(read_node(path) for path in sorted(_root("nodes").glob("*.yaml")))
+
+
+def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
+    """The device that a profile describes.
+
+    Args:
+        profile: its facts.
+        memory: bytes that were measured, of a device that no profile of its own describes.
+    """
+    return Accelerator(
+        name=profile.name,
+        kind=profile.kind,
+        memory=int(profile.memory_gib * GIB) if memory is None else memory,
+        taken=int((profile.context_gib + profile.communication_gib) * GIB),
+        precisions=frozenset(Precision(one) for one in profile.precisions),
+        compute=profile.compute_tflops * 1e12,
+        bandwidth=profile.bandwidth_gb_s * 1e9,
+        link=profile.link_gb_s * 1e9,
+        node_link=profile.node_link_gb_s * 1e9,
+        host_link=profile.host_link_gb_s * 1e9,
+        environment=MappingProxyType(dict(profile.environment)),
+        restrictions=tuple(profile.restrictions),
+        measured=memory is None,
+    )
+
+
+def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
+    """The profile of a device by the name and size that its vendor's tool reports."""
+    for profile in profiles():
+        named = any(re.search(pattern, name) for pattern in profile.aliases)
+        near_size = abs(profile.driver_mib * MIB - driver_bytes) <= TOLERANCE * driver_bytes
+        if profile.kind == kind and named and near_size:
+            return profile
+    return None
+
+
+def hardware_of(name: str, found: Hardware) -> Hardware:
+    """What `--hardware` names: an accelerator or a node that we ship, or a file of either.
+
+    An accelerator alone says nothing of the host, so that a usual one is assumed, and said so.
+
+    Raises:
+        LaunchError: there is none of that name, or the file doesn't follow a schema.
+    """
+    source = f"--hardware {name}"
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
+        if re.search(r"^accelerators:", _text(path), re.MULTILINE):
+            return _hardware_of_node(read_node(path), source)
+        return _hardware_of_profile(read_profile(path), source, found)
+    for node in nodes():
+        if node.name == name:
+            return _hardware_of_node(node, source)
+    for profile in profiles():
+        if profile.name == name:
+            return _hardware_of_profile(profile, source, found)
+    hint = near(name, [*(one.name for one in profiles()), *(one.name for one in nodes())])
+    raise LaunchError(ExitCode.USAGE, f"{source}: no such profile, and no .yaml file", hint)
+
+
+def profile_named(name: str) -> Profile:
     """The shipped profile of that name.
 
     Raises:
-        DocumentError: the file doesn't follow the schema.
-        FileNotFoundError: there is none of that name.
+        LaunchError: there is none.
     """
-    root = Path(str(files("safe_launch.hardware"))) / "accelerators"
-    for path in sorted(root.rglob(f"{name}.yaml")):
-        return read_document(path, path.read_text(encoding="utf-8"), Profile)
-    raise FileNotFoundError(f"no profile {name} under {root}")
+    for profile in profiles():
+        if profile.name == name:
+            return profile
+    hint = near(name, [one.name for one in profiles()])
+    raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
+
+
+def _hardware_of_node(node: Node, source: str) -> Hardware:
+    return Hardware(
+        accelerator=accelerator_of(profile_named(node.accelerator)),
+        accelerators=node.accelerators,
+        cores=node.cores,
+        host_memory=int(node.host_memory_gib * GIB),
+        source=source,
+    )
+
+
+ASSUMED_PER_DEVICE = 128 * GIB
+"""Host memory for each device where only the device is named: what nodes of eight have at least."""
+MOST_DEVICES = 8
+"""Devices of a node where only the device is named."""
+
+
+def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
+    device = accelerator_of(profile)
+    if not device.memory:
+        return Hardware(device, 0, found.cores, found.host_memory, source=source)
+    note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
+    memory = MOST_DEVICES * ASSUMED_PER_DEVICE
+    return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
+
+
+def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
+    """What a named profile says and the machine contradicts, with both numbers."""
+    ours, theirs = named.accelerator, found.accelerator
+    if ours.kind != theirs.kind:
+        return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
+    problems = []
+    if ours.memory and abs(ours.memory - theirs.memory) > TOLERANCE * ours.memory:
+        sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
+        problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
+    if theirs.memory and workers > found.accelerators:
+        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+    return problems

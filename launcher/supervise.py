@@ -15,8 +15,8 @@ from typing import Any
 from . import leftovers, output, workers
 from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from .channel import Receiver
-from .detection import oom_kills
 from .failure import FailureRecord, record_of
+from .host import oom_kills
 from .request import StopTimes
 from .settings import Value
 from .stops import Stops

@@ -72,8 +72,17 @@ def environments(
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the user has not set."""
-    return {name: value for name, value in variables.items() if name not in os.environ}
+    """Variables that the user has not set.
+
+    PYTORCH_ALLOC_CONF, the newer name for every device, rules out the device's own: torch_npu
+    refuses both.
+    """
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in os.environ
+        and not (name.endswith("_ALLOC_CONF") and "PYTORCH_ALLOC_CONF" in os.environ)
+    }
 
 
 def start(attempt: Attempt, envs: dict[int, dict[str, str]], output: Output) -> PContext:

@@ -1,0 +1,72 @@
+"""A device as its vendor's tool reports it, and the variables that hide some of them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+SECONDS = 10
+"""How long a vendor's tool may take; a hung driver must not hang the launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device.
+
+    Attributes:
+        kind: cuda, npu or rocm.
+        name: as its vendor's tool prints it.
+        total: bytes of memory that the tool reports.
+        used: bytes of it that are in use, the driver's own included.
+        uuid: its identifier; empty where the tool prints none.
+    """
+
+    kind: str
+    name: str
+    total: int
+    used: int
+    uuid: str = ""
+
+
+def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()) -> list[Kind]:
+    """The devices that a `*_VISIBLE_DEVICES` variable leaves.
+
+    As the drivers read it: indices, ranges of them (Ascend), or beginnings of identifiers, up to
+    the first that names nothing; an empty list hides all.
+    """
+    if text is None:
+        return list(devices)
+    chosen: list[Kind] = []
+    for part in (one.strip() for one in text.split(",")):
+        first, dash, last = part.partition("-")
+        if part.isdecimal() and int(part) < len(devices):
+            chosen.append(devices[int(part)])
+        elif dash and first.isdecimal() and last.isdecimal() and int(last) < len(devices):
+            chosen += devices[int(first) : int(last) + 1]
+        else:
+            named = [
+                one for one, uuid in zip(devices, uuids, strict=False) if uuid.startswith(part)
+            ]
+            if not part or len(named) != 1:
+                break
+            chosen += named
+    return chosen
+
+
+def said(command: Sequence[str]) -> str | None:
+    """What a vendor's tool prints; None where it isn't there, fails or hangs."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def first_of(environment: Mapping[str, str], *names: str) -> str | None:
+    """The value of the first of these variables that is set."""
+    return next((environment[name] for name in names if name in environment), None)

@@ -1,0 +1,71 @@
+"""NVIDIA's devices, through NVML (https://docs.nvidia.com/deploy/nvml-api/)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .device import Device, visible
+
+
+def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
+    """The GPUs that CUDA would show, instances of divided GPUs (MIG) included."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        whole = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        listed = environment.get("CUDA_VISIBLE_DEVICES")
+        if listed is not None and listed.strip().startswith("MIG-"):
+            instances = [one for handle in whole for one in _instances(pynvml, handle)]
+            shown = visible(instances, listed, [one.uuid for one in instances])
+            return tuple(shown[:1])  # CUDA uses the first instance alone
+        devices = [_shown(pynvml, handle) for handle in whole]
+        return tuple(visible(devices, listed, [one.uuid for one in devices]))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _shown(pynvml: Any, handle: Any) -> Device:
+    """A GPU, or the first instance of a divided one, which is all that CUDA shows of it."""
+    instances = list(_instances(pynvml, handle))
+    return instances[0] if instances else _device(pynvml, handle)
+
+
+def _device(pynvml: Any, handle: Any, name: str | None = None) -> Device:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return Device(
+        kind="cuda",
+        name=_text(pynvml.nvmlDeviceGetName(handle)) if name is None else name,
+        total=int(memory.total),
+        used=int(memory.used),
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+    )
+
+
+def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
+    """The instances of a divided GPU; none of a whole one."""
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+        most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
+    except pynvml.NVMLError:
+        return
+    for index in range(most):
+        try:
+            instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield _device(pynvml, instance)
+        except pynvml.NVMLError:
+            continue
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
