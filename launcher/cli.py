@@ -117,6 +117,12 @@ def parser() -> Parser:
         help="ask for one setting, e.g. --set zero_stage=2; may be given several times",
     )
     result.add_argument(
+        "--accelerate-config",
+        type=Path,
+        metavar="FILE",
+        help="a configuration of accelerate's, as `accelerate launch --config_file` takes it",
+    )
+    result.add_argument(
         "--strict", action="store_true", help="refuse to launch where anything would be changed"
     )
     result.add_argument(
@@ -224,12 +230,15 @@ def run(arguments: Sequence[str]) -> int:
 
         terminal.show(f"safe-launch {__version__}")
         return ExitCode.SUCCESS
-    from . import detection, named_presets, preview, profiles, session
+    from . import accelerate_config, detection, named_presets, preview, profiles, session
     from .catalogue import read_catalogue
     from .readers import read_workload
 
     found = detection.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    if options.accelerate_config is not None:
+        for name, value in accelerate_config.variables(options.accelerate_config).items():
+            os.environ.setdefault(name, value)
     request = request_of(options, hardware.accelerator.name, hardware.accelerators, hardware.cores)
     if command != "plan" and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):

@@ -41,6 +41,7 @@ LAYERS = {
         "states",
     },
     "edges": {
+        "accelerate_config",
         "architectures",
         "architectures_gpt",
         "architectures_vision",

@@ -323,7 +323,17 @@ def test_a_switch_that_is_neither_on_nor_off_is_noted(flag: str) -> None:
     assert workload.value(setting) is None
 
 
-@pytest.mark.parametrize("text", ["four", "0", "-2", "1.5", ""])
+@pytest.mark.parametrize("text", ["0", "-2"])
+def test_a_batch_that_no_framework_takes_is_refused(text: str) -> None:
+    """It names the flag and the value."""
+    with pytest.raises(LaunchError) as caught:
+        read("--per_device_train_batch_size", text)
+    assert caught.value.problem == (
+        f"--per_device_train_batch_size: {text} is no batch: at least 1 is needed"
+    )
+
+
+@pytest.mark.parametrize("text", ["four", "1.5", ""])
 def test_a_value_of_the_wrong_type_is_noted_not_guessed(text: str) -> None:
     """It is left to the script, which has its own message for it."""
     workload = read(f"--per_device_train_batch_size={text}")

@@ -14,7 +14,15 @@ from typing import Protocol
 from ..request import LaunchRequest
 from ..settings import Framework
 from ..workload import Statement, Workload
-from . import accelerate_environment, deepspeed_json, peft_flags, training_arguments
+from . import (
+    accelerate_environment,
+    deepspeed_json,
+    llama_factory,
+    ms_swift,
+    peft_flags,
+    training_arguments,
+    workload_flags,
+)
 from .model_folder import read_model_of
 from .script import Script, read_script
 
@@ -33,8 +41,11 @@ class Reader(Protocol):
 READERS: tuple[Reader, ...] = (
     training_arguments,
     deepspeed_json,
+    ms_swift,
     accelerate_environment,
+    llama_factory,
     peft_flags,
+    workload_flags,
 )
 
 

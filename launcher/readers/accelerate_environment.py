@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from ..deepspeed_config import ConfigError, load
+from ..deepspeed_config import OFFLOADS, ConfigError, load
 from ..exit_code import ExitCode, LaunchError
-from ..settings import Engine, Fact, Origin, Precision, Setting
+from ..settings import Engine, Fact, Offload, Origin, Precision, Setting
 from ..workload import Known, Statement
 from .deepspeed_json import FLAGS, statements
 from .script import TRUE, Script
@@ -60,3 +60,9 @@ def read(script: Script) -> Iterator[Statement]:
             yield setting, known(int(text), name)
         elif text not in ("", "auto"):
             script.notes.append(f"${name}: {text!r} isn't a value of {setting.value}")
+    places = [f"ACCELERATE_DEEPSPEED_OFFLOAD_{what}_DEVICE" for what in ("OPTIMIZER", "PARAM")]
+    if not any(name in variables for name in places):
+        return
+    held = tuple(variables.get(name, "none").lower() != "none" for name in places)
+    offload = OFFLOADS.get((held[0], held[1]), Offload.OPTIMIZER_AND_PARAMETERS)
+    yield Setting.OFFLOAD, known(offload.value, "ACCELERATE_DEEPSPEED_OFFLOAD_*_DEVICE")

@@ -10,7 +10,21 @@ from ..exit_code import ExitCode, LaunchError
 from ..settings import Engine, Fact, Origin, Precision, Setting, Value
 from ..workload import Known, Statement
 from .script import Given, Script
+from .words import optimizer_named
 
+SIZES = {
+    Fact.REDUCE_BUCKET: "reduce_bucket_size",
+    Fact.ALLGATHER_BUCKET: "allgather_bucket_size",
+    Fact.PREFETCH_BUCKET: "stage3_prefetch_bucket_size",
+    Fact.PERSISTENCE_THRESHOLD: "stage3_param_persistence_threshold",
+    Fact.MAX_LIVE_PARAMETERS: "stage3_max_live_parameters",
+    Fact.MAX_REUSE_DISTANCE: "stage3_max_reuse_distance",
+    Fact.SUB_GROUP: "sub_group_size",
+    Fact.OVERLAP_COMM: "overlap_comm",
+    Fact.CONTIGUOUS_GRADIENTS: "contiguous_gradients",
+}
+"""Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
+SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
 FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
 
 
@@ -82,11 +96,29 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
     if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
+    yield from _sizes(zero, label)
+    optimizer = section(config, "optimizer").get("type")
+    kind = optimizer_named(optimizer) if isinstance(optimizer, str) else None
+    if kind is not None:
+        yield Fact.OPTIMIZER, known(kind.value, "optimizer.type")
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     precision = _precision(config)
     if precision is not None:
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
+
+
+def _sizes(zero: Config, label: str) -> Iterator[Statement]:
+    """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
+    for fact, key in SIZES.items():
+        value = zero.get(key)
+        source = f"{label}: zero_optimization.{key}"
+        if isinstance(value, bool):
+            yield fact, Known(value, Origin.CONFIG, source)
+        elif isinstance(value, int | float) and value >= 0 and fact not in SWITCHES:
+            yield fact, Known(int(value), Origin.CONFIG, source)
+        elif value == "auto" and fact is Fact.REDUCE_BUCKET:
+            yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
 
 
 def _precision(config: Config) -> Precision | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import tokenize
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from ..settings import Origin
 
 FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
 
+OWNERS = {"swift", "llamafactory", "llmtuner", "FlagEmbedding"}
+"""Packages whose commands take all arguments of Hugging Face's Trainer from the command line."""
+
 TRUE = ("yes", "true", "t", "y", "1")
 FALSE = ("no", "false", "f", "n", "0")
 """The words that `string_to_bool` of transformers/hf_argparser.py takes for true and false."""
@@ -31,11 +35,13 @@ class Given:
         value: text from a command line, or a typed value from a file; None for a flag alone.
         origin: flag or configuration file.
         source: the place in words.
+        words: on a command line, everything up to the next flag.
     """
 
     value: Any
     origin: Origin
     source: str
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,10 @@ def read_script(request: LaunchRequest) -> Script:
     path = _module_file(request.script) if request.is_module else Path(request.script)
     tree = None if path is None else _parsed(path)
     names = frozenset() if tree is None else frozenset(_names(tree))
+    if request.is_module:
+        names |= {request.script.partition(".")[0]}
+    if names & OWNERS:
+        names |= {"HfArgumentParser"}
     arguments = [*_arguments_file(path, names), *request.arguments]
     return Script(
         flags=_flags(arguments, names),
@@ -189,6 +199,8 @@ def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:
     only = arguments[0] if len(arguments) == 1 else ""
     if only.endswith((".json", ".yaml", ".yml")) and not only.startswith("-"):
         return _from_file(Path(only))
+    if names & {"llamafactory", "llmtuner"}:
+        return _llama_factory(arguments)
     flags: dict[str, Given] = {}
     for index, argument in enumerate(arguments):
         if not argument.startswith("--") or argument == "--":
@@ -198,10 +210,25 @@ def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:
         following = arguments[index + 1] if index + 1 < len(arguments) else None
         if not equals and following is not None and not following.startswith("--"):
             value = following
-        flags[name.replace("-", "_")] = Given(value, Origin.FLAG, f"--{name}")
+        rest = itertools.takewhile(lambda one: not one.startswith("--"), arguments[index + 1 :])
+        words = (text,) if equals else tuple(rest)
+        flags[name.replace("-", "_")] = Given(value, Origin.FLAG, f"--{name}", words)
     config = flags.get("config")
     if "trl" in names and config is not None and config.value:
         return {**_from_file(Path(config.value)), **flags}
+    return flags
+
+
+def _llama_factory(arguments: Sequence[str]) -> dict[str, Given]:
+    """`[train] FILE.yaml key=value ...`, or flags."""
+    plain = [one for one in arguments if one not in ("train", "sft")]
+    if not plain or not plain[0].endswith((".json", ".yaml", ".yml")):
+        return _flags(plain, frozenset())
+    flags = _from_file(Path(plain[0]))
+    for pair in plain[1:]:
+        name, equals, text = pair.removeprefix("--").partition("=")
+        if equals:
+            flags[name] = Given(text, Origin.FLAG, name)
     return flags
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..exit_code import ExitCode, LaunchError
 from ..settings import Checkpointing, Engine, Fact, Origin, Precision, Setting
 from ..workload import Known, Statement
 from .script import Given, Script
@@ -65,11 +66,25 @@ def _batch(script: Script) -> Iterator[Statement]:
         (Setting.MICRO_BATCH, "per_device_train_batch_size", 8),
         (Setting.ACCUMULATION, "gradient_accumulation_steps", 1),
     ):
-        number = script.number(name)
+        number = _positive(script, name)
         if number is not None:
             yield setting, _known(number, number.value)
         elif name not in script.flags:
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+
+
+def _positive(script: Script, name: str) -> Given | None:
+    """A flag with a positive whole number.
+
+    Raises:
+        LaunchError: it is a whole number, but not positive: no framework trains so.
+    """
+    given = script.flags.get(name)
+    text = "" if given is None else str(given.value)
+    if given is not None and text.lstrip("-").isdecimal() and int(text) < 1:
+        problem = f"{given.source}: {text} is no batch: at least 1 is needed"
+        raise LaunchError(ExitCode.USAGE, problem)
+    return script.number(name)
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
