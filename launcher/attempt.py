@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .failure import FailureRecord
 from .plan import Plan
@@ -27,6 +28,20 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What the workers of an attempt have reported before the first step.
+
+    Attributes:
+        observed: settings in force and facts, by name.
+        model: the model's configuration and kinds of weights, as a worker describes them
+            (`launcher/guards/sightings.py`, `shape_of`); None while no worker has seen one.
+    """
+
+    observed: Mapping[str, Value]
+    model: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Succeeded:
     """All workers ran the script to its end; `remarks` says what happened after the end."""
 
@@ -40,6 +55,7 @@ class Failed:
 
     attempt: Attempt
     records: tuple[FailureRecord, ...]
+    seen: Seen = Seen({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,7 @@ class Superseded:
     """A worker reported, before any failure, something that the plan is forbidden to run with."""
 
     attempt: Attempt
-    observed: Mapping[str, Value]
+    seen: Seen
 
 
 Outcome = Succeeded | Failed | Interrupted | Superseded

@@ -140,7 +140,7 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
 
 def _signature(place: Place, raw: dict[str, str]) -> Signature:
     parts: dict[str, Any] = {}
-    known = ("exception", "message", "file", "function", "source", "log")
+    known = ("exception", "message", "file", "function", "source", "log", "oom_kill")
     for key, value in raw.items():
         if key not in known:
             raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
@@ -149,9 +149,11 @@ def _signature(place: Place, raw: dict[str, str]) -> Signature:
                 parts[key] = re.compile(value)
             except re.error as error:
                 raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
+        elif key == "oom_kill":
+            parts[key] = value.lower() == "true"
         else:
             parts[key] = value
-    if not parts.keys() & {"message", "function", "source", "log"}:
+    if not parts.keys() & {"message", "function", "source", "log", "oom_kill"}:
         raise DocumentError(*place, "signatures: an exception's type alone is no signature")
     return Signature(**parts)
 

@@ -71,7 +71,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     return tuple(statements)
 
 
-def learn(attempt: Attempt, finding: Finding, rules: Rules) -> Lesson:
+def learn(attempt: Attempt, finding: Finding, rules: Rules, workload: Workload) -> Lesson:
     """The lesson of a failure that an entry explains; it forbids the attempt's own plan.
 
     The entry's general terms come first: the facts that it proves, under which the catalogue may
@@ -86,7 +86,7 @@ def learn(attempt: Attempt, finding: Finding, rules: Rules) -> Lesson:
         *observed_statements(attempt, finding.record.observed),
         *((fact, Known(value, Origin.LESSON, source)) for fact, value in entry.proves.items()),
     )
-    workload = attempt.plan.workload.informed(statements)
+    workload = workload.informed(statements)
     tried = tried_settings(attempt, workload)
     if forbidden_by(tried, workload, rules) is not None:
         return Lesson(statements, None)

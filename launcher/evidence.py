@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from . import memory_evidence
 from .failure import FailureRecord, Frame
 from .guards import sightings
 
@@ -56,7 +57,16 @@ def record(error: BaseException, rank: int, at: float, exit_code: int) -> Failur
         },
         user_files=tuple(dict.fromkeys(user_files())),
         exit_code=exit_code,
+        memory=attempted(lambda: memory(error)) or {},
     )
+
+
+def memory(error: BaseException) -> dict[str, int]:
+    """What the process and its device tell of memory, where that is what has failed."""
+    if not memory_evidence.is_about_memory(error, message_of(error)):
+        return {}
+    before = sightings.before_model
+    return {**memory_evidence.seen(), **({} if before is None else {"before_model": before})}
 
 
 def attempted(question: Any) -> Any:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .allocation import allocation_of
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
 from .budget import gib
 from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure, Spot
@@ -89,7 +90,9 @@ def failure_rows(
     rows.append(("why", first_paragraph(entry.sections["What happens"])))
     if record.model:
         rows.append(("model", model_text(record)))
-    if entry.kind is not Kind.PRESET or spots:
+    if entry.kind is Kind.MEMORY:
+        rows += [("memory", text) for text in allocation_texts(record)]
+    elif entry.kind is not Kind.PRESET or spots:
         rows.append(("do", first_paragraph(entry.sections["What to do"])))
     for setting, value in overrides.items():
         if (in_force := record.observed.get(setting.value, value)) != value:
@@ -97,6 +100,23 @@ def failure_rows(
             rows.append(("note", f"{wanted}, yet {in_force} was in force"))
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
+
+
+def allocation_texts(record: FailureRecord) -> list[str]:
+    """What was asked for, what was held and what there was, as far as the failure tells."""
+    seen = allocation_of(record)
+    held = seen.process if seen.process is not None else seen.allocated
+    parts = [
+        f"{word} {gib(size)} GiB"
+        for word, size in (
+            ("asked for", seen.asked),
+            ("held", held),
+            ("free", seen.free),
+            ("of at most", seen.capacity),
+        )
+        if size is not None
+    ]
+    return [", ".join(parts)] if parts else []
 
 
 def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -55,6 +56,9 @@ class FailureRecord:
         exit_code: as a shell gives it, 128 + signal for a death by signal; None while it lives.
         signal: the signal that killed it; None where it ended by itself.
         oom_kills: how often the host's out-of-memory killer struck during the attempt.
+        memory: bytes that the process, its device and its limits told of when it failed, by name:
+            `data`, `resident`, `before_model`, `data_limit`, `cgroup_limit` of the process,
+            `allocated`, `reserved`, `free`, `total` of the device.
         log_tail: the last lines of its output.
         finished: the script had run to its end before this happened.
     """
@@ -75,6 +79,7 @@ class FailureRecord:
     exit_code: int | None = None
     signal: int | None = None
     oom_kills: int = 0
+    memory: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     log_tail: tuple[str, ...] = ()
     finished: bool = False
 
@@ -112,6 +117,8 @@ class Kind(StrEnum):
     """The code, the data or the environment must change."""
     HARDWARE = "hardware"
     """It needs another node."""
+    MEMORY = "memory"
+    """A smaller plan cures it; which one, the memory model computes."""
     SILENT = "silent"
     """It raises nothing and trains wrongly: refused before the launch."""
 
@@ -127,6 +134,7 @@ class Signature:
         function: the raising frame's function.
         source: pattern searched in the raising frame's source line.
         log: pattern searched in the log of a worker that died without an exception.
+        oom_kill: the worker was killed while the host's out-of-memory killer struck.
     """
 
     exception: str | None = None
@@ -135,9 +143,12 @@ class Signature:
     function: str | None = None
     source: re.Pattern[str] | None = None
     log: re.Pattern[str] | None = None
+    oom_kill: bool = False
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether the record shows this signature."""
+        if self.oom_kill:
+            return record.signal == signal.SIGKILL and record.oom_kills > 0
         if self.log is not None:
             tail = "\n".join(record.log_tail)
             return not record.exception and self.log.search(tail) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .constraint import Constraint
+from .constraint import CauseKind, Constraint
 from .estimate import Estimate
 from .machine import Hardware
 from .preset import Preset
@@ -48,6 +48,11 @@ class Considered:
     constraint: Constraint | None
     estimate: Estimate | None = None
     seconds: float | None = None
+
+    @property
+    def is_forbidden_by_memory(self) -> bool:
+        """Whether it only doesn't fit."""
+        return self.constraint is not None and self.constraint.cause.kind is CauseKind.MEMORY
 
 
 @dataclass(frozen=True, slots=True)

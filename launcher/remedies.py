@@ -31,7 +31,7 @@ def supposed(workload: Workload, name: Name, value: Value) -> Workload:
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     """Single changes by which something fits, where memory is what refuses; the nearest first."""
-    if not any(_by_memory(one) for one in refused.rejected):
+    if not any(one.is_forbidden_by_memory for one in refused.rejected):
         return ()
     workload, world = refused.workload, rules.world
     found = [*_devices(workload, rules), *_adapters(workload, rules), *_sequences(workload, rules)]
@@ -44,17 +44,13 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     return tuple(found) or (nothing,)
 
 
-def _by_memory(one: Considered) -> bool:
-    return one.constraint is not None and one.constraint.cause.kind is CauseKind.MEMORY
-
-
 def smallest(workload: Workload, rules: Rules) -> Considered | None:
     """The candidate that needs the least, of those that only memory may forbid."""
     job = job_for(workload, rules.hardware, rules.world)
     if job is None:
         return None
     every = [judged(one, workload, rules, job) for one in candidates(workload)]
-    able = [one for one in every if one.constraint is None or _by_memory(one)]
+    able = [one for one in every if one.constraint is None or one.is_forbidden_by_memory]
     fitting = [one for one in able if one.constraint is None]
     return min(
         fitting or able,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .budget import hardware_constraints, over_budget
+from .budget import capacity, hardware_constraints, over_budget
 from .constraint import Cause, CauseKind, Constraint
 from .cost import step_seconds
 from .machine import Hardware
@@ -32,12 +32,18 @@ class Rules:
     hardware: Hardware
     world: int
 
+    @property
+    def usable(self) -> int:
+        """Bytes of memory that one rank may use."""
+        return capacity(self.hardware, self.world)
+
 
 def rules_of(
     request: LaunchRequest, hardware: Hardware, constraints: Sequence[Constraint]
 ) -> Rules:
     """The rules of a launch."""
-    return Rules((*constraints, *hardware_constraints(hardware)), hardware, request.nproc)
+    every = dict.fromkeys((*constraints, *hardware_constraints(hardware)))
+    return Rules(tuple(every), hardware, request.nproc)
 
 
 def resolve(
@@ -94,8 +100,13 @@ def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | No
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
     """The first constraint that forbids the candidate; None where it may be launched."""
+    return judged_for(candidate, workload, rules).constraint
+
+
+def judged_for(candidate: Candidate, workload: Workload, rules: Rules) -> Considered:
+    """One candidate, judged by itself."""
     job = job_for(workload, rules.hardware, rules.world)
-    return judged(candidate, workload, rules, job).constraint
+    return judged(candidate, workload, rules, job)
 
 
 def _point(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
@@ -216,11 +227,13 @@ def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
     """How much of what was asked the candidate gives up; smaller is better.
 
     Compared from the dearest setting to the cheapest; of two stages equally far the lower one
-    wins, because it communicates less.
+    wins, because it communicates less, and of two implementations of checkpointing the one without
+    nested backward passes.
     """
     return (
         *(measure(candidate, asked) for _, measure in GIVEN_UP_LAST_FIRST),
         float(candidate.get(Setting.ZERO_STAGE, 0)),
+        float(candidate.get(Setting.GRADIENT_CHECKPOINTING) == Checkpointing.REENTRANT),
     )
 
 
@@ -289,8 +302,8 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
 
     Of memory's, which has one for each candidate, only that of the smallest candidate is told.
     """
-    small = [one for one in refused.rejected if _by_memory(one)]
-    others = [one for one in refused.rejected if not _by_memory(one)]
+    small = [one for one in refused.rejected if one.is_forbidden_by_memory]
+    others = [one for one in refused.rejected if not one.is_forbidden_by_memory]
     needed = list(dict.fromkeys(one.constraint for one in others if one.constraint))
     for constraint in list(needed):
         rest = [one for one in needed if one is not constraint]
@@ -301,7 +314,3 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
         least = min(small, key=lambda one: one.estimate.bound if one.estimate else 0)
         needed += [least.constraint] if least.constraint else []
     return tuple(needed)
-
-
-def _by_memory(one: Considered) -> bool:
-    return one.constraint is not None and one.constraint.cause.kind is CauseKind.MEMORY

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from . import explain, journal, leftovers, plan_report, supervise, terminal
-from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
+from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
 from .catalogue import concerns
 from .constraint import Constraint
-from .diagnose import diagnose, learn, observed_statements, tried_settings
+from .diagnose import diagnose
 from .exit_code import ExitCode, LaunchError
 from .failure import Diagnosis, FailureRecord, Finding, Kind, KnownFailure
+from .lessons import is_hopeless, learnt_from, with_seen
 from .machine import Hardware
 from .plan import NoPlan, Plan
 from .preview import dead_end, first_plan, known_constraints
 from .remedies import planned
 from .request import Fix, LaunchRequest
-from .resolve import Rules, forbidden_by, rules_of
+from .resolve import Rules, rules_of
 from .settings import Value
 from .source import spots
 from .workload import Workload
@@ -36,7 +37,7 @@ class Next:
     Attributes:
         exit_code: the launcher's exit code, or None for another attempt.
         workload: what is known now.
-        learnt: constraints from attempts.
+        learnt: what is forbidden: by the catalogue, the hardware and the attempts so far.
         retried: ids of transient failures that have been tried again.
     """
 
@@ -62,7 +63,7 @@ def launch(
         raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
-    state = Next(None, workload)
+    state = Next(None, workload, known)
     plan = first_plan(request, workload, hardware, known)
     if plan is None:
         return ExitCode.NO_PLAN
@@ -75,13 +76,13 @@ def launch(
         while state.exit_code is None:
             attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
             _keep(attempt.folder / "plan.json", _document(plan))
-            rules = rules_of(request, hardware, (*known, *state.learnt))
+            rules = rules_of(request, hardware, state.learnt)
             watch = supervise.Watch(_permission(attempt, rules), terminal.say)
             outcome = supervise.run_attempt(attempt, run_id, watch)
             outcomes.append(outcome)
             state = _judge(outcome, entries, rules, state, findings)
             if state.exit_code is None:
-                following = planned(request, state.workload, hardware, (*known, *state.learnt))
+                following = planned(request, state.workload, hardware, state.learnt)
                 if isinstance(following, NoPlan):
                     state = Next(dead_end(following), state.workload)
                 elif len(outcomes) > RELAUNCHES[request.fix]:
@@ -109,19 +110,17 @@ def _document(plan: Plan) -> object:
     return plan_report.document(plan.request, plan.workload, plan.hardware, plan)
 
 
-def _permission(attempt: Attempt, rules: Rules) -> Callable[[Mapping[str, Value]], bool]:
+def _permission(attempt: Attempt, rules: Rules) -> Callable[[Seen], bool]:
     """Whether the attempt may go on, given what its workers see; under `suggest` it always may."""
-    answers: dict[frozenset[tuple[str, Value]], bool] = {}
+    answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
 
-    def allowed(observed: Mapping[str, Value]) -> bool:
+    def allowed(seen: Seen) -> bool:
         if attempt.plan.request.fix is Fix.SUGGEST:
             return True
-        key = frozenset(observed.items())
+        key = frozenset(seen.observed.items()), seen.model is None
         if key not in answers:
-            seen = observed_statements(attempt, observed)
-            workload = attempt.plan.workload.informed(seen)
-            tried = tried_settings(attempt, workload)
-            answers[key] = forbidden_by(tried, workload, rules) is None
+            workload = with_seen(attempt.plan.workload, attempt, seen)
+            answers[key] = not is_hopeless(attempt, workload, rules)
         return answers[key]
 
     return allowed
@@ -140,10 +139,10 @@ def _judge(
             return Next(ExitCode.SUCCESS, state.workload)
         case Interrupted(signal=number):
             return Next(128 + number, state.workload)
-        case Superseded(attempt=attempt, observed=observed):
-            seen = observed_statements(attempt, observed)
-            return Next(None, state.workload.informed(seen), state.learnt, state.retried)
-        case Failed(attempt=attempt, records=records):
+        case Superseded(attempt=attempt, seen=seen):
+            workload = with_seen(state.workload, attempt, seen)
+            return replace(state, workload=workload)
+        case Failed(attempt=attempt, records=records, seen=seen):
             diagnosis = diagnose(records, entries)
             _keep(attempt.folder / "failures.json", diagnosis)
             root = findings[attempt.number] = diagnosis.root
@@ -153,15 +152,15 @@ def _judge(
                 return Next(_exit_code(root), state.workload)
             _say_end(attempt, _explained(diagnosis, attempt))
             if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
-                retried = state.retried | {root.entry.id}
-                return Next(None, state.workload, state.learnt, retried)
-            if root.entry.kind is not Kind.PRESET:
+                return replace(state, retried=state.retried | {root.entry.id})
+            if root.entry.kind not in (Kind.PRESET, Kind.MEMORY):
                 return Next(_exit_code(root), state.workload)
-            lesson = learn(attempt, root, rules)
-            learnt = (
-                state.learnt if lesson.constraint is None else (*state.learnt, lesson.constraint)
-            )
-            return Next(None, state.workload.informed(lesson.statements), learnt, state.retried)
+            learnt = learnt_from(state.workload, attempt, seen, root, rules)
+            if learnt is None:
+                terminal.say("nobody has told the model's shape, so no smaller plan is computed")
+                return Next(_exit_code(root), state.workload)
+            workload, after = learnt
+            return replace(state, workload=workload, learnt=after.constraints)
 
 
 def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:

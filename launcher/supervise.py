@@ -7,13 +7,13 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import leftovers, output, workers
-from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
+from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
 from .channel import Receiver
 from .failure import FailureRecord, record_of
 from .host import oom_kills
@@ -36,7 +36,7 @@ class Watch:
         notice: told what the user should know at once, in one line.
     """
 
-    allowed: Callable[[Mapping[str, Value]], bool]
+    allowed: Callable[[Seen], bool]
     notice: Callable[[str], None]
 
 
@@ -51,6 +51,7 @@ class _Scene:
         records: what failing ranks told, by rank.
         finished: ranks whose script ran to its end.
         observed: what the workers have seen.
+        model: the model as the first worker described it.
         signals: signals that the launcher was sent, in their order.
         reason: why the workers are being stopped; None while they run.
         stops: the signals that the workers have got and will get.
@@ -63,6 +64,7 @@ class _Scene:
     records: dict[int, FailureRecord] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     observed: dict[str, Value] = field(default_factory=dict)
+    model: dict[str, Any] | None = None
     signals: list[int] = field(default_factory=list)
     reason: str | None = None
     stops: Stops = field(default_factory=Stops)
@@ -160,7 +162,7 @@ def _watch(
             if scene.reason is None and _failed_ranks(scene):
                 scene.reason = "failure"
                 _stop_after_failure(scene, times)
-            if scene.reason is None and not watch.allowed(scene.observed):
+            if scene.reason is None and not watch.allowed(Seen(scene.observed, scene.model)):
                 scene.reason = "superseded"
                 scene.stops.schedule(
                     scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
@@ -189,6 +191,8 @@ def _read(
         elif message["kind"] == "observed" and not message["step"]:
             # What comes to light later can't be worth the steps already done.
             scene.observed.update(message["observed"])
+        elif message["kind"] == "model" and scene.model is None:
+            scene.model = message["shape"]
 
 
 def _note_exit(scene: _Scene, rank: int) -> None:
@@ -259,9 +263,10 @@ def _outcome(attempt: Attempt, scene: _Scene, pipes: output.Output) -> Outcome:
     if stops:
         return Interrupted(attempt, stops[0])
     if scene.reason == "superseded":
-        return Superseded(attempt, scene.observed)
+        return Superseded(attempt, Seen(scene.observed, scene.model))
     records = [_completed(scene, rank, pipes) for rank in sorted(scene.exits)]
-    return Failed(attempt, tuple(sorted((one for one in records if one), key=lambda one: one.at)))
+    told = sorted((one for one in records if one), key=lambda one: one.at)
+    return Failed(attempt, tuple(told), Seen(scene.observed, scene.model))
 
 
 def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord | None:

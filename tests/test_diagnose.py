@@ -154,7 +154,7 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
         visited.append(tried)
         finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
         known = [*known_rules(versions), *rules]
-        lesson = learn(attempt, finding, rules_under(known))
+        lesson = learn(attempt, finding, rules_under(known), attempt.plan.workload)
         workload = workload.informed(lesson.statements)
         if lesson.constraint is not None:
             rules.append(lesson.constraint)
@@ -177,7 +177,7 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
         finding = Finding(
             record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
         )
-        lesson = learn(attempt_of(plan, number), finding, rules_under(rules))
+        lesson = learn(attempt_of(plan, number), finding, rules_under(rules), plan.workload)
         workload = workload.informed(lesson.statements)
         rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
         plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -218,7 +218,8 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, [])
     assert isinstance(plan, Plan)
     found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    learnt = learn(attempt_of(plan, 2), found, rules_under(known_rules(CURRENT))).constraint
+    rules = rules_under(known_rules(CURRENT))
+    learnt = learn(attempt_of(plan, 2), found, rules, plan.workload).constraint
     assert learnt is not None
     assert {str(term) for term in learnt.terms} == {
         "zero_stage=2",
@@ -237,7 +238,7 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert isinstance(plan, Plan)
     first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    lesson = learn(attempt_of(plan, 0), first, rules_under(rules))
+    lesson = learn(attempt_of(plan, 0), first, rules_under(rules), plan.workload)
     assert lesson.constraint is None
     (statement,) = lesson.statements
     assert (statement[0], statement[1].value, statement[1].origin) == (

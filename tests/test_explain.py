@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch import terminal
-from safe_launch.attempt import Attempt, Failed, Interrupted, Succeeded, Superseded
+from safe_launch.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.catalogue import read_entry
 from safe_launch.explain import (
     correction_rows,
@@ -233,7 +233,7 @@ def test_the_ends_of_attempts_in_a_line_each(tmp_path: Path) -> None:
         Succeeded(attempt),
         Succeeded(attempt, ("rank 1 died at exit",)),
         Interrupted(attempt, 15),
-        Superseded(attempt, {}),
+        Superseded(attempt, Seen({})),
         Failed(attempt, (record,)),
     ]
     known = {0: Finding(record, Role.INITIATING, weather(tmp_path))}

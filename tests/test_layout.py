@@ -29,7 +29,9 @@ LAYERS = {
     "reasoning": {
         "activations",
         "adapters",
+        "allocation",
         "budget",
+        "calibrate",
         "cost",
         "diagnose",
         "explain",
@@ -55,6 +57,8 @@ LAYERS = {
         "host",
         "journal",
         "leftovers",
+        "lessons",
+        "memory_evidence",
         "model_files",
         "named_presets",
         "output",

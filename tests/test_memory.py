@@ -153,7 +153,7 @@ def test_adapters_never_need_more_than_all(
         )
     )
     for part in (Component.OPTIMIZER, Component.PARAMETERS):
-        assert lora.peak.components[part] <= 1.1 * full.peak.components[part]
+        assert lora.peak.components[part] <= 1.1 * full.peak.components[part] + 2**20
         assert quantized.peak.components[part] <= lora.peak.components[part]
 
 

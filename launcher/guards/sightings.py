@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import preset
 from ..channel import Sender
+from ..memory_evidence import process_data
 from ..settings import Checkpointing, Fact, Setting, Value
 
 observed: dict[str, Value] = {}
 """Settings in force and facts, by name."""
 sender: Sender | None = None
 """Where new sightings are told; set by the worker's entry."""
+
+before_model: int | None = None
+"""Bytes of the process's data when the first model was seen, less the model's own."""
 
 _models: list[weakref.ref[Any]] = []
 _steps: list[Callable[[], int | None]] = []
@@ -57,7 +63,12 @@ def see_model(model: Any) -> None:
         return
     trained = [bool(parameter.requires_grad) for parameter in model.parameters()]
     if any(trained):
+        global before_model
+        if before_model is None:
+            before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
         _models.append(weakref.ref(model))
+        if sender is not None and len(_models) == 1:
+            sender.send("model", {"shape": shape_of(model)})
         see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
 
@@ -84,6 +95,32 @@ def models() -> Iterator[Any]:
 def size_of(parameter: Any) -> int:
     """Elements of a parameter, whole even where ZeRO-3 has partitioned it."""
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
+def bytes_of(parameter: Any) -> int:
+    """Bytes that a parameter holds in this process."""
+    return int(parameter.numel()) * int(parameter.element_size())
+
+
+def shape_of(model: Any) -> dict[str, Any]:
+    """A model in the terms of `launcher/model.py`: its configuration, and its parameters by kind.
+
+    The parameters are name (every number in it as `*`), shape, count, trained, and bits where they
+    are quantized (bitsandbytes keeps the logical shape in `quant_state`).
+    """
+    counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
+    for name, one in model.named_parameters():
+        plain = re.sub(r"(?<=\.)\d+(?=\.)", "*", name.removeprefix("module."))
+        plain = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", plain)
+        state = getattr(one, "quant_state", None)
+        whole = getattr(one, "ds_shape", None) or (one.shape if state is None else state.shape)
+        bits = None if state is None else 4.5
+        key = (plain, tuple(int(size) for size in whole), bool(one.requires_grad), bits)
+        counts[key] = counts.get(key, 0) + 1
+    config = getattr(model, "config", None)
+    described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
+    weights = [[*key, count] for key, count in counts.items()]
+    return {"config": json.loads(json.dumps(described, default=str)), "weights": weights}
 
 
 def describe_model() -> dict[str, Value]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import re
+import sys
 import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +21,23 @@ from ..settings import Origin
 
 FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
 
-OWNERS = {"swift", "llamafactory", "llmtuner", "FlagEmbedding"}
-"""Packages whose commands take all arguments of Hugging Face's Trainer from the command line."""
+OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
+    ("swift", r"(^|[./])swift[./]cli[./]", frozenset({"sft_main", "pt_main", "rlhf_main"})),
+    ("llamafactory", r"(^|[./])(llamafactory|llmtuner)([./-]|$)", frozenset({"run_exp"})),
+    ("FlagEmbedding", r"^FlagEmbedding\.", frozenset()),
+)
+"""Frameworks that own the whole script and take all of its arguments from the command line: a
+pattern of the program's name, and the functions that a script of the user's own calls instead."""
+
+_PACKAGES = {
+    "swift": {"swift"},
+    "llamafactory": {"llamafactory", "llmtuner"},
+    "FlagEmbedding": {"FlagEmbedding"},
+}
+"""Packages of the owners, older names included."""
+
+PARSERS = {"HfArgumentParser", "TrlParser"}
+"""Scripts that name one of these take all arguments from the command line: absent is default."""
 
 TRUE = ("yes", "true", "t", "y", "1")
 FALSE = ("no", "false", "f", "n", "0")
@@ -55,6 +72,8 @@ class Script:
         environment: the launcher's environment, which the workers inherit.
         nproc: the number of workers.
         notes: what a reader has seen and could not use, in words.
+        owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
+        program: path of the script, or name of the module.
     """
 
     flags: Mapping[str, Given]
@@ -63,6 +82,13 @@ class Script:
     environment: Mapping[str, str]
     nproc: int
     notes: list[str] = field(default_factory=list)
+    owner: str = ""
+    program: str = ""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether all arguments come from the command line, so that what is absent is default."""
+        return bool(self.owner) or bool(self.names & PARSERS)
 
     def text(self, name: str) -> Given | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as none."""
@@ -110,16 +136,25 @@ def read_script(request: LaunchRequest) -> Script:
     names = frozenset() if tree is None else frozenset(_names(tree))
     if request.is_module:
         names |= {request.script.partition(".")[0]}
-    if names & OWNERS:
-        names |= {"HfArgumentParser"}
+    owner = owner_of(request.script, names)
     arguments = [*_arguments_file(path, names), *request.arguments]
     return Script(
-        flags=_flags(arguments, names),
+        flags=_flags(arguments, names, owner),
         names=names,
         versions=installed(FRAMEWORKS),
         environment=dict(os.environ),
         nproc=request.nproc,
+        owner=owner,
+        program=request.script,
     )
+
+
+def owner_of(program: str, names: frozenset[str]) -> str:
+    """The framework whose own script a program is; empty for none."""
+    for owner, pattern, functions in OWNERS:
+        if re.search(pattern, program) or (functions & names and _PACKAGES[owner] & names):
+            return owner
+    return ""
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
@@ -134,11 +169,12 @@ def installed(names: Sequence[str]) -> dict[str, str]:
 
 
 def _module_file(name: str) -> Path | None:
-    """The file of a module under the working directory; None where it lies elsewhere."""
+    """The file of a module; None where it isn't on the interpreter's path."""
     stem = Path(*name.split("."))
-    for path in (stem.with_suffix(".py"), stem / "__main__.py"):
-        if path.is_file():
-            return path
+    for folder in (Path.cwd(), *map(Path, sys.path)):
+        for path in ((folder / stem).with_suffix(".py"), folder / stem / "__main__.py"):
+            if path.is_file():
+                return path
     return None
 
 
@@ -190,28 +226,27 @@ def _arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
     return beside.read_text(encoding="utf-8", errors="replace").split()
 
 
-def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:
+def _flags(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:
     """The script's flags, in all forms that HfArgumentParser and TrlParser take.
 
     `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or .yaml
-    file instead of flags; trl's `--config FILE`, whose values yield to flags.
+    file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
+    `[train] FILE key=value ...`.
     """
-    only = arguments[0] if len(arguments) == 1 else ""
-    if only.endswith((".json", ".yaml", ".yml")) and not only.startswith("-"):
-        return _from_file(Path(only))
-    if names & {"llamafactory", "llmtuner"}:
-        return _llama_factory(arguments)
+    if owner == "llamafactory" and arguments[:1] == ["train"]:
+        arguments = arguments[1:]
+    first = arguments[0] if arguments else ""
+    is_file = first.endswith((".json", ".yaml", ".yml")) and not first.startswith("-")
+    if is_file and (len(arguments) == 1 or owner == "llamafactory"):
+        return {**_from_file(Path(first)), **_overrides(arguments[1:])}
     flags: dict[str, Given] = {}
     for index, argument in enumerate(arguments):
         if not argument.startswith("--") or argument == "--":
             continue
         name, equals, text = argument[2:].partition("=")
-        value: str | None = text if equals else None
-        following = arguments[index + 1] if index + 1 < len(arguments) else None
-        if not equals and following is not None and not following.startswith("--"):
-            value = following
         rest = itertools.takewhile(lambda one: not one.startswith("--"), arguments[index + 1 :])
         words = (text,) if equals else tuple(rest)
+        value = words[0] if words else None
         flags[name.replace("-", "_")] = Given(value, Origin.FLAG, f"--{name}", words)
     config = flags.get("config")
     if "trl" in names and config is not None and config.value:
@@ -219,22 +254,20 @@ def _flags(arguments: Sequence[str], names: frozenset[str]) -> dict[str, Given]:
     return flags
 
 
-def _llama_factory(arguments: Sequence[str]) -> dict[str, Given]:
-    """`[train] FILE.yaml key=value ...`, or flags."""
-    plain = [one for one in arguments if one not in ("train", "sft")]
-    if not plain or not plain[0].endswith((".json", ".yaml", ".yml")):
-        return _flags(plain, frozenset())
-    flags = _from_file(Path(plain[0]))
-    for pair in plain[1:]:
-        name, equals, text = pair.removeprefix("--").partition("=")
+def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
+    """`key=value` behind a file, as OmegaConf takes it."""
+    flags = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
         if equals:
-            flags[name] = Given(text, Origin.FLAG, name)
-    return flags
+            flags[name] = Given(None if text == "null" else text, Origin.FLAG, f"{name}=", (text,))
+    return {name: given for name, given in flags.items() if given.value is not None}
 
 
 def _from_file(path: Path) -> dict[str, Given]:
-    """The arguments in a file of them."""
+    """The arguments in a file of them; a key with `null` says nothing."""
     return {
         str(key): Given(value, Origin.CONFIG, f"{path.name}: {key}")
         for key, value in read_mapping(path).items()
+        if value is not None
     }

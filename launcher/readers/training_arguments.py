@@ -19,9 +19,6 @@ SIGNS = (
 )
 """Flags that no other framework has."""
 SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
-PARSERS = {"HfArgumentParser", "TrlParser"}
-"""Scripts that name one of these take all arguments from the command line: absent is default."""
-
 
 def given(script: Script) -> bool:
     """Whether the script is given flags of TrainingArguments."""
@@ -30,12 +27,15 @@ def given(script: Script) -> bool:
 
 def read(script: Script) -> Iterator[Statement]:
     """What the arguments say of batch, checkpointing, precision and DDP."""
-    parses = bool(script.names & PARSERS) or given(script)
-    if not parses:
+    if not script.takes_all and not given(script):
         return
     fsdp = _fsdp(script)
     if fsdp is not None:
         yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
+    elif "deepspeed" in script.flags and script.flags["deepspeed"].value is None:
+        # TrainingArguments' own takes a value: alone it is the switch of DeepSpeed's argparse.
+        bare = script.flags["deepspeed"]
+        yield Fact.ENGINE, _known(bare, Engine.DEEPSPEED.value)
     elif script.text("deepspeed") is None:
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
@@ -69,7 +69,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         number = _positive(script, name)
         if number is not None:
             yield setting, _known(number, number.value)
-        elif name not in script.flags:
+        elif name not in script.flags and script.owner != "swift":
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
 
 
@@ -91,9 +91,10 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     # Late 5.x calls it activation_checkpointing and still takes the older name.
     name = next((one for one in SWITCHES if one in script.flags), SWITCHES[-1])
     switch = script.boolean(name)
+    has_own = "trl" in script.names or script.owner in ("swift", "llamafactory")
     if switch is None:
-        # trl's own arguments turn it on by default in some versions.
-        if name not in script.flags and "trl" not in script.names:
+        # trl's own arguments turn it on by default in some versions, the others' in all.
+        if name not in script.flags and not has_own:
             source = "transformers' default of gradient_checkpointing"
             off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
             yield Setting.GRADIENT_CHECKPOINTING, off
@@ -109,7 +110,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
             return
     default = default_mode(script.versions)
     # trl has defaults of its own, which depend on its version, on ZeRO's stage and on adapters.
-    if default is not None and "trl" not in script.names:
+    if default is not None and not has_own:
         mode, source = default
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
@@ -163,8 +164,8 @@ def _precision(script: Script) -> Iterator[Statement]:
         if flag is not None and flag.value:
             yield Setting.PRECISION, _known(flag, precision.value)
             return
-    if "trl" in script.names:
-        return  # whose own arguments compute in bf16 by default in some versions
-    if script.names & PARSERS and not {"bf16", "fp16"} & script.flags.keys():
+    if "trl" in script.names or script.owner in ("swift", "llamafactory"):
+        return  # whose own arguments compute in bf16 by default in some versions, or as the model
+    if script.takes_all and not {"bf16", "fp16"} & script.flags.keys():
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

@@ -1,0 +1,65 @@
+"""What an attempt taught, in the workload's terms: what was seen, and what a failure proves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .attempt import Attempt, Seen
+from .calibrate import measured_of
+from .diagnose import learn, observed_statements, tried_settings
+from .failure import Finding, Kind
+from .model import Weight
+from .resolve import Rules, judged_for
+from .shapes import model_from_config
+from .workload import Workload
+
+
+def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
+    """The workload with what the workers reported; the model as it was seen replaces the files'."""
+    informed = workload.informed(observed_statements(attempt, seen.observed))
+    if seen.model is None or not seen.model.get("config"):
+        return informed
+    weights = tuple(
+        Weight(str(name), tuple(shape), count, trained, bits)
+        for name, shape, trained, bits, count in seen.model["weights"]
+    )
+    source = f"the model as seen in attempt {attempt.number + 1}"
+    model = model_from_config(seen.model["config"], weights, source)
+    return informed if model is None else replace(informed, model=model)
+
+
+def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
+    """Whether the attempt is known to fail in the light of what is known now.
+
+    Memory ends a running attempt only where what is expected does not fit; that the bound does not
+    fit is a reason not to start, not a reason to stop.
+    """
+    one = judged_for(tried_settings(attempt, workload), workload, rules)
+    if one.constraint is None:
+        return False
+    if one.estimate is None or not one.is_forbidden_by_memory:
+        return True
+    return one.estimate.expected > rules.usable
+
+
+def learnt_from(
+    workload: Workload, attempt: Attempt, seen: Seen, root: Finding, rules: Rules
+) -> tuple[Workload, Rules] | None:
+    """What is known after an explained failure, and the rules with its lesson.
+
+    None where the failure is one of memory and nobody knows the model, so that no plan can be
+    computed.
+    """
+    now = with_seen(workload, attempt, seen)
+    assert root.entry is not None, "only an explained failure teaches"
+    if root.entry.kind is Kind.MEMORY:
+        if now.model is None:
+            return None
+        now = now.informed(observed_statements(attempt, root.record.observed))
+        measured = measured_of(attempt, root.record, now, rules.hardware)
+        now = replace(now, measured=(*now.measured, measured))
+    lesson = learn(attempt, root, rules, now)
+    now = now.informed(lesson.statements)
+    if lesson.constraint is None:
+        return now, rules
+    return now, replace(rules, constraints=(*rules.constraints, lesson.constraint))
