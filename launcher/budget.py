@@ -28,7 +28,12 @@ def capacity(hardware: Hardware, world: int) -> int:
 
 
 def over_budget(
-    candidate: Candidate, estimate: Estimate, hardware: Hardware, world: int, limit: int | None
+    candidate: Candidate,
+    estimate: Estimate,
+    hardware: Hardware,
+    world: int,
+    limit: int | None,
+    expected: bool = False,
 ) -> Constraint | None:
     """What memory has against a candidate; None where it fits.
 
@@ -38,9 +43,10 @@ def over_budget(
         hardware: what there is.
         world: number of ranks.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        expected: judge what is expected instead of the bound.
     """
     usable = capacity(hardware, world) if limit is None else min(limit, capacity(hardware, world))
-    if estimate.bound > usable:
+    if (estimate.expected if expected else estimate.bound) > usable:
         return _constraint(
             candidate,
             f"needs {gib(estimate.bound)} GiB a rank at most ({gib(estimate.expected)} expected), "

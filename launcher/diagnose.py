@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
 from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
-from .resolve import Rules, forbidden_by
+from .resolve import Rules, judged_for
 from .settings import Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
 
@@ -88,7 +88,8 @@ def learn(attempt: Attempt, finding: Finding, rules: Rules, workload: Workload) 
     )
     workload = workload.informed(statements)
     tried = tried_settings(attempt, workload)
-    if forbidden_by(tried, workload, rules) is not None:
+    one = judged_for(tried, workload, rules)
+    if one.constraint is not None and not one.is_tight:
         return Lesson(statements, None)
     concerned = {term.name for terms in entry.forbids for term in terms} & tried.keys()
     terms = tuple(

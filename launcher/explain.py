@@ -31,6 +31,8 @@ def plan_rows(plan: Plan) -> list[Row]:
         rows.append(("memory", memory_text(plan.chosen.estimate, hardware, request.nproc)))
     rows += [("change", change_text(change)) for change in plan.changes]
     rows += [("propose", text) for text in plan.proposals]
+    if plan.changes and plan.chosen.is_tight:
+        rows.append(("note", "it is tight: what is expected fits, a safe margin does not"))
     rows += [("note", note) for note in (*plan.workload.notes, *hardware.notes)]
     return rows
 

@@ -35,11 +35,7 @@ def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
     fit is a reason not to start, not a reason to stop.
     """
     one = judged_for(tried_settings(attempt, workload), workload, rules)
-    if one.constraint is None:
-        return False
-    if one.estimate is None or not one.is_forbidden_by_memory:
-        return True
-    return one.estimate.expected > rules.usable
+    return one.constraint is not None and not one.is_tight
 
 
 def learnt_from(

@@ -54,6 +54,9 @@ CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_
 which docs/memory.md lists by source: `varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3
 rows."""
 
+MARGIN_OF_PROCESS = 2**26
+"""What the bound adds on a CPU: stacks of threads that start with the training."""
+
 
 def estimate(
     workload: Workload, candidate: Candidate, hardware: Hardware, world: int
@@ -73,22 +76,27 @@ def estimate(
 def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
     """What the memory depends on, calibrated with what attempts showed of it.
 
-    An attempt that ran out of memory needed more than it could get: what comes and goes in a step
-    is scaled so that the formulas say so too.
+    An attempt that ran out of memory needed more than it could get, and the formulas must say so
+    too. The first time what comes and goes in a step is scaled; if that was not enough, what is
+    missing doesn't shrink with the batch, and counts as context.
     """
     job = job_of(workload)
     if job is None or not workload.measured:
         return job
     contexts = [one.context for one in workload.measured if one.context is not None]
     job = replace(job, context=max(contexts, default=None))
-    scale = 1.0
-    for one in workload.measured:
+    for number, one in enumerate(workload.measured):
         peak = estimate_of(job, one.settings, hardware, world).peak
-        stays = sum(peak.components[part] for part in STAYS)
-        moving = peak.total - stays
-        if moving > 0:
-            scale = max(scale, (max(one.needed, one.limit) - stays) / moving)
-    return replace(job, scale=scale)
+        short = max(one.needed, one.limit) - peak.total
+        moving = peak.total - sum(peak.components[part] for part in STAYS)
+        if short <= 0:
+            continue
+        if number == 0 and moving > 0:
+            job = replace(job, scale=job.scale * (1 + short / moving))
+        else:
+            context = hardware.accelerator.taken if job.context is None else job.context
+            job = replace(job, context=context + short)
+    return job
 
 
 def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> Estimate:
@@ -125,7 +133,7 @@ def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) 
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
-        bound=int(bound) + (allocator.margin_in_bytes if own_memory else 0),
+        bound=int(bound) + (allocator.margin_in_bytes if own_memory else MARGIN_OF_PROCESS),
         host=int(states.host * here) if own_memory else 0,
         assumed=tuple(taken),
     )

@@ -42,17 +42,24 @@ class Considered:
         constraint: the first that forbids it; None where it may be launched.
         estimate: the memory it needs; None where the model isn't known.
         seconds: the predicted time of a step, to compare candidates by; None where unknown.
+        fits_as_expected: whether the memory that it is expected to need is there.
     """
 
     preset: Preset
     constraint: Constraint | None
     estimate: Estimate | None = None
     seconds: float | None = None
+    fits_as_expected: bool = True
 
     @property
     def is_forbidden_by_memory(self) -> bool:
         """Whether it only doesn't fit."""
         return self.constraint is not None and self.constraint.cause.kind is CauseKind.MEMORY
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether what is expected fits, and only the bound doesn't."""
+        return self.is_forbidden_by_memory and self.fits_as_expected
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _selected(considered: Sequence[Considered], chosen: Considered | None) -> li
 
 def _verdict(one: Considered, chosen: Considered | None) -> str:
     if one is chosen:
-        return "chosen"
+        return "chosen, though tight" if one.is_tight else "chosen"
     if one.constraint is None:
         return "possible"
     cause = one.constraint.cause

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .budget import capacity, hardware_constraints, over_budget
+from .budget import hardware_constraints, over_budget
 from .constraint import Cause, CauseKind, Constraint
 from .cost import step_seconds
 from .machine import Hardware
@@ -32,11 +32,6 @@ class Rules:
     hardware: Hardware
     world: int
 
-    @property
-    def usable(self) -> int:
-        """Bytes of memory that one rank may use."""
-        return capacity(self.hardware, self.world)
-
 
 def rules_of(
     request: LaunchRequest, hardware: Hardware, constraints: Sequence[Constraint]
@@ -54,7 +49,8 @@ def resolve(
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
-    Deterministic: the same values give the same plan on every node.
+    Where the bound of no candidate fits, but what is expected of some does, it is the one that
+    needs the least. Deterministic: the same values give the same plan on every node.
     """
     rules = rules_of(request, hardware, constraints)
     job = job_for(workload, rules.hardware, rules.world)
@@ -63,18 +59,24 @@ def resolve(
     every = [(one, judged(one, workload, rules, job)) for one in candidates(workload)]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, whole))
     considered = tuple(one for _, one in every)
-    for candidate, chosen in every:
-        if chosen.constraint is None:
-            return Plan(
-                request=request,
-                workload=workload,
-                hardware=hardware,
-                preset=chosen.preset,
-                changes=_changes(candidate, workload, rules, whole.constraint),
-                considered=considered,
-                chosen=chosen,
-            )
-    return NoPlan(request, workload, hardware, considered)
+    able = [pair for pair in every if pair[1].constraint is None]
+    tight = [pair for pair in every if pair[1].is_tight]
+    if not able and not tight:
+        return NoPlan(request, workload, hardware, considered)
+    candidate, chosen = able[0] if able else min(tight, key=lambda pair: _least(pair[1]))
+    return Plan(
+        request=request,
+        workload=workload,
+        hardware=hardware,
+        preset=chosen.preset,
+        changes=_changes(candidate, workload, rules, whole.constraint),
+        considered=considered,
+        chosen=chosen,
+    )
+
+
+def _least(one: Considered) -> int:
+    return 0 if one.estimate is None else one.estimate.bound
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
@@ -95,7 +97,8 @@ def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | No
     if constraint is None:
         constraint = over_budget(candidate, estimate, hardware, world, job.limit)
     seconds = step_seconds(job, candidate, hardware, world)
-    return Considered(preset_of(candidate), constraint, estimate, seconds)
+    fits = over_budget(candidate, estimate, hardware, world, job.limit, expected=True) is None
+    return Considered(preset_of(candidate), constraint, estimate, seconds, fits)
 
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:

@@ -1,0 +1,311 @@
+"""Profiles, and what is found of the devices on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch import host
+from safe_launch.detection import detect, of_devices
+from safe_launch.exit_code import LaunchError
+from safe_launch.machine import Hardware
+from safe_launch.probes import amd, ascend, nvidia
+from safe_launch.probes.device import Device, visible
+from safe_launch.profiles import (
+    accelerator_of,
+    contradictions,
+    hardware_of,
+    matching,
+    nodes,
+    profile_named,
+    profiles,
+    read_node,
+    read_profile,
+)
+from safe_launch.settings import Precision
+from stacks import ROOT
+
+GIB, MIB = 2**30, 2**20
+HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * GIB)
+FIXTURES = ROOT / "tests" / "fixtures"
+
+
+def test_profiles_are_plausible() -> None:
+    """Each has sources; the framework never reports more than the driver; names are files'."""
+    for profile in profiles():
+        assert profile.sources, profile.name
+        if profile.driver_mib > 1024:
+            assert 0.85 < profile.memory_gib * 1024 / profile.driver_mib <= 1.0, profile.name
+            assert 10 < profile.compute_tflops < 5000
+            assert 100 < profile.bandwidth_gb_s < 10_000
+    files = {path.stem for path in (ROOT / "hardware" / "accelerators").rglob("*.yaml")}
+    assert files == {profile.name for profile in profiles()}
+    for node in nodes():
+        profile_named(node.accelerator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "mib", "expected"),
+    [
+        ("cuda", "NVIDIA A100-SXM4-80GB", 81920, "a100-80gb"),
+        ("cuda", "NVIDIA A100-SXM4-40GB", 40960, "a100-40gb"),
+        ("cuda", "A100-PCIE-40GB", 40960, "a100-40gb"),
+        ("cuda", "NVIDIA A800-SXM4-80GB", 81920, "a800-80gb"),
+        ("cuda", "NVIDIA H20", 97871, "h20-96gb"),
+        ("cuda", "NVIDIA H200", 143771, "h200-141gb"),
+        ("cuda", "NVIDIA L20", 46068, "l20"),
+        ("cuda", "NVIDIA L40S", 46068, "l40s"),
+        ("cuda", "Tesla V100-SXM2-32GB", 32768, "v100-32gb"),
+        ("npu", "910B4", 32768, "ascend-910b4"),
+        ("npu", "910B4-1", 65536, "ascend-910b4-1"),
+        ("npu", "910B3", 65536, "ascend-910b3"),
+        ("npu", "910B", 32768, "ascend-910a"),
+        ("npu", "910ProB", 32768, "ascend-910a"),
+        ("npu", "Ascend910", 65536, "ascend-910c"),
+        ("rocm", "AMD Instinct MI300X", 196592, "mi300x"),
+        ("cuda", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9728, None),
+        ("cuda", "NVIDIA GeForce GTX 1080", 8192, None),
+    ],
+)
+def test_names_of_the_vendors_tools(kind: str, name: str, mib: int, expected: str | None) -> None:
+    """By name and size: sizes of one name differ, and 910B without a digit is the first one."""
+    found = matching(kind, name, mib * MIB)
+    assert (None if found is None else found.name) == expected
+
+
+GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("memory_gib: 44.3", "memory_gb: 44.3", "unknown key `memory_gb`"),
+        ("memory_gib: 44.3", "memory_gib: 44 GB", "`memory_gib`"),
+        ("memory_gib: 44.3", "memory_gib: 0", "only a CPU has no memory of its own"),
+        ("memory_gib: 44.3\n", "", "`memory_gib` is missing"),
+        ("compute_tflops: 362", "compute_tflops: -3", "`compute_tflops`: -3.0 can't be"),
+        ("kind: cuda", "kind: gpu", "`kind`: 'gpu'"),
+        ("[bf16, fp16, fp32]", "[bf16, fp61]", "`precisions`: 'fp61'"),
+        ("['L40S']", "['L40S(']", "`aliases`: 'L40S('"),
+        ("name: l40s", "name: [", "not YAML"),
+    ],
+)
+def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -> None:
+    """File, line and key."""
+    path = tmp_path / "mine.yaml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(LaunchError) as caught:
+        read_profile(path)
+    assert problem in caught.value.problem
+    assert caught.value.problem.startswith(f"{path}:")
+
+
+def test_a_corrupted_node(tmp_path: Path) -> None:
+    """The same for nodes."""
+    path = tmp_path / "node.yaml"
+    path.write_text("name: x\naccelerator: l40s\naccelerators: 0\ncores: 8\nhost_memory_gib: 64\n")
+    with pytest.raises(LaunchError) as caught:
+        read_node(path)
+    assert caught.value.problem == f"{path}:3: `accelerators`: 0 can't be"
+
+
+def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:
+    """A device, a node, a file of either; misspelt names get a hint."""
+    assert hardware_of("dgx-a100-80gb", HERE).accelerators == 8
+    alone = hardware_of("ascend-910b4", HERE)
+    assert (alone.accelerator.memory, alone.notes != ()) == (int(29.5 * GIB), True)
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    assert hardware_of(str(path), HERE).accelerator.name == "l40s"
+    with pytest.raises(LaunchError) as caught:
+        hardware_of("a100-80", HERE)
+    assert caught.value.hint == "did you mean `a100-80gb`?"
+
+
+def test_contradictions_name_both_numbers() -> None:
+    """Kind, memory and count."""
+    a100, l40s = (hardware_of(name, HERE) for name in ("a100-80gb", "l40s"))
+    assert "it is a cuda (a100-80gb), this host has cpu (cpu)" in contradictions(a100, HERE, 8)
+    assert contradictions(a100, a100, 8) == []
+    assert "79.2 GiB a device, the devices here have 44.3" in contradictions(a100, l40s, 8)[0]
+    few = replace(a100, accelerators=2)
+    assert contradictions(a100, few, 8) == ["8 workers are asked for, 2 devices are here"]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("910b4", [("910B4", 2843, 32768), ("910B4", 14211, 32768)]),
+        ("910b4-1", [("910B4-1", 3197, 65536), ("910B4-1", 3197, 65536)]),
+        (
+            "910c",
+            [
+                ("Ascend910", 3419, 65536),
+                ("Ascend910", 2874, 65536),
+                ("Ascend910", 15503, 65536),
+                ("Ascend910", 15242, 65536),
+            ],
+        ),
+    ],
+)
+def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> None:
+    """Two lines a chip, of any width; the memory is the last pair, processes aren't devices."""
+    text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
+    found = [(one.name, one.used // MIB, one.total // MIB) for one in ascend.parsed(text)]
+    assert found == expected
+
+
+def test_what_rocm_smi_and_amd_smi_print() -> None:
+    """JSON whose keys changed with the versions."""
+    old = (
+        '{"card0": {"Card series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992",'
+        ' "VRAM Total Used Memory (B)": "295698432"}, "system": {"Driver version": "6.3"}}'
+    )
+    new = '{"card0": {"Card Series": "MI250X", "VRAM Total Memory (B)": "68702699520"}}'
+    assert [(one.name, one.used) for one in amd.from_rocm_smi(old)] == [
+        ("AMD Instinct MI300X", 295698432)
+    ]
+    assert amd.from_rocm_smi(new)[0].total == 68702699520
+    listed = (
+        '{"gpu_data": [{"gpu": 0, "asic": {"market_name": "MI300X"},'
+        ' "vram": {"size": {"value": 196592, "unit": "MB"}}}]}'
+    )
+    assert amd.from_amd_smi(listed)[0].total == 196592 * MIB
+    assert amd.from_rocm_smi("ERROR: nothing") == amd.from_amd_smi("[") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "abcd"),
+        ("", ""),
+        ("-1", ""),
+        ("2", "c"),
+        ("3,0", "da"),
+        ("1-3", "bcd"),
+        ("0,9,1", "a"),
+        ("GPU-b", "b"),
+        ("GPU-", ""),
+    ],
+)
+def test_devices_that_are_hidden(text: str | None, expected: str) -> None:
+    """Indices, ranges, beginnings of identifiers; the first that names nothing ends the list."""
+    uuids = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
+    assert "".join(visible("abcd", text, uuids)) == expected
+
+
+@dataclass
+class FakeNvml:
+    """NVML at its boundary: there is no driver here."""
+
+    devices: list[Any]
+
+    class NVMLError(Exception):
+        """What NVML raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(self.devices),
+            "nvmlDeviceGetHandleByIndex": lambda index: self.devices[index],
+            "nvmlDeviceGetName": lambda one: one.name.encode(),
+            "nvmlDeviceGetUUID": lambda one: one.uuid,
+            "nvmlDeviceGetMemoryInfo": lambda one: one.memory,
+            "nvmlDeviceGetMigMode": lambda one: (int(bool(one.parts)), 0),
+            "nvmlDeviceGetMaxMigDeviceCount": lambda one: len(one.parts),
+            "nvmlDeviceGetMigDeviceHandleByIndex": lambda one, index: one.parts[index],
+        }
+        return answers[name]
+
+
+def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:
+    """A device as NVML has it."""
+    memory = SimpleNamespace(total=int(gib * GIB), used=int(used * GIB))
+    return SimpleNamespace(name=name, uuid=uuid, memory=memory, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ["NVIDIA A100-SXM4-80GB", "part"]),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, ["NVIDIA A100-SXM4-80GB"]),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-2"}, ["other part"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+    ],
+)
+def test_nvidia(
+    environment: Mapping[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole GPUs, and of a divided one the first instance, or the one that is named."""
+    parts = (gpu("part", "MIG-1", 9.5), gpu("other part", "MIG-2", 19.5))
+    nvml = FakeNvml(
+        [gpu("NVIDIA A100-SXM4-80GB", "GPU-1", 80), gpu("divided", "GPU-2", 80, parts=parts)]
+    )
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    assert [one.name for one in nvidia.probe(environment)] == expected
+
+
+def device(name: str, gib: float, used: float = 0.5) -> Device:
+    """A GPU as a probe gives it."""
+    return Device("cuda", name, int(gib * GIB), int(used * GIB))
+
+
+def test_a_host_with_eight_of_a_kind() -> None:
+    """The profile's facts, not the driver's number."""
+    found = of_devices(HERE, [device("NVIDIA A100-SXM4-80GB", 80)] * 8)
+    assert (found.accelerator.name, found.accelerators) == ("a100-80gb", 8)
+    assert found.accelerator.memory == int(79.2 * GIB)
+    assert (found.in_use, found.notes) == (0, ())
+
+
+def test_devices_that_differ_are_merged_to_their_least() -> None:
+    """With a warning; what both can do remains."""
+    mixed = [device("NVIDIA A100-SXM4-80GB", 80), device("Tesla V100-SXM2-32GB", 32)]
+    found = of_devices(HERE, mixed)
+    assert found.accelerator.memory == int(31.7 * GIB)
+    assert Precision.BF16 not in found.accelerator.precisions
+    assert found.accelerator.compute == 125e12
+    assert found.notes == (
+        "the devices differ (a100-80gb, v100-32gb): planned for the least of each fact",
+    )
+
+
+def test_a_device_that_no_profile_names() -> None:
+    """Its measured memory with conservative rates, said so; and what others hold of it."""
+    found = of_devices(HERE, [device("NVIDIA Something New", 48, used=11)])
+    assert found.accelerator.memory == int(0.97 * 48 * GIB)
+    assert not found.accelerator.measured
+    assert "no profile names 'NVIDIA Something New'" in found.notes[0]
+    assert found.in_use == 10 * GIB
+    assert found.notes[1] == "other processes hold 10.0 GiB of a device already"
+
+
+def test_device_files_alone(tmp_path: Path) -> None:
+    """Devices without their vendor's tool: counted, of unknown memory, said so."""
+    for name in ("davinci0", "davinci1", "davinci_manager"):
+        (tmp_path / name).touch()
+    found = detect({"ASCEND_RT_VISIBLE_DEVICES": "0"}, tmp_path)
+    assert (found.accelerator.kind, found.accelerators, found.accelerator.memory) == ("npu", 1, 0)
+    assert "memory unknown" in found.notes[0]
+
+
+def test_limits_of_a_cgroup(tmp_path: Path) -> None:
+    """Of both versions; without one the host's own."""
+    assert host.memory(tmp_path) > GIB
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    assert host.memory(tmp_path) == GIB
+    assert host.cores(tmp_path) == 1
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "cpu.max").unlink()
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("100000")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    assert host.memory(tmp_path) > GIB
+    assert host.cores(tmp_path) == 1

@@ -1,0 +1,125 @@
+"""Out of memory, for real: the allocator refuses, a smaller plan is computed, the losses stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.allocation import allocation_of
+from safe_launch.failure import FailureRecord
+from stacks import CURRENT, SCENARIOS, Stack
+from test_frameworks import TRAINER, attempts, launched, reference
+
+SCRIPT = SCENARIOS / "hf_memory.py"
+SHORT = [one for one in TRAINER if not one.startswith("--max_steps")]
+GIB, MIB = 2**30, 2**20
+
+SMALL_HOST = """\
+name: small-host
+accelerator: cpu
+accelerators: 1
+cores: 2
+host_memory_gib: {gib}
+sources: [a test]
+"""
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("config", "room"), [(None, 300), ("zero3_lora.json", 150)], ids=["ddp", "zero-2"]
+)
+def test_a_smaller_plan_is_computed(
+    stack: Stack, config: str | None, room: int, tmp_path: Path
+) -> None:
+    """A process that may grow by so many MiB: at most two relaunches, the same global batch."""
+    common = (*SHORT, "--max_steps=4", "--model_max_length=128")
+    expected = reference(stack, SCRIPT, *common, "--per_device_train_batch_size=32")
+    options = ["--nproc=2", "--log-dir=runs"]
+    own = [*common, "--per_device_train_batch_size=16", f"--room_mib={room}"]
+    if config is not None:
+        options.append("--set=zero_stage=2")
+        own.append(f"--deepspeed={SCENARIOS / config}")
+    ours, told = launched(stack, tmp_path, "safe-launch", *options, SCRIPT, *own)
+    assert "host-allocation-failed" in told
+    assert 2 <= attempts(told) <= 3
+    assert "of at most" in told
+    assert "micro_batch: 16 -> " in told
+    assert ours == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.frameworks
+def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
+    """No argument names the model: the guard reports it, and the plan is made anew at once."""
+    common = (*SHORT, "--max_steps=4", "--model_max_length=128")
+    expected = reference(CURRENT, SCRIPT, *common, "--per_device_train_batch_size=32")
+    host = tmp_path / "host.yaml"
+    host.write_text(SMALL_HOST.format(gib=1.7))
+    options = ("--nproc=2", "--log-dir=runs", f"--hardware={host}")
+    own = (*common, "--per_device_train_batch_size=16")
+    ours, told = launched(CURRENT, tmp_path, "safe-launch", *options, SCRIPT, *own)
+    assert "stopped before a failure" in told
+    assert "micro_batch: 16 -> " in told
+    assert "GiB a rank at most" in told
+    assert ours == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("message", "asked", "allocated", "reserved", "capacity", "free"),
+    [
+        (
+            (
+                "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; "
+                "14.38 GiB already allocated; 19.75 MiB free; 14.55 GiB reserved in total by PyTorch)"
+            ),
+            20 * MIB,
+            14.38 * GIB,
+            14.55 * GIB,
+            15.78 * GIB,
+            19.75 * MIB,
+        ),
+        (
+            (
+                "CUDA out of memory. Tried to allocate 9.28 GiB. GPU 3 has a total capacity of 79.15 "
+                "GiB of which 5.06 GiB is free. Including non-PyTorch memory, this process has 74.08 "
+                "GiB memory in use. Of the allocated memory 68.91 GiB is allocated by PyTorch, and "
+                "3.52 GiB is reserved by PyTorch but unallocated."
+            ),
+            9.28 * GIB,
+            68.91 * GIB,
+            (68.91 + 3.52) * GIB,
+            79.15 * GIB,
+            5.06 * GIB,
+        ),
+        (
+            (
+                "NPU out of memory. Tried to allocate 1.02 GiB (NPU 0; 29.50 GiB total capacity; 27.51 "
+                "GiB already allocated; 27.51 GiB current active; 401.43 MiB free; 28.12 GiB reserved "
+                "in total by PyTorch)"
+            ),
+            1.02 * GIB,
+            27.51 * GIB,
+            28.12 * GIB,
+            29.5 * GIB,
+            401.43 * MIB,
+        ),
+    ],
+    ids=["torch-1", "torch-2", "npu"],
+)
+def test_the_allocators_numbers(
+    message: str, asked: float, allocated: float, reserved: float, capacity: float, free: float
+) -> None:
+    """Every wording since torch 1.0, and torch_npu's."""
+    seen = allocation_of(FailureRecord(0, 0.0, "torch.OutOfMemoryError", message))
+    found = (seen.asked, seen.allocated, seen.reserved, seen.capacity, seen.free)
+    for one, expected in zip(found, (asked, allocated, reserved, capacity, free), strict=True):
+        assert one == pytest.approx(expected, abs=16)
+    assert seen.process is None
+
+
+def test_the_process_on_a_cpu() -> None:
+    """What the worker took of itself: its data, and the least of its limits."""
+    message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 131072000 bytes."
+    told = {"data": 480 * MIB, "data_limit": 500 * MIB, "cgroup_limit": 2**40}
+    seen = allocation_of(FailureRecord(0, 0.0, "RuntimeError", message, memory=told))
+    assert (seen.asked, seen.process, seen.capacity) == (131072000, 480 * MIB, 500 * MIB)
+    assert seen.allocated is None
