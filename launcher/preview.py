@@ -45,10 +45,7 @@ def first_plan(
         _say([*explain.plan_rows(asked), *explain.suggestion_rows(plan)])
         return asked
     _say(explain.plan_rows(plan))
-    if request.strict and plan.changes:
-        terminal.say("not launched: --strict allows no change")
-        return None
-    return plan
+    return plan if _refused(request, plan) is ExitCode.SUCCESS else None
 
 
 def show_plan(
@@ -75,7 +72,15 @@ def show_plan(
                 *plan_report.table(plan.considered, plan.chosen),
             )
         _say(explain.plan_rows(plan))
-    if isinstance(plan, NoPlan) or (request.strict and plan.changes):
+    if isinstance(plan, NoPlan):
+        return ExitCode.NO_PLAN
+    return _refused(request, plan)
+
+
+def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
+    """What `--strict` says to a plan."""
+    if request.strict and plan.changes:
+        terminal.say("not launched: --strict allows no change")
         return ExitCode.NO_PLAN
     return ExitCode.SUCCESS
 

@@ -68,8 +68,9 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
     [
         (
             (
-                "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; "
-                "14.38 GiB already allocated; 19.75 MiB free; 14.55 GiB reserved in total by PyTorch)"
+                "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total "
+                "capacity; 14.38 GiB already allocated; 19.75 MiB free; 14.55 GiB reserved in "
+                "total by PyTorch)"
             ),
             20 * MIB,
             14.38 * GIB,
@@ -79,10 +80,10 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
         ),
         (
             (
-                "CUDA out of memory. Tried to allocate 9.28 GiB. GPU 3 has a total capacity of 79.15 "
-                "GiB of which 5.06 GiB is free. Including non-PyTorch memory, this process has 74.08 "
-                "GiB memory in use. Of the allocated memory 68.91 GiB is allocated by PyTorch, and "
-                "3.52 GiB is reserved by PyTorch but unallocated."
+                "CUDA out of memory. Tried to allocate 9.28 GiB. GPU 3 has a total capacity of "
+                "79.15 GiB of which 5.06 GiB is free. Including non-PyTorch memory, this process "
+                "has 74.08 GiB memory in use. Of the allocated memory 68.91 GiB is allocated by "
+                "PyTorch, and 3.52 GiB is reserved by PyTorch but unallocated."
             ),
             9.28 * GIB,
             68.91 * GIB,
@@ -92,9 +93,9 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
         ),
         (
             (
-                "NPU out of memory. Tried to allocate 1.02 GiB (NPU 0; 29.50 GiB total capacity; 27.51 "
-                "GiB already allocated; 27.51 GiB current active; 401.43 MiB free; 28.12 GiB reserved "
-                "in total by PyTorch)"
+                "NPU out of memory. Tried to allocate 1.02 GiB (NPU 0; 29.50 GiB total capacity; "
+                "27.51 GiB already allocated; 27.51 GiB current active; 401.43 MiB free; 28.12 GiB "
+                "reserved in total by PyTorch)"
             ),
             1.02 * GIB,
             27.51 * GIB,

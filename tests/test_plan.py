@@ -1,0 +1,269 @@
+"""`safe-launch plan` as its users see it: right before the job starts, from a login node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safe_launch.exit_code import ExitCode
+from safe_launch.machine import Hardware
+from safe_launch.memory import job_for
+from safe_launch.plan import NoPlan, Plan
+from safe_launch.profiles import accelerator_of, hardware_of, profile_named
+from safe_launch.remedies import planned
+from safe_launch.request import LaunchRequest
+from safe_launch.resolve import candidates
+from safe_launch.settings import Fact, Setting
+from stacks import CURRENT
+from test_memory import LORA, QWEN2_7B, model_of, workload_of
+from test_resolve import OLDER, known_rules
+
+QWEN2_72B = {
+    **QWEN2_7B,
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+}
+SCRIPT = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+ZERO2 = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}
+ASKED = (
+    "--bf16=True",
+    "--model_max_length=4096",
+    "--per_device_train_batch_size=4",
+    "--gradient_accumulation_steps=4",
+)
+HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 2**36)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`safe-launch` with these arguments in a folder."""
+    command = [CURRENT.bin / "safe-launch", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A script, a DeepSpeed configuration and two models' configurations."""
+    (tmp_path / "finetune.py").write_text(SCRIPT)
+    (tmp_path / "zero2.json").write_text(json.dumps(ZERO2))
+    for name, config in (("7b", QWEN2_7B), ("72b", QWEN2_72B)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def document(folder: Path, hardware: str, model: str, *more: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and document of `plan --json` for full fine-tuning on eight devices."""
+    own = ("finetune.py", f"--model_name_or_path={model}", "--deepspeed=zero2.json", *ASKED)
+    options = ("--json", "--nproc=8", f"--hardware={hardware}", *more)
+    done = run(folder, "plan", *options, *own)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
+    """Full fine-tuning of 7.6 B parameters: on 80 GB and on 32 GB, two plans, the same batch."""
+    plans = {}
+    for hardware in ("dgx-a100-80gb", "atlas-800t-a2-910b4"):
+        code, plan = document(folder, hardware, "7b")
+        assert code == 0
+        assert plan["model"]["source"] == "7b: config.json"
+        preset = plan["preset"]
+        assert preset["micro_batch"] * preset["accumulation"] == 16
+        assert plan["estimate"]["bound"] <= plan["usable_bytes"]
+        assert all(change["cause"]["kind"] == "memory" for change in plan["changes"])
+        plans[hardware] = preset
+    large, small = plans.values()
+    assert large["zero_stage"] == 2
+    assert large["micro_batch"] == 4
+    assert large["gradient_checkpointing"] == "non_reentrant"
+    assert small["micro_batch"] < 4
+    # Its states alone are 30 GiB at stage 2, of 29.5: the optimizer or the weights must go.
+    assert small["zero_stage"] == 3 or small["offload"] == "optimizer"
+
+
+def test_what_cannot_be_done_says_what_could(folder: Path) -> None:
+    """72 B in full on eight devices of 32 GB: a code of its own, and ways with their numbers."""
+    done = run(
+        folder,
+        *("plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", "finetune.py"),
+        *("--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED),
+    )
+    assert done.returncode == ExitCode.NO_PLAN
+    assert "none is known to work" in done.stderr
+    assert "x ascend-910b4:" in done.stderr
+    assert "LoRA on all linear layers:" in done.stderr
+    code, plan = document(folder, "atlas-800t-a2-910b4", "72b")
+    assert code == ExitCode.NO_PLAN
+    assert not plan["feasible"]
+    assert len(plan["remedies"]) >= 2
+
+
+def test_the_plan_is_told(folder: Path) -> None:
+    """What is known and from where, the candidates, the choice, the changes, what costs nothing."""
+    done = run(
+        folder,
+        *("plan", "--nproc=8", "--hardware=ascend-910b4", "finetune.py"),
+        *("--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED),
+    )
+    assert done.returncode == 0
+    for text in (
+        "model    Qwen2ForCausalLM: 7.62 B parameters, 7.62 B trained (7b: config.json)",
+        "known    sequence_length = 4096 (--model_max_length)",
+        "known    zero_stage = 2 (zero2.json: zero_optimization.stage)",
+        "doesn't fit",
+        "  chosen",
+        "8 x ascend-910b4, 29.5 GiB each (--hardware ascend-910b4",
+        "GiB a rank expected",
+        "micro_batch: 4 -> ",
+        "propose  a chunked loss",
+    ):
+        assert text in done.stderr, text
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--strict",), "--strict allows no change"),
+        (("--hardware=a100",), "no such profile"),
+        (("--preset=zero9",), "there is no preset `zero9`"),
+        (("--set=micro_batch=0",), "--set micro_batch: micro_batch can't be 0"),
+        (("--set=micro_batc=1",), "no setting `micro_batc`"),
+        (("--set=offload=disk",), "offload is one of none, optimizer"),
+    ],
+)
+def test_refusals(more: tuple[str, ...], problem: str, folder: Path) -> None:
+    """Each with a message and a code, never a traceback."""
+    own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
+    hardware = () if more[0].startswith("--hardware") else ("--hardware=ascend-910b4",)
+    done = run(folder, "plan", "--nproc=8", *hardware, *more, *own)
+    assert done.returncode == (ExitCode.NO_PLAN if more == ("--strict",) else ExitCode.USAGE)
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("config.json", "{", "7b/config.json"),
+        ("config.json", json.dumps({**QWEN2_7B, "hidden_size": -4}), "hidden_size"),
+        ("model.safetensors", "\x10\0\0\0\0\0\0\0{", "model.safetensors"),
+    ],
+)
+def test_broken_files_of_a_model(name: str, text: str, problem: str, folder: Path) -> None:
+    """File and field."""
+    (folder / "7b" / name).write_text(text)
+    done = run(
+        folder, "plan", "--hardware=l40s", "--nproc=8", "finetune.py", "--model_name_or_path=7b"
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_launch_on_another_machine_is_refused(folder: Path) -> None:
+    """What a profile says and this host contradicts, before any worker starts."""
+    done = run(folder, "--nproc=8", "--hardware=ascend-910b4", "finetune.py")
+    assert done.returncode == ExitCode.USAGE
+    assert "it is a npu (ascend-910b4), this host has " in done.stderr
+
+
+def test_an_unknown_architecture_is_planned_without_memory(folder: Path) -> None:
+    """It is said which file and field; the rest of the plan holds."""
+    (folder / "7b" / "config.json").write_text('{"model_type": "tomorrows", "hidden_size": 64}')
+    done = run(
+        folder, "plan", "--hardware=l40s", "--nproc=8", "finetune.py", "--model_name_or_path=7b"
+    )
+    assert done.returncode == 0
+    assert "config.json" in done.stderr
+    assert "tomorrows" in done.stderr
+    assert "memory isn't estimated" in done.stderr
+
+
+def test_no_torch_is_imported(folder: Path) -> None:
+    """A plan needs no framework, and no accelerator."""
+    program = (
+        "import sys\n"
+        "from safe_launch.cli import guarded\n"
+        "code = guarded(sys.argv[1:])\n"
+        "heavy = {'torch', 'transformers', 'deepspeed'}\n"
+        "sys.exit(code or (9 if heavy & sys.modules.keys() else 0))\n"
+    )
+    own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
+    arguments = ("plan", "--hardware=a100-80gb", "--nproc=8", *own)
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_lora_with_stage_3_is_planned_around() -> None:
+    """MiniCPM-V's LoRA with stage 3 and non-reentrant checkpointing on DeepSpeed 0.16."""
+    workload = workload_of(
+        model_of(QWEN2_7B),
+        {
+            **LORA,
+            Fact.FROZEN_PARAMETERS: True,
+            Setting.ZERO_STAGE: 3,
+            Setting.OFFLOAD: "none",
+            Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
+            Setting.MICRO_BATCH: 1,
+            Setting.ACCUMULATION: 8,
+            Setting.PRECISION: "bf16",
+        },
+    )
+    request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    hardware = hardware_of("a100-80gb", HERE)
+    plan = planned(request, workload, hardware, known_rules(OLDER))
+    assert isinstance(plan, Plan)
+    (change,) = plan.changes
+    assert (change.setting, change.new) == (Setting.GRADIENT_CHECKPOINTING, "reentrant")
+    assert change.constraint.cause.name == "zero3-recompute-of-released-parameters"
+
+
+def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
+    """What bans stage 3 leads to stage 2 where that fits, else to offload, else to a dead end."""
+    base = {
+        Setting.ZERO_STAGE: 3,
+        Setting.OFFLOAD: "none",
+        Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
+        Setting.MICRO_BATCH: 1,
+        Setting.ACCUMULATION: 8,
+        Setting.PRECISION: "bf16",
+        Fact.PARAMETER_OUTSIDE_FORWARD: True,
+    }
+    request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    stages = {}
+    for name in ("a100-80gb", "ascend-910b4", "v100-16gb"):
+        workload = workload_of(model_of(QWEN2_7B), base)
+        found = planned(request, workload, hardware_of(name, HERE), known_rules(OLDER))
+        if isinstance(found, Plan):
+            settings = found.preset.settings()
+            stages[name] = (settings[Setting.ZERO_STAGE], settings[Setting.OFFLOAD])
+        else:
+            assert isinstance(found, NoPlan)
+            stages[name] = None
+    assert stages["a100-80gb"] == (2, "none")
+    assert stages["ascend-910b4"] == (2, "optimizer")
+    assert stages["v100-16gb"] is None
+
+
+def test_the_lattice_is_small() -> None:
+    """All candidates of a large batch: hundreds, not millions."""
+    asked = {
+        Setting.ZERO_STAGE: 2,
+        Setting.OFFLOAD: "none",
+        Setting.GRADIENT_CHECKPOINTING: "off",
+        Setting.MICRO_BATCH: 64,
+        Setting.ACCUMULATION: 64,
+    }
+    workload = workload_of(model_of(QWEN2_7B), asked)
+    every = list(candidates(workload))
+    assert len(every) < 300
+    products = {one[Setting.MICRO_BATCH] * one[Setting.ACCUMULATION] for one in every}
+    assert products == {4096}
+    assert job_for(workload, hardware_of("l40s", HERE), 8) is not None
