@@ -233,7 +233,7 @@ def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
         Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
         Setting.MICRO_BATCH: 1,
         Setting.ACCUMULATION: 8,
-        Setting.PRECISION: "bf16",
+        Setting.PRECISION: "fp16",
         Fact.PARAMETER_OUTSIDE_FORWARD: True,
     }
     request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
