@@ -18,8 +18,11 @@ from . import (
     accelerate_environment,
     deepspeed_json,
     llama_factory,
+    minicpm_v,
     ms_swift,
     peft_flags,
+    preference_flags,
+    tower_flags,
     training_arguments,
     workload_flags,
 )
@@ -44,7 +47,10 @@ READERS: tuple[Reader, ...] = (
     ms_swift,
     accelerate_environment,
     llama_factory,
+    minicpm_v,
     peft_flags,
+    tower_flags,
+    preference_flags,
     workload_flags,
 )
 
@@ -60,13 +66,14 @@ def read_workload(request: LaunchRequest) -> Workload:
     for reader in READERS:
         workload = workload.informed(reader.read(script))
     model, notes = read_model_of(script)
-    return replace(workload, notes=(*script.notes, *notes), model=model)
+    workload = workload.informed(tower_flags.image_statements(script, model))
+    return replace(workload, notes=tuple(dict.fromkeys((*script.notes, *notes))), model=model)
 
 
 def _framework(script: Script) -> Framework:
     """Who owns the training loop: told by what the script imports and which flags it is given."""
     trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
-    if script.names & trainers or training_arguments.given(script):
+    if script.owner or script.names & trainers or training_arguments.given(script):
         return Framework.TRANSFORMERS
     if "accelerate" in script.names:
         return Framework.ACCELERATE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..deepspeed_config import Config, ConfigError, load, offload_of, section
 from ..exit_code import ExitCode, LaunchError
-from ..settings import Engine, Fact, Origin, Precision, Setting, Value
+from ..settings import Engine, Fact, Optimizer, Origin, Precision, Setting, Value
 from ..workload import Known, Statement
 from .script import Given, Script
 from .words import optimizer_named
@@ -25,7 +25,20 @@ SIZES = {
 }
 """Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
 SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
-FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
+AUTO = {
+    Fact.REDUCE_BUCKET: 500_000_000,
+    Fact.PREFETCH_BUCKET: 50_000_000,
+    Fact.PERSISTENCE_THRESHOLD: 100_000,
+}
+"""Sizes that Hugging Face fills in by the hidden width where they are "auto", and DeepSpeed's own
+defaults where they are absent (transformers/integrations/deepspeed.py)."""
+FLAGS = (
+    "deepspeed",
+    "deepspeed_config",
+    "ds_config",
+    "deepspeed_config_file",
+    "deepspeed_config_path",
+)
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -46,6 +59,13 @@ def read(script: Script) -> Iterator[Statement]:
             # Some frameworks take names of configurations of their own: `--deepspeed zero2`.
             yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
         return
+    bare, stage = script.flags.get("deepspeed"), script.text("zero_stage")
+    if bare is not None and bare.value is None and stage is not None:
+        # A script that makes its configuration itself: DeepSpeed-Chat.
+        if str(stage.value) in ("0", "1", "2", "3"):
+            yield Setting.ZERO_STAGE, Known(int(stage.value), stage.origin, stage.source)
+        else:
+            script.notes.append(f"{stage.source}: {stage.value!r} is no ZeRO stage")
 
 
 def _config(given: Given) -> Config:
@@ -96,11 +116,8 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
     if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
-    yield from _sizes(zero, label)
-    optimizer = section(config, "optimizer").get("type")
-    kind = optimizer_named(optimizer) if isinstance(optimizer, str) else None
-    if kind is not None:
-        yield Fact.OPTIMIZER, known(kind.value, "optimizer.type")
+    yield from _sizes(zero, label, script)
+    yield from _optimizer(config, label, script)
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     precision = _precision(config)
@@ -108,17 +125,47 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
 
 
-def _sizes(zero: Config, label: str) -> Iterator[Statement]:
+def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
+    """The optimizer that DeepSpeed makes; without one the script brings its own."""
+    name = section(config, "optimizer").get("type")
+    if name is None:
+        return
+    source = f"{label}: optimizer.type"
+    kind = optimizer_named(str(name))
+    if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
+        kind = Optimizer.LION  # one state
+    if kind is None:
+        script.notes.append(f"{source}: {name!r} isn't known, AdamW's states are taken")
+    else:
+        yield Fact.OPTIMIZER, Known(kind.value, Origin.CONFIG, source)
+
+
+def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
     """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
     for fact, key in SIZES.items():
         value = zero.get(key)
         source = f"{label}: zero_optimization.{key}"
-        if isinstance(value, bool):
-            yield fact, Known(value, Origin.CONFIG, source)
-        elif isinstance(value, int | float) and value >= 0 and fact not in SWITCHES:
-            yield fact, Known(int(value), Origin.CONFIG, source)
-        elif value == "auto" and fact is Fact.REDUCE_BUCKET:
-            yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
+        is_switch = fact in SWITCHES
+        stated = value if isinstance(value, bool) else _elements(value)
+        if stated is not None and isinstance(stated, bool) is is_switch:
+            yield fact, Known(stated, Origin.CONFIG, source)
+        elif value not in (None, "auto"):
+            kind = "neither true nor false" if is_switch else "no number of elements"
+            script.notes.append(f"{source}: {value!r} is {kind}")
+    automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
+    if not automatic:
+        return
+    source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
+    yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
+    for fact, size in AUTO.items():
+        if zero.get(SIZES[fact]) is None:
+            yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")
+
+
+def _elements(value: object) -> int | None:
+    """A whole number, which people write as 5e8 too."""
+    whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
+    return int(value) if isinstance(value, int | float) and whole else None
 
 
 def _precision(config: Config) -> Precision | None:

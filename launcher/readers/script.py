@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -168,11 +168,17 @@ def installed(names: Sequence[str]) -> dict[str, str]:
     return versions
 
 
+def package_folders(name: str) -> Iterator[Path]:
+    """Where a package lies on the interpreter's path, without importing it."""
+    folders = (Path(folder, name) for folder in ("", *sys.path))
+    return (folder for folder in folders if (folder / "__init__.py").is_file())
+
+
 def _module_file(name: str) -> Path | None:
     """The file of a module; None where it isn't on the interpreter's path."""
     stem = Path(*name.split("."))
-    for folder in (Path.cwd(), *map(Path, sys.path)):
-        for path in ((folder / stem).with_suffix(".py"), folder / stem / "__main__.py"):
+    for folder in ("", *sys.path):
+        for path in (Path(folder, stem).with_suffix(".py"), Path(folder, stem, "__main__.py")):
             if path.is_file():
                 return path
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ SIGNS = (
 )
 """Flags that no other framework has."""
 SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
+
 
 def given(script: Script) -> bool:
     """Whether the script is given flags of TrainingArguments."""
@@ -81,7 +83,7 @@ def _positive(script: Script, name: str) -> Given | None:
     """
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
-    if given is not None and text.lstrip("-").isdecimal() and int(text) < 1:
+    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
         problem = f"{given.source}: {text} is no batch: at least 1 is needed"
         raise LaunchError(ExitCode.USAGE, problem)
     return script.number(name)
@@ -102,18 +104,23 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     if not switch.value:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
         return
-    kwargs = next((one for each in SWITCHES if (one := script.text(f"{each}_kwargs"))), None)
-    if kwargs is not None:
-        mode = _mode(_mapping(kwargs, script).get("use_reentrant"))
-        if mode is not None:
-            yield Setting.GRADIENT_CHECKPOINTING, _known(kwargs, mode.value)
-            return
+    asked = mode_asked(script)
+    if asked is not None:
+        yield Setting.GRADIENT_CHECKPOINTING, asked
+        return
     default = default_mode(script.versions)
     # trl has defaults of its own, which depend on its version, on ZeRO's stage and on adapters.
     if default is not None and not has_own:
         mode, source = default
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
+
+
+def mode_asked(script: Script) -> Known | None:
+    """What the kwargs of the switch say; None where they leave the implementation open."""
+    kwargs = next((one for each in SWITCHES if (one := script.text(f"{each}_kwargs"))), None)
+    mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
+    return None if kwargs is None or mode is None else _known(kwargs, mode.value)
 
 
 def _mode(use_reentrant: object) -> Checkpointing | None:
@@ -142,8 +149,9 @@ def _mapping(where: Given, script: Script) -> dict[str, Any]:
         return where.value
     try:
         value = json.loads(str(where.value))
-    except json.JSONDecodeError as error:
-        script.notes.append(f"{where.source}: not JSON: {error.msg}: {where.value}")
+    except (ValueError, RecursionError) as error:
+        problem = error.msg if isinstance(error, json.JSONDecodeError) else error
+        script.notes.append(f"{where.source}: not JSON: {problem}: {where.value}")
         return {}
     if not isinstance(value, dict):
         script.notes.append(f"{where.source}: a JSON object is expected: {where.value}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..settings import Attention, Fact, Loss, Objective, Origin, Precision
+from ..settings import Attention, Fact, Loss, Optimizer, Origin
 from ..workload import Known, Statement
-from .script import TRUE, Given, Script
-from .words import ATTENTIONS, optimizer_named
+from .script import FALSE, TRUE, Given, Script
+from .words import attention_named, dtype_named, optimizer_named
 
 LENGTHS = (
     "max_seq_length",
@@ -17,36 +17,20 @@ LENGTHS = (
     "max_length",
     "block_size",
 )
-"""TRL's older name, LLaVA's, Qwen's and MiniCPM-V's, LLaMA-Factory's, TRL's and ms-swift's, the
-language modelling examples of transformers."""
-FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
-PREFERENCES = {"dpo", "kto", "orpo", "cpo", "simpo", "ipo", "rm"}
-WITHOUT_REFERENCE = {"orpo", "cpo", "simpo", "rm"}
-TRAINERS = {
-    "DPOTrainer": "dpo",
-    "KTOTrainer": "kto",
-    "ORPOTrainer": "orpo",
-    "CPOTrainer": "cpo",
-    "RewardTrainer": "rm",
-}
-DTYPES = {
-    "bfloat16": Precision.BF16,
-    "bf16": Precision.BF16,
-    "float16": Precision.FP16,
-    "fp16": Precision.FP16,
-    "half": Precision.FP16,
-    "float32": Precision.FP32,
-    "fp32": Precision.FP32,
-}
+"""TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's and MiniCPM-V's,
+LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers."""
+FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
+LOW_RANK = ("use_galore", "use_apollo", "use_badam")
+ONE_STATE = ("use_muon", "use_adam_mini")
+"""Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Lengths, optimizer, attention, loss, objective and the type of the loaded weights."""
+    """Lengths, optimizer, attention, loss and the type of the loaded weights."""
     yield from _length(script)
     yield from _optimizer(script)
     yield from _attention(script)
     yield from _loss(script)
-    yield from _objective(script)
     yield from _loaded(script)
     yield from _allocator(script)
 
@@ -57,22 +41,53 @@ def _known(given: Given, value: object) -> Known:
 
 def _length(script: Script) -> Iterator[Statement]:
     for name in LENGTHS:
-        length = script.number(name) if script.text(name) else None
+        given = script.text(name)
+        if given is None or str(given.value).lower() in ("-1", "none"):
+            continue  # no limit (ms-swift 2.x, trl)
+        length = script.number(name)
         if length is not None:
             yield Fact.SEQUENCE_LENGTH, _known(length, length.value)
             return
-    query, passage = script.number("query_max_len"), script.number("passage_max_len")
-    if passage is not None:
-        # FlagEmbedding: a query and a group of passages are one sample, each padded by itself.
-        group = script.number("train_group_size")
-        passages = int(group.value) if group is not None else 8
-        total = passages * int(passage.value) + (int(query.value) if query else 0)
-        yield Fact.SEQUENCE_LENGTH, Known(total, passage.origin, passage.source)
+    prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
+    if prompt is not None and answer is not None:
+        source = f"{prompt.source} + {answer.source}"
+        total = int(prompt.value) + int(answer.value)
+        yield Fact.SEQUENCE_LENGTH, Known(total, min(prompt.origin, answer.origin), source)
+    yield from _group(script)
+
+
+def _group(script: Script) -> Iterator[Statement]:
+    """FlagEmbedding: a sample is a query and a group of passages, each padded by itself.
+
+    A reranker takes the query with every passage (FlagEmbedding/abc/finetune/*/AbsArguments.py).
+    """
+    passage = script.number("passage_max_len")
+    if passage is None:
+        return
+    query, size = script.number("query_max_len"), script.number("train_group_size")
+    queries = 32 if query is None else int(query.value)
+    passages = 8 if size is None else int(size.value)
+    again = passages if "reranker" in script.program else 1
+    total = passages * int(passage.value) + again * queries
+    source = f"{passage.source}, {passages} passages and {again} times the query"
+    yield Fact.SEQUENCE_LENGTH, Known(total, passage.origin, source)
 
 
 def _optimizer(script: Script) -> Iterator[Statement]:
-    named = script.text("optim") or script.text("optimizer")
+    for name in (*LOW_RANK, *ONE_STATE):
+        switch = script.boolean(name)
+        if switch is not None and switch.value:
+            if name in ONE_STATE:
+                yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
+            else:
+                script.notes.append(f"{switch.source}: AdamW's states are reckoned with")
+            return
+    # ms-swift's `optimizer` names a plugin, which outranks `optim`.
+    named = script.text("optimizer") or script.text("optim")
     if named is None:
+        if script.takes_all:
+            source = "transformers' default of optim"
+            yield Fact.OPTIMIZER, Known(Optimizer.ADAMW.value, Origin.DEFAULT, source)
         return
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
@@ -86,13 +101,17 @@ def _optimizer(script: Script) -> Iterator[Statement]:
 def _attention(script: Script) -> Iterator[Statement]:
     for name in ("attn_implementation", "attn_impl", "flash_attn"):
         named = script.text(name)
-        if named is not None:
-            kind = ATTENTIONS.get(str(named.value).lower())
-            if kind is not None:
-                yield Fact.ATTENTION, _known(named, kind.value)
-                return
+        kind = None if named is None else attention_named(str(named.value))
+        if named is not None and kind is not None:
+            yield Fact.ATTENTION, _known(named, kind.value)
+            return
     for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
-        switch = script.boolean(name) if name in script.flags else None
+        given = script.flags.get(name)
+        # What isn't a boolean is a word for "as the model says": ms-swift's `auto`.
+        is_switch = given is not None and (
+            given.value is None or str(given.value).lower() in TRUE + FALSE
+        )
+        switch = script.boolean(name) if is_switch else None
         if switch is not None and switch.value:
             yield Fact.ATTENTION, _known(switch, Attention.FLASH.value)
             return
@@ -101,7 +120,7 @@ def _attention(script: Script) -> Iterator[Statement]:
 def _loss(script: Script) -> Iterator[Statement]:
     for name in FUSED:
         switch = script.boolean(name)
-        if switch is not None and switch.value:
+        if switch is not None and switch.value and _fuses(script, name):
             yield Fact.LOSS, _known(switch, Loss.FUSED.value)
             return
     kind = script.text("loss_type")
@@ -109,25 +128,24 @@ def _loss(script: Script) -> Iterator[Statement]:
         yield Fact.LOSS, _known(kind, Loss.CHUNKED.value)
 
 
-def _objective(script: Script) -> Iterator[Statement]:
-    named = script.text("rlhf_type") or script.text("stage")
-    kind, where = (str(named.value).lower(), named) if named is not None else ("", None)
-    if kind not in PREFERENCES:
-        trainer = next((one for one in TRAINERS if one in script.names), None)
-        if trainer is None:
-            return
-        kind, where = TRAINERS[trainer], Given(trainer, Origin.FLAG, f"the script uses {trainer}")
-    assert where is not None, "a kind was named by a flag or by the script"
-    yield Fact.OBJECTIVE, Known(Objective.PREFERENCE.value, where.origin, where.source)
-    free = script.boolean("reference_free") or script.boolean("precompute_ref_log_probs")
-    held = kind not in WITHOUT_REFERENCE and not (free is not None and free.value)
-    yield Fact.REFERENCE_MODEL, Known(held, where.origin, where.source)
+def _fuses(script: Script, name: str) -> bool:
+    """Whether Liger's kernels include the fused projection and loss.
+
+    LLaMA-Factory leaves it out where the trainer needs the logits (model_utils/liger_kernel.py);
+    `liger_kernel_config` can switch it off (transformers/training_args.py).
+    """
+    stage = script.text("stage")
+    if name == "enable_liger_kernel":
+        return stage is None or str(stage.value) in ("pt", "sft")
+    config = script.text("liger_kernel_config")
+    text = "" if config is None else str(config.value).replace('"', "'").replace(" ", "")
+    return "'fused_linear_cross_entropy':false" not in text.lower()
 
 
 def _loaded(script: Script) -> Iterator[Statement]:
     for name in ("torch_dtype", "dtype", "model_dtype"):
         named = script.text(name)
-        kind = DTYPES.get(str(named.value).lower().removeprefix("torch.")) if named else None
+        kind = None if named is None else dtype_named(str(named.value))
         if named is not None and kind is not None:
             yield Fact.LOADED_PRECISION, _known(named, kind.value)
             return
