@@ -234,6 +234,21 @@ def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {name: workload.value(name) for name in expected} == expected
 
 
+def test_a_number_too_long_for_an_integer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In accelerate's variables it is noted."""
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "9" * 5000)
+    assert "isn't a value of accumulation" in read(tmp_path).notes[0]
+
+
+def test_trls_default_rank(tmp_path: Path) -> None:
+    """Of its ModelConfig, where adapters are asked for."""
+    source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"
+    assert read(tmp_path, "--use_peft", source=source).value(Fact.LORA_RANK) == 16
+    assert read(tmp_path, "--use_peft", "--lora_r=4", source=source).value(Fact.LORA_RANK) == 4
+    assert read(tmp_path, source=source).value(Fact.LORA_RANK) is None
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -56,7 +56,7 @@ def read(script: Script) -> Iterator[Statement]:
         ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Setting.ACCUMULATION, range(1, sys.maxsize)),
     ):
         text = variables.get(name, "")
-        if text.isdecimal() and int(text) in allowed:
+        if text.isdecimal() and len(text) < 10 and int(text) in allowed:
             yield setting, known(int(text), name)
         elif text not in ("", "auto"):
             script.notes.append(f"${name}: {text!r} isn't a value of {setting.value}")

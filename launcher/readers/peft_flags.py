@@ -93,6 +93,9 @@ def _known(given: Given, value: str | int | bool) -> Known:
 
 def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
     """Rank and targets; without a flag that asks for adapters they may come from the script."""
+    if "ModelConfig" in script.names and "trl" in script.names and wanted:
+        source = "trl's default of lora_r"  # trl/trainer/model_config.py
+        yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
     for name in RANKS:
         rank = script.number(name) if script.text(name) else None
         if rank is not None and (wanted or name != "r"):
