@@ -311,6 +311,8 @@ def values(workload: Workload, *names: Name) -> dict[Name, Value | None]:
                 Fact.REFERENCE_MODEL: True,
                 Fact.ADAPTER: "none",
                 Fact.FROZEN_PARAMETERS: None,
+                Fact.LORA_RANK: None,
+                Fact.LORA_TARGETS: None,
                 Fact.AUTO_BUCKETS: True,
                 Fact.ATTENTION: "flash_attention_2",
             },

@@ -24,18 +24,20 @@ def read(script: Script) -> Iterator[Statement]:
         return
     kind = script.text("finetuning_type")
     _refuse(script, kind)
-    for fact, name, value in (
+    defaults: list[tuple[Fact, str, Value]] = [
         (Fact.SEQUENCE_LENGTH, "cutoff_len", 2048),
-        (Fact.LORA_RANK, "lora_rank", 8),
-        (Fact.LORA_TARGETS, "lora_target", "all-linear"),
         (Fact.VISION_TRAINED, "freeze_vision_tower", False),
-    ):
+        (Fact.ADAPTER, "finetuning_type", Adapter.LORA.value),
+        (Fact.FROZEN_PARAMETERS, "finetuning_type", True),
+    ]
+    adapted = kind is None or kind.value == "lora"
+    if adapted:
+        defaults.append((Fact.LORA_RANK, "lora_rank", 8))
+        defaults.append((Fact.LORA_TARGETS, "lora_target", "all-linear"))
+    for fact, name, value in defaults:
         if name not in script.flags:
             yield fact, _default(name, value)
-    if kind is None:
-        yield Fact.ADAPTER, _default("finetuning_type", Adapter.LORA.value)
-        yield Fact.FROZEN_PARAMETERS, _default("finetuning_type", True)
-    if kind is None or kind.value == "lora":
+    if adapted:
         yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", False)
     yield from _checkpointing(script)
     yield from _types(script, kind)
@@ -85,7 +87,9 @@ def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         asked = script.boolean(precision.value)
         if asked is not None and asked.value:
-            whole = kind is not None and kind.value == "full"
-            held = Precision.FP32 if whole else precision
-            yield Fact.LOADED_PRECISION, Known(held.value, asked.origin, asked.source)
+            if kind is not None and kind.value == "full":
+                source = "LLaMA-Factory's cast of trained weights"
+                yield Fact.LOADED_PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
+            else:
+                yield Fact.LOADED_PRECISION, Known(precision.value, asked.origin, asked.source)
             return

@@ -25,7 +25,7 @@ from ..settings import (
 )
 from ..workload import Known, Statement
 from .deepspeed_json import statements
-from .peft_flags import KINDS
+from .peft_flags import KINDS, LORA
 from .script import Script, installed, package_folders
 from .training_arguments import mode_asked
 from .words import dtype_named
@@ -189,10 +189,11 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
             return  # 2.x trains everything there
         yield Fact.ADAPTER, _default("the tuner's type", Adapter.LORA.value)
         yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", True)
-    if "lora_rank" not in script.flags:
+    adapted = kind is None or str(kind.value) in LORA
+    if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
     if major is None or major < 3:
         return
-    if "target_modules" not in script.flags:
+    if adapted and "target_modules" not in script.flags:
         yield Fact.LORA_TARGETS, _default("target_modules", "all-linear")
     yield Fact.VISION_TRAINED, _default("freeze_vit", False)
