@@ -1,8 +1,9 @@
 """Compares the memory model with a real GPU: torch's allocator and the driver's own count.
 
 Models of 0.5 to 8 B parameters with random weights; one process is rank 0 of 8 under torch's fake
-process group, on the real device, with the real DeepSpeed engine and real steps. Each case runs in a
-process of its own. Writes benchmarks/results/memory_gpu.csv with the versions, and prints the errors.
+process group, on the real device, with the real DeepSpeed engine and real steps. Each case runs in
+a process of its own. Writes benchmarks/results/memory_gpu.csv with the versions, and prints the
+errors.
 
     python benchmarks/memory_gpu.py            # on a machine with a GPU; about a minute a case
 """

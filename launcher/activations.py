@@ -9,6 +9,7 @@ measurements.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -109,6 +110,7 @@ class Layer:
         return max(saved + self.ffn_temporary, saved - self.ffn + self.attention_temporary)
 
 
+@functools.lru_cache(maxsize=64)
 def layer_of(
     stack: Stack, weights: tuple[Weight, ...], types: Types, attention: Attention, length: int
 ) -> Layer:

@@ -12,12 +12,24 @@ from .machine import Hardware
 from .memory import job_for
 from .plan import Considered, NoPlan, Plan
 from .request import LaunchRequest
-from .resolve import Rules, candidates, judged, resolve, rules_of
-from .settings import Adapter, Fact, Loss, Name, Origin, Value
+from .resolve import Rules, judged, resolve, rules_of
+from .settings import (
+    Adapter,
+    Engine,
+    Fact,
+    Framework,
+    Loss,
+    Name,
+    Offload,
+    Optimizer,
+    Origin,
+    Setting,
+    Value,
+)
 from .states import optimizer_of
 from .workload import Known, Workload
 
-MOST_NODES = 64
+MOST_TIMES = 64
 """Times as many devices as asked for that are tried at most."""
 SHORTEST = 512
 """Tokens below which shorter sequences aren't proposed."""
@@ -33,30 +45,19 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     """Single changes by which something fits, where memory is what refuses; the nearest first."""
     if not any(one.is_forbidden_by_memory for one in refused.rejected):
         return ()
-    workload, world = refused.workload, rules.world
-    found = [*_devices(workload, rules), *_adapters(workload, rules), *_sequences(workload, rules)]
-    if optimizer_of(workload).value == "adamw":
-        smaller = supposed(workload, Fact.OPTIMIZER, "adamw_8bit")
-        if (one := smallest(smaller, rules)) is not None and one.constraint is None:
-            found.append(f"an 8-bit optimizer: {_need(one)}")
-    usable = gib(capacity(rules.hardware, world))
+    ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
+    found = [text for way in ways for text in way(refused, rules)]
+    limits = [one.limit for one in refused.workload.measured]
+    usable = gib(min([capacity(rules.hardware, rules.world), *limits]))
     nothing = f"no single change brings it below {usable} GiB a rank: combine several"
     return tuple(found) or (nothing,)
 
 
-def smallest(workload: Workload, rules: Rules) -> Considered | None:
-    """The candidate that needs the least, of those that only memory may forbid."""
-    job = job_for(workload, rules.hardware, rules.world)
-    if job is None:
-        return None
-    every = [judged(one, workload, rules, job) for one in candidates(workload)]
-    able = [one for one in every if one.constraint is None or one.is_forbidden_by_memory]
-    fitting = [one for one in able if one.constraint is None]
-    return min(
-        fitting or able,
-        key=lambda one: one.estimate.bound if one.estimate else 0,
-        default=None,
-    )
+def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
+    """What would be launched for the workload on so many times the devices, if anything fits."""
+    request = replace(refused.request, nproc=rules.world * times)
+    plan = resolve(request, workload, rules.hardware, rules.constraints)
+    return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
 
 
 def _need(one: Considered) -> str:
@@ -65,19 +66,32 @@ def _need(one: Considered) -> str:
     return f"{text}; {gib(one.estimate.host)} GiB of host memory" if one.estimate.host else text
 
 
-def _devices(workload: Workload, rules: Rules) -> Iterator[str]:
+def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    """ZeRO for a script on the Trainer that trains with DDP."""
+    workload = refused.workload
+    switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
+    if workload.engine is not Engine.DDP or not switchable:
+        return
+    variant = supposed(workload, Fact.ENGINE, Engine.DEEPSPEED.value)
+    variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
+    one = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
+    if one is not None:
+        yield f"--preset zero{one.preset.zero_stage}: {_need(one)}"
+
+
+def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     """The least multiple of the devices that is enough."""
     times = 2
-    while times <= MOST_NODES:
-        more = replace(rules, world=rules.world * times)
-        one = smallest(workload, more)
-        if one is not None and one.constraint is None:
-            yield f"{more.world} x {rules.hardware.accelerator.name}: {_need(one)}"
+    while times <= MOST_TIMES:
+        one = best(refused, refused.workload, rules, times)
+        if one is not None:
+            yield f"{rules.world * times} x {rules.hardware.accelerator.name}: {_need(one)}"
             return
         times *= 2
 
 
-def _adapters(workload: Workload, rules: Rules) -> Iterator[str]:
+def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    workload = refused.workload
     if workload.value(Fact.ADAPTER) == Adapter.LORA:
         return
     adapted = supposed(workload, Fact.ADAPTER, Adapter.LORA.value)
@@ -86,21 +100,31 @@ def _adapters(workload: Workload, rules: Rules) -> Iterator[str]:
         ("LoRA on all linear layers", adapted),
         ("LoRA on 4-bit weights", supposed(adapted, Fact.QUANTIZATION_BITS, 4)),
     ):
-        one = smallest(variant, rules)
-        if one is not None and one.constraint is None:
+        one = best(refused, variant, rules)
+        if one is not None:
             yield f"{text}: {_need(one)}"
             return
 
 
-def _sequences(workload: Workload, rules: Rules) -> Iterator[str]:
-    length = workload.value(Fact.SEQUENCE_LENGTH)
+def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    length = refused.workload.value(Fact.SEQUENCE_LENGTH)
     shorter = int(length) // 2 if length is not None else 0
     while shorter >= SHORTEST:
-        one = smallest(supposed(workload, Fact.SEQUENCE_LENGTH, shorter), rules)
-        if one is not None and one.constraint is None:
+        one = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
+        if one is not None:
             yield f"sequences of {shorter} tokens: {_need(one)}"
             return
         shorter //= 2
+
+
+def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    if optimizer_of(refused.workload) is not Optimizer.ADAMW:
+        return
+    smaller = supposed(refused.workload, Fact.OPTIMIZER, Optimizer.ADAMW_8BIT.value)
+    one = best(refused, smaller, rules)
+    # bitsandbytes' optimizers have no implementation for the host's processors.
+    if one is not None and one.preset.offload in (None, Offload.NONE):
+        yield f"an 8-bit optimizer: {_need(one)}"
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:

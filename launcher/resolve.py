@@ -94,10 +94,12 @@ def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | No
         return Considered(preset_of(candidate), constraint)
     hardware, world = rules.hardware, rules.world
     estimate = estimate_of(job, candidate, hardware, world)
-    if constraint is None:
-        constraint = over_budget(candidate, estimate, hardware, world, job.limit)
     seconds = step_seconds(job, candidate, hardware, world)
-    fits = over_budget(candidate, estimate, hardware, world, job.limit, expected=True) is None
+    fits = True
+    if constraint is None:
+        there = (hardware, world, job.limit)
+        constraint = over_budget(candidate, estimate, *there)
+        fits = constraint is None or over_budget(candidate, estimate, *there, True) is None
     return Considered(preset_of(candidate), constraint, estimate, seconds, fits)
 
 
