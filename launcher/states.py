@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 
 from .adapters import trained_model
 from .model import Model
-from .settings import Checkpointing, Engine, Fact, Offload, Optimizer, Precision, Setting, Value
+from .settings import (
+    Adapter,
+    Checkpointing,
+    Engine,
+    Fact,
+    Offload,
+    Optimizer,
+    Precision,
+    Setting,
+    Value,
+)
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]
@@ -57,6 +67,7 @@ class Job:
         head: elements of the output projection.
         head_is_trained: whether it takes a gradient.
         in_fp32: elements that stay in fp32 beside 16-bit weights: adapters.
+        reference: elements of a frozen copy of the model that is held beside it.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
         context: bytes that were seen to be no part of the training; None where nobody could tell.
         scale: by how much what comes and goes was seen to be larger than the formulas say.
@@ -74,6 +85,7 @@ class Job:
     head: int
     head_is_trained: bool
     in_fp32: int
+    reference: int
     limit: int | None = None
     context: int | None = None
     scale: float = 1.0
@@ -118,10 +130,20 @@ def job_of(workload: Workload) -> Job | None:
         head=model.vocabulary * model.language.hidden,
         head_is_trained=any(one.trained and model.vocabulary in one.shape for one in plain),
         in_fp32=sum(one.total for one in trained if ".lora_" in one.name),
+        reference=model.parameters if needs_reference(workload) else 0,
         limit=min((one.limit for one in workload.measured), default=None),
     )
     threshold = job.elements(Fact.PERSISTENCE_THRESHOLD)
     return replace(job, small=sum(one.total for one in plain if one.size < threshold))
+
+
+def needs_reference(workload: Workload) -> bool:
+    """Whether preferences are trained beside a copy of the model; with adapters peft has none.
+
+    trl/trainer/dpo_trainer.py: the adapters are switched off for the reference's passes.
+    """
+    adapted = workload.value(Fact.ADAPTER) == Adapter.LORA
+    return not adapted and bool(workload.value(Fact.REFERENCE_MODEL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +193,7 @@ def zero_0(job: Job, candidate: Candidate, _world: int) -> States:
     """
     size, trained = element_bytes(candidate), job.trained
     return States(
-        parameters=size * job.plain + job.quantized,
+        parameters=size * (job.plain + job.reference) + job.quantized,
         optimizer=(master_bytes(job) - (4 if size == 4 else 0)) * trained,
         kept=size * trained if _accumulates(candidate) else 0.0,
         grown=size * trained,
@@ -200,7 +222,7 @@ def zero_1_or_2(job: Job, candidate: Candidate, world: int) -> States:
     contiguous = job.workload.value(Fact.CONTIGUOUS_GRADIENTS) is not False
     bucket = grad * job.elements(Fact.REDUCE_BUCKET) * doubled
     return States(
-        parameters=size * job.plain + job.quantized,
+        parameters=size * (job.plain + job.reference) + job.quantized,
         optimizer=master_bytes(job) * part,
         kept=grown if _accumulates(candidate) else 0.0,
         grown=grown,
@@ -236,7 +258,7 @@ def zero_3(job: Job, candidate: Candidate, world: int) -> States:
     kept = grad * part
     group = min(job.elements(Fact.SUB_GROUP), part)
     return States(
-        parameters=(size * job.plain + job.quantized) / world + size * job.small,
+        parameters=(size * (job.plain + job.reference) + job.quantized) / world + size * job.small,
         optimizer=master_bytes(job) * part,
         kept=kept,
         grown=kept,
@@ -289,7 +311,9 @@ def data_parallel(job: Job, candidate: Candidate, world: int) -> States:
     cast = job.in_fp32 + (job.plain - job.in_fp32 if loaded == 4 else 0)
     copies = 2 * cast if computed == 2 else 0
     return States(
-        parameters=loaded * (job.plain - job.in_fp32) + 4 * job.in_fp32 + job.quantized,
+        parameters=loaded * (job.plain + job.reference - job.in_fp32)
+        + 4 * job.in_fp32
+        + job.quantized,
         optimizer=(state / 4 * gradients if state >= 4 else state * job.trained),
         kept=gradients if _accumulates(candidate) else 0.0,
         grown=gradients,

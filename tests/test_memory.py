@@ -188,6 +188,20 @@ def test_the_states_of_a_known_model(stage: int, gib: float) -> None:
     assert states / GIB == pytest.approx(gib, rel=0.01)
 
 
+def test_preferences_hold_two_sequences_and_a_reference() -> None:
+    """Twice the tokens; a copy of the weights unless adapters can be switched off."""
+    model = model_of(QWEN2_7B)
+    candidate = {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
+    plain = estimated(workload_of(model, {}), candidate).peak.components
+    pairs = {Fact.OBJECTIVE: "preference", Fact.REFERENCE_MODEL: True}
+    both = estimated(workload_of(model, pairs), candidate).peak.components
+    assert both[Component.LOGITS] == 2 * plain[Component.LOGITS]
+    copy = both[Component.PARAMETERS] - plain[Component.PARAMETERS]
+    assert copy == 2 * model.parameters
+    adapted = estimated(workload_of(model, {**pairs, **LORA}), candidate).peak.components
+    assert adapted[Component.PARAMETERS] < 1.1 * plain[Component.PARAMETERS]
+
+
 def test_what_is_unknown_is_said() -> None:
     """Without a length only the states are counted; without a model nothing is."""
     workload = workload_of(model_of(QWEN2_7B), {})

@@ -166,6 +166,35 @@ def test_broken_files_of_a_model(name: str, text: str, problem: str, folder: Pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (
+            {"train_micro_batch_size_per_gpu": 2},
+            "train_micro_batch_size_per_gpu is 2, but --per_device_train_batch_size is 4",
+        ),
+        (
+            {
+                "train_micro_batch_size_per_gpu": 4,
+                "gradient_accumulation_steps": 4,
+                "train_batch_size": 100,
+            },
+            "micro batch x accumulation is 4 x 4 x 8 workers = 128",
+        ),
+    ],
+)
+def test_arguments_that_contradict_each_other(
+    config: dict[str, Any], problem: str, folder: Path
+) -> None:
+    """What the framework would refuse after the start is refused before it, with both places."""
+    (folder / "zero2.json").write_text(json.dumps({**ZERO2, **config}))
+    own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
+    done = run(folder, "plan", "--nproc=8", "--hardware=l40s", *own)
+    assert done.returncode == ExitCode.USAGE
+    assert problem in " ".join(done.stderr.split())
+    assert "zero2.json: " in done.stderr
+
+
 def test_a_launch_on_another_machine_is_refused(folder: Path) -> None:
     """What a profile says and this host contradicts, before any worker starts."""
     done = run(folder, "--nproc=8", "--hardware=ascend-910b4", "finetune.py")

@@ -86,7 +86,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     """What a configuration says."""
 
     def known(value: Value, key: str) -> Known:
-        return Known(value, Origin.CONFIG, f"{label}: {key}")
+        return Known(value, Origin.CONFIG, f"{label}: {key}" if key else label)
 
     def whole_number(key: str) -> int | None:
         value = config.get(key)
@@ -112,6 +112,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     if micro and whole and config.get("gradient_accumulation_steps") is None:
         once = micro * script.nproc
         steps = whole // once if whole % once == 0 else None
+    _refuse_contradictions(script, label, micro, steps, whole)
     if micro is not None:
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
     if steps is not None:
@@ -123,6 +124,34 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     precision = _precision(config)
     if precision is not None:
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
+
+
+def _refuse_contradictions(
+    script: Script, label: str, micro: int | None, steps: int | None, whole: int | None
+) -> None:
+    """What transformers and DeepSpeed refuse when the training starts is refused now.
+
+    transformers/integrations/deepspeed.py, `fill_match`; deepspeed/runtime/config.py,
+    `_batch_assertion`.
+
+    Raises:
+        LaunchError: two numbers that must agree don't; the message has both, with their places.
+    """
+    for key, value, flag in (
+        ("train_micro_batch_size_per_gpu", micro, "per_device_train_batch_size"),
+        ("gradient_accumulation_steps", steps, "gradient_accumulation_steps"),
+    ):
+        given = script.flags.get(flag)
+        text = "" if given is None else str(given.value)
+        if given is not None and value is not None and text.isdecimal() and int(text) != value:
+            problem = f"{label}: {key} is {value}, but {given.source} is {text}"
+            raise LaunchError(ExitCode.USAGE, problem, f'write "auto" for {key} in the file')
+    if micro and steps and whole and micro * steps * script.nproc != whole:
+        product = f"{micro} x {steps} x {script.nproc} workers = {micro * steps * script.nproc}"
+        problem = (
+            f"{label}: train_batch_size is {whole}, but micro batch x accumulation is {product}"
+        )
+        raise LaunchError(ExitCode.USAGE, problem, 'leave one of them out, or write "auto"')
 
 
 def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
