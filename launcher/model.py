@@ -119,6 +119,7 @@ class Model:
         tied: whether the output projection is the embedding.
         context: longest sequence that the configuration names, in tokens; 0 where it names none.
         model_type: the configuration's `model_type`, e.g. `qwen2`; empty where it isn't known.
+        stored: type of the weights as they lie on disk, e.g. `bfloat16`; empty where unknown.
     """
 
     architecture: str
@@ -130,6 +131,7 @@ class Model:
     tied: bool = False
     context: int = 0
     model_type: str = ""
+    stored: str = ""
 
     @property
     def parameters(self) -> int:

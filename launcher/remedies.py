@@ -72,7 +72,10 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
     if workload.engine is not Engine.DDP or not switchable:
         return
-    variant = supposed(workload, Fact.ENGINE, Engine.DEEPSPEED.value)
+    own = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
+    others = {name: known for name, known in workload.known.items() if name not in own}
+    variant = replace(workload, known=MappingProxyType(others))
+    variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
     one = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
     if one is not None:

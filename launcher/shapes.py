@@ -90,6 +90,7 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
             tied=tied,
             context=language.get("positions"),
             model_type=model_type,
+            stored=_stored(config),
         )
     except MissingSizeError as error:
         raise UnknownShapeError(f"{error} is missing, so the model's size isn't known") from None
@@ -311,3 +312,12 @@ def _tower(
         )
     except MissingSizeError:
         return None
+
+
+def _stored(config: Config) -> str:
+    """The type that the configuration names for the weights, e.g. `bfloat16`."""
+    for one in (config, *(value for value in config.values() if isinstance(value, dict))):
+        named = one.get("dtype") or one.get("torch_dtype")
+        if isinstance(named, str):
+            return named.removeprefix("torch.")
+    return ""

@@ -344,9 +344,16 @@ def gradient_bytes(job: Job, candidate: Candidate) -> int:
 def loaded_bytes(workload: Workload) -> int:
     """Bytes of a weight's element where no engine casts it.
 
-    Where that type isn't known it is fp32, torch's default.
+    Where no argument names it it is transformers' default: since 5.0 that of the checkpoint
+    (modeling_utils.py, `from_pretrained`), before it fp32.
     """
-    return 4 if workload.value(Fact.LOADED_PRECISION) in (None, Precision.FP32) else 2
+    loaded = workload.value(Fact.LOADED_PRECISION)
+    if loaded is not None:
+        return 4 if loaded == Precision.FP32 else 2
+    major = workload.versions.get("transformers", "4").partition(".")[0]
+    of_checkpoint = major.isdecimal() and int(major) >= 5 and workload.model is not None
+    in_16_bit = workload.model is not None and workload.model.stored in ("bfloat16", "float16")
+    return 2 if of_checkpoint and in_16_bit else 4
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
