@@ -66,6 +66,12 @@ def allocation_of(record: FailureRecord) -> Allocation:
     )
 
 
+def is_of_host(record: FailureRecord) -> bool:
+    """Whether it is the host's memory that was lacking, rather than an accelerator's."""
+    by_python = record.exception.endswith("MemoryError") and "CUDA" not in record.message
+    return record.oom_kills > 0 or "DefaultCPUAllocator" in record.message or by_python
+
+
 def _first(text: str, patterns: tuple[str, ...]) -> int | None:
     """The size that the first matching pattern finds, in bytes."""
     for pattern in patterns:

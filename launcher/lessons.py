@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .allocation import is_of_host
 from .attempt import Attempt, Seen
 from .calibrate import measured_of
+from .constraint import Cause, CauseKind, Constraint, Term
 from .diagnose import learn, observed_statements, tried_settings
 from .failure import Finding, Kind
 from .model import Weight
 from .resolve import Rules, judged_for
+from .settings import Offload, Setting
 from .shapes import model_from_config
 from .workload import Workload
 
@@ -40,17 +43,18 @@ def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
 
 def learnt_from(
     workload: Workload, attempt: Attempt, seen: Seen, root: Finding, rules: Rules
-) -> tuple[Workload, Rules] | None:
+) -> tuple[Workload, Rules] | str:
     """What is known after an explained failure, and the rules with its lesson.
 
-    None where the failure is one of memory and nobody knows the model, so that no plan can be
-    computed.
+    Where nothing follows from a lack of memory, the reason in words.
     """
     now = with_seen(workload, attempt, seen)
     assert root.entry is not None, "only an explained failure teaches"
     if root.entry.kind is Kind.MEMORY:
+        if is_of_host(root.record) and rules.hardware.accelerator.memory:
+            return _less_in_host_memory(now, attempt, rules)
         if now.model is None:
-            return None
+            return "nobody has told the model's shape, so no smaller plan can be computed"
         now = now.informed(observed_statements(attempt, root.record.observed))
         measured = measured_of(attempt, root.record, now, rules.hardware)
         now = replace(now, measured=(*now.measured, measured))
@@ -59,3 +63,23 @@ def learnt_from(
     if lesson.constraint is None:
         return now, rules
     return now, replace(rules, constraints=(*rules.constraints, lesson.constraint))
+
+
+def _less_in_host_memory(
+    workload: Workload, attempt: Attempt, rules: Rules
+) -> tuple[Workload, Rules] | str:
+    """The lesson where a host with accelerators ran out of memory: what lay there can't.
+
+    Nothing tells how much of the host's memory was the offload's and how much the data loaders', so
+    nothing is calibrated.
+    """
+    tried = tried_settings(attempt, workload).get(Setting.OFFLOAD, Offload.NONE.value)
+    if tried == Offload.NONE:
+        return "no setting keeps less in host memory: ask for more, or load with fewer processes"
+    places = list(Offload)
+    heavier = frozenset(str(one.value) for one in places[places.index(Offload(str(tried))) :])
+    number = str(attempt.number + 1)
+    summary = f"attempt {number} ran out of host memory with it"
+    terms = (Term(Setting.OFFLOAD, heavier),)
+    constraint = Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary))
+    return workload, replace(rules, constraints=(*rules.constraints, constraint))

@@ -153,16 +153,21 @@ def read_node(path: Path) -> Node:
     return node
 
 
+def _shipped(folder: str) -> dict[str, Path]:
+    """The files of a folder that we ship, by name."""
+    return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
+
+
 @functools.cache
 def profiles() -> tuple[Profile, ...]:
     """The devices that we ship, by vendor and name."""
-    return tuple(read_profile(path) for path in sorted(_root("accelerators").rglob("*.yaml")))
+    return tuple(read_profile(path) for path in _shipped("accelerators").values())
 
 
 @functools.cache
 def nodes() -> tuple[Node, ...]:
     """The nodes that we ship."""
-    return tuple(read_node(path) for path in sorted(_root("nodes").glob("*.yaml")))
+    return tuple(read_node(path) for path in _shipped("nodes").values())
 
 
 def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
@@ -215,13 +220,12 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         if re.search(r"^accelerators:", _text(path), re.MULTILINE):
             return _hardware_of_node(read_node(path), source)
         return _hardware_of_profile(read_profile(path), source, found)
-    for node in nodes():
-        if node.name == name:
-            return _hardware_of_node(node, source)
-    for profile in profiles():
-        if profile.name == name:
-            return _hardware_of_profile(profile, source, found)
-    hint = near(name, [*(one.name for one in profiles()), *(one.name for one in nodes())])
+    known_nodes, known_devices = _shipped("nodes"), _shipped("accelerators")
+    if name in known_nodes:
+        return _hardware_of_node(read_node(known_nodes[name]), source)
+    if name in known_devices:
+        return _hardware_of_profile(read_profile(known_devices[name]), source, found)
+    hint = near(name, [*known_devices, *known_nodes])
     raise LaunchError(ExitCode.USAGE, f"{source}: no such profile, and no .yaml file", hint)
 
 
@@ -231,10 +235,10 @@ def profile_named(name: str) -> Profile:
     Raises:
         LaunchError: there is none.
     """
-    for profile in profiles():
-        if profile.name == name:
-            return profile
-    hint = near(name, [one.name for one in profiles()])
+    known = _shipped("accelerators")
+    if name in known:
+        return read_profile(known[name])
+    hint = near(name, known)
     raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
 
 

@@ -156,8 +156,8 @@ def _judge(
             if root.entry.kind not in (Kind.PRESET, Kind.MEMORY):
                 return Next(_exit_code(root), state.workload)
             learnt = learnt_from(state.workload, attempt, seen, root, rules)
-            if learnt is None:
-                terminal.say("nobody has told the model's shape, so no smaller plan is computed")
+            if isinstance(learnt, str):
+                terminal.say(learnt)
                 return Next(_exit_code(root), state.workload)
             workload, after = learnt
             return replace(state, workload=workload, learnt=after.constraints)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safe_launch.allocation import allocation_of
-from safe_launch.failure import FailureRecord
+from safe_launch.attempt import Attempt, Seen
+from safe_launch.catalogue import read_catalogue
+from safe_launch.failure import FailureRecord, Finding
+from safe_launch.lessons import learnt_from
+from safe_launch.plan import Plan
+from safe_launch.request import LaunchRequest
+from safe_launch.resolve import Rules, as_asked, resolve
+from safe_launch.settings import Fact, Setting
 from stacks import CURRENT, SCENARIOS, Stack
 from test_frameworks import TRAINER, attempts, launched, reference
+from test_memory import HARDWARE, QWEN2_7B, model_of, workload_of
 
 SCRIPT = SCENARIOS / "hf_memory.py"
 SHORT = [one for one in TRAINER if not one.startswith("--max_steps")]
@@ -115,6 +124,35 @@ def test_the_allocators_numbers(
     for one, expected in zip(found, (asked, allocated, reserved, capacity, free), strict=True):
         assert one == pytest.approx(expected, abs=16)
     assert seen.process is None
+
+
+@pytest.mark.parametrize(("offload", "left"), [("optimizer", "none"), ("none", None)])
+def test_a_host_with_accelerators_that_runs_out(offload: str, left: str | None) -> None:
+    """What lay in host memory can no more; where nothing did, the reason is told."""
+    asked = {
+        Fact.ENGINE: "deepspeed",
+        Setting.ZERO_STAGE: 3,
+        Setting.OFFLOAD: offload,
+        Setting.MICRO_BATCH: 1,
+        Setting.ACCUMULATION: 1,
+    }
+    workload = workload_of(model_of(QWEN2_7B), asked)
+    rules = Rules((), HARDWARE, 8)
+    plan = as_asked(LaunchRequest("x.py", False, (), 8, "--nproc 8"), workload, HARDWARE)
+    record = FailureRecord(0, 0.0, exit_code=137, signal=9, oom_kills=1)
+    entry = next(one for one in read_catalogue() if one.id == "host-out-of-memory-killed")
+    assert entry.matches(record)
+    assert not entry.matches(replace(record, oom_kills=0))
+    finding = Finding(record, entry.role, entry)
+    attempt = Attempt(0, plan, Path("nowhere"))
+    learnt = learnt_from(workload, attempt, Seen({}), finding, rules)
+    if left is None:
+        assert isinstance(learnt, str)
+        return
+    assert not isinstance(learnt, str)
+    following = resolve(plan.request, learnt[0], HARDWARE, learnt[1].constraints)
+    assert isinstance(following, Plan)
+    assert following.preset.settings()[Setting.OFFLOAD] == left
 
 
 def test_the_process_on_a_cpu() -> None:
