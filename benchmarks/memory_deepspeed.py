@@ -266,9 +266,10 @@ def compared() -> list[Compared]:
 def compare(row: dict[str, str]) -> Compared:
     """One row with its estimate."""
     from safe_launch import memory
+    from safe_launch.job import job_of
     from safe_launch.machine import Accelerator, Hardware
     from safe_launch.settings import Precision, Setting
-    from safe_launch.states import job_of, states_of
+    from safe_launch.states import states_of
 
     cpu = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     hardware = Hardware(cpu, 0, 2, 2**34)

@@ -23,6 +23,12 @@ INTO_ATTENTION = (
 INTO_FFN = r"gate_proj|up_proj|gate_up_proj|fc1|c_fc|\bw1\b|\bw3\b|h_to_4h|intermediate"
 OUT_OF_FFN = r"down_proj|fc2|mlp\.c_proj|\bw2\b|4h_to_h|output\.dense"
 
+FUSED = r"qkv|W_pack|wqkv|query_key_value|c_attn"
+"""Projections to queries, keys and values in one."""
+SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
+"""Tensors that a function saves beside its result: none where the result is enough, one for those
+of torch, more where it is written in Python (transformers/activations.py)."""
+
 LOGIT_BYTES = 12
 """Bytes a token and vocabulary entry at the loss's backward: the saved log-softmax, the gradient
 that enters it and the one that leaves it, fp32 each (torch's cross_entropy;
@@ -127,7 +133,8 @@ def layer_of(
     trained_norm = any(one.trained for one in weights if "norm" in one.name or "ln" in one.name)
     if stack.gated and not stack.patch:
         # The fp32 copy, its reciprocal root, the normalized value where the scale is trained.
-        norm = 4 * h + 4 + (stream * h if trained_norm else 0)
+        normalized = 4 if stack.scales_in_fp32 else stream
+        norm = 4 * h + 4 + (normalized * h if trained_norm else 0)
     else:
         norm = stream * h + 8
     per_head = 4 + (e if trained_norm else 0)
@@ -142,9 +149,13 @@ def layer_of(
         attended += 0 if e == 2 else -4 * scores
     else:
         attended, temporary = 2 * e * q + 2 * e * k + 4 * stack.heads, 3 * e * q
-    width = stack.ffn * max(stack.experts_per_token, 1)
+    if stack.rotary and any(re.search(FUSED, one.name) for one in weights):
+        attended += e * (q + k)  # what was rotated is still there, in one tensor with the values
+    routed = stack.experts_per_token
+    width = stack.ffn * max(routed, 1)
     down = e * width if _inputs(weights, OUT_OF_FFN, types) else 0
-    ffn = 3 * e * width if stack.gated else e * width
+    ffn = (3 if stack.gated else SAVED_BY.get(stack.activation, 1)) * e * width
+    ffn += 2 * e * h * routed  # each expert's input and output, gathered
     inputs = (into_attention + into_ffn) * h
     saved = norms * norm + narrow + inputs + attended + ffn + down
     return Layer(

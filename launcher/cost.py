@@ -8,9 +8,10 @@ stage 3), and what offload moves between host and accelerator.
 
 from __future__ import annotations
 
+from .job import Job
 from .machine import Hardware
 from .settings import Checkpointing, Fact, Objective, Offload, Setting
-from .states import Candidate, Job, element_bytes, gradient_bytes, is_deepspeed
+from .states import Candidate, element_bytes, gradient_bytes, is_deepspeed
 
 UTILISATION = 0.45
 """Share of the dense peak that training reaches; it cancels out of all comparisons but those with

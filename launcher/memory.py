@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from .activations import Types, activations_of, logits_of, tokens_of
 from .adapters import assumed
 from .estimate import Component, Estimate, Phase
+from .job import Job, job_of
 from .machine import Hardware
 from .settings import Adapter, Checkpointing, Fact, Objective, Setting
 from .states import (
     Candidate,
-    Job,
     States,
     element_bytes,
     is_deepspeed,
-    job_of,
     loaded_bytes,
     states_of,
 )

@@ -88,6 +88,9 @@ class Stack:
         image: side of the image that the tower takes, in pixels; 0 where any size is taken, or in
             a language model.
         merge: patches along each side that become one token of the language model; 1 for none.
+        activation: the feed-forward part's function, e.g. `silu`; empty where it isn't known.
+        rotary: whether queries and keys are rotated, which makes new tensors of them.
+        scales_in_fp32: whether a norm multiplies with its weight in fp32, as Gemma's do.
     """
 
     prefix: str
@@ -103,6 +106,9 @@ class Stack:
     patch: int = 0
     image: int = 0
     merge: int = 1
+    activation: str = ""
+    rotary: bool = True
+    scales_in_fp32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from .constraint import Constraint
 from .diagnose import constraints_of
 from .exit_code import ExitCode
 from .failure import KnownFailure
+from .job import job_of
 from .journal import plain
 from .machine import Hardware
 from .plan import NoPlan, Plan
 from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import as_asked
-from .states import job_of
 from .workload import Workload
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from .budget import hardware_constraints, over_budget
 from .constraint import Cause, CauseKind, Constraint
 from .cost import step_seconds
+from .job import Job
 from .machine import Hardware
 from .memory import estimate_of, job_for
 from .plan import Change, Considered, NoPlan, Plan
 from .preset import preset_of
 from .request import LaunchRequest
 from .settings import Checkpointing, Engine, Framework, Name, Offload, Setting, Value
-from .states import Job
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .architectures import ARCHITECTURES, Architecture
@@ -14,6 +15,11 @@ from .sizes import ConfigSizes, MissingSizeError
 from .templates import counted
 
 Config = Mapping[str, Any]
+WITHOUT_ROTATION = {
+    *("gpt2", "gpt_bigcode", "gpt_neo", "opt", "bloom", "mpt"),
+    *("bert", "roberta", "xlm-roberta", "electra", "camembert"),
+}
+"""Types whose positions are embedded or biased instead."""
 
 LANGUAGES: dict[str, Architecture] = ARCHITECTURES | GPT_ARCHITECTURES
 _LANGUAGE_KEYS = ("text_config", "llm_config", "language_config")
@@ -83,7 +89,12 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
         return Model(
             architecture=_class(config),
             vocabulary=_vocabulary(weights, language, tied),
-            language=_stack(prefix, language, weights, architecture),
+            language=replace(
+                _stack(prefix, language, weights, architecture),
+                activation=_activation(config),
+                rotary=model_type not in WITHOUT_ROTATION,
+                scales_in_fp32=model_type.startswith("gemma"),
+            ),
             vision=_tower(tower_prefix, vision, vision_label, join, config, weights),
             weights=weights,
             source=source,
@@ -249,7 +260,9 @@ def _stack(
     sizes: ConfigSizes,
     weights: tuple[Weight, ...],
     architecture: Architecture | None,
-    **vision: int,
+    patch: int = 0,
+    image: int = 0,
+    merge: int = 1,
 ) -> Stack:
     """The layers of one tower."""
     inside = [weight for weight in weights if prefix and weight.name.startswith(prefix)]
@@ -270,7 +283,9 @@ def _stack(
         gated=gated,
         experts=experts,
         experts_per_token=sizes.get("experts_per_token") if experts else 0,
-        **vision,
+        patch=patch,
+        image=image,
+        merge=merge,
     )
 
 
@@ -312,6 +327,16 @@ def _tower(
         )
     except MissingSizeError:
         return None
+
+
+def _activation(config: Config) -> str:
+    """The function of the feed-forward part, under the names that configurations have for it."""
+    nested = [value for value in config.values() if isinstance(value, dict)]
+    for one in (config, *nested):
+        for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
+            if isinstance(one.get(key), str):
+                return str(one[key])
+    return ""
 
 
 def _stored(config: Config) -> str:

@@ -36,6 +36,7 @@ LAYERS = {
         "diagnose",
         "explain",
         "inventory",
+        "job",
         "memory",
         "plan_report",
         "remedies",
