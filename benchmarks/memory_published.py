@@ -91,7 +91,7 @@ def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) 
     for fact in (Fact.LORA_RANK, Fact.QUANTIZATION_BITS):
         if row[fact.value]:
             facts[fact] = int(row[fact.value])
-    if row["kind"] == "allocated":
+    if row["kind"] == "max_memory_allocated":
         facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments
     if row["precision"] == "fp16":
         facts[Fact.LOADED_PRECISION] = Precision.FP16.value

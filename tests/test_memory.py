@@ -144,12 +144,13 @@ def test_adapters_never_need_more_than_all(
 ) -> None:
     """LoRA's states below those of full fine-tuning; with 4-bit weights below LoRA's."""
     model = model_of(config)
+    whole: dict[Name, Value] = {Fact.PERSISTENCE_THRESHOLD: 0}
     full, lora, quantized = (
         estimated(workload_of(model, method), candidate)
         for method in (
-            {},
-            {**LORA, Fact.LORA_RANK: 1},
-            {**LORA, Fact.QUANTIZATION_BITS: 4, Fact.LORA_RANK: 1},
+            whole,
+            {**whole, **LORA, Fact.LORA_RANK: 1},
+            {**whole, **LORA, Fact.QUANTIZATION_BITS: 4, Fact.LORA_RANK: 1},
         )
     )
     for part in (Component.OPTIMIZER, Component.PARAMETERS):
