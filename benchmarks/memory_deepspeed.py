@@ -19,7 +19,6 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,25 @@ MODELS: dict[str, dict[str, Any]] = {
                   "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2,
                   "head_dim": 64, "vocab_size": 2048, "tie_word_embeddings": False},
 }  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "gpt2-5m": {"model_type": "gpt2", "n_embd": 256, "n_layer": 4, "n_head": 8, "n_positions": 512,
+                "vocab_size": 4096, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+                "activation_function": "gelu_new"},
+    "gemma-6m": {"model_type": "gemma", "hidden_size": 256, "intermediate_size": 1024,
+                 "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1,
+                 "head_dim": 64, "vocab_size": 8192, "hidden_act": "gelu_pytorch_tanh"},
+    "phi3-5m": {"model_type": "phi3", "hidden_size": 256, "intermediate_size": 768,
+                "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
+                "vocab_size": 4096, "pad_token_id": 0, "resid_pdrop": 0.0},
+    "gpt_neox-5m": {"model_type": "gpt_neox", "hidden_size": 256, "intermediate_size": 1024,
+                    "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 4096,
+                    "hidden_act": "gelu"},
+    "qwen3_moe-6m": {"model_type": "qwen3_moe", "hidden_size": 256, "intermediate_size": 512,
+                     "moe_intermediate_size": 128, "num_experts": 8, "num_experts_per_tok": 2,
+                     "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+                     "head_dim": 32, "vocab_size": 4096},
+}  # fmt: skip
+"""Other families: another norm, another feed-forward part, experts."""
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"world": 64},
@@ -48,10 +66,17 @@ VARIANTS: list[dict[str, Any]] = [
     {"lora": True},
     {"lora": True, "checkpointing": "non_reentrant"},
     {"offload": "optimizer", "checkpointing": "non_reentrant"},
+    {"attention": "eager"},
+    {"precision": "fp32", "checkpointing": "non_reentrant"},
+]
+OTHERS_VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"checkpointing": "non_reentrant"},
+    {"micro_batch": 4, "world": 64},
 ]
 BASE: dict[str, Any] = {
     "world": 8, "checkpointing": "off", "micro_batch": 2, "accumulation": 1, "lora": False,
-    "offload": "none", "sequence": 256,
+    "offload": "none", "sequence": 256, "attention": "sdpa", "precision": "bf16",
 }  # fmt: skip
 BUCKETS = {
     "reduce_bucket_size": 200_000,
@@ -71,6 +96,10 @@ def cases() -> Iterator[dict[str, Any]]:
             for variant in VARIANTS if stage else VARIANTS[:6]:
                 if stage or variant.get("world") != 64:
                     yield {"model": model, "stage": stage, **BASE, **variant}
+    for model in OTHERS:
+        for stage in (2, 3):
+            for variant in OTHERS_VARIANTS:
+                yield {"model": model, "stage": stage, **BASE, **variant}
 
 
 def measure_all() -> None:
@@ -125,12 +154,13 @@ def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
     """Bytes after a step, bytes at the peak of the steps after the first, and the parameters."""
     import deepspeed
     import torch
+    from safe_launch.guards import sightings
     from torch.distributed._tools.mem_tracker import MemTracker
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    numbers = dict(MODELS[case["model"]])
+    numbers = {**MODELS, **OTHERS}[case["model"]].copy()
     config = AutoConfig.for_model(numbers.pop("model_type"), use_cache=False, **numbers)
-    model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    model: Any = AutoModelForCausalLM.from_config(config, attn_implementation=case["attention"])
     if case["lora"]:
         from peft import LoraConfig, get_peft_model
 
@@ -140,7 +170,7 @@ def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         # Without a need for it the embedding's output is no leaf, whose gradient would stay.
         (model.enable_input_require_grads if reentrant else model.disable_input_require_grads)()
-    weights = [[name, list(one.shape), one.requires_grad] for name, one in model.named_parameters()]
+    weights = sightings.shape_of(model)["weights"]
     engine, optimizer, _, _ = deepspeed.initialize(model=model, config=configuration(case))
 
     class Tracker(MemTracker):
@@ -183,7 +213,7 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": case["micro_batch"],
         "gradient_accumulation_steps": case["accumulation"],
-        "bf16": {"enabled": True},
+        "bf16": {"enabled": case["precision"] == "bf16"},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}},
         "zero_force_ds_cpu_optimizer": False,
         "zero_optimization": zero,
@@ -192,33 +222,19 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def workload_of(row: dict[str, str]) -> Any:
     """What safe-launch would know of a row's training, once a worker has seen the model."""
-    from safe_launch.model import Model, Stack, Weight
+    from safe_launch.model import Weight
     from safe_launch.settings import Engine, Fact, Origin
+    from safe_launch.shapes import model_from_config
     from safe_launch.workload import Known, Workload
 
-    numbers = MODELS[row["model"]]
-    heads = numbers["num_attention_heads"]
-    stack = Stack(
-        prefix="model.layers.",
-        layers=numbers["num_hidden_layers"],
-        hidden=numbers["hidden_size"],
-        heads=heads,
-        kv_heads=numbers["num_key_value_heads"],
-        head_dim=numbers.get("head_dim", numbers["hidden_size"] // heads),
-        ffn=numbers["intermediate_size"],
-        gated=True,
-    )
-    counts: Counter[tuple[str, tuple[int, ...], bool]] = Counter()
-    for name, shape, trained in json.loads(row["weights"]):
-        plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
-        parts = ["*" if part.isdigit() else part for part in plain.split(".")]
-        counts[".".join(parts), tuple(shape), trained] += 1
     weights = tuple(
-        Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
+        Weight(name, tuple(shape), count, trained, bits)
+        for name, shape, trained, bits, count in json.loads(row["weights"])
     )
-    model = Model("causal", numbers["vocab_size"], stack, None, weights, "observed")
+    model = model_from_config({**MODELS, **OTHERS}[row["model"]], weights, "observed")
     facts = {
         Fact.ENGINE: Engine.DEEPSPEED.value,
+        Fact.ATTENTION: row["attention"],
         Fact.SEQUENCE_LENGTH: int(row["sequence"]),
         Fact.REDUCE_BUCKET: BUCKETS["reduce_bucket_size"],
         Fact.PREFETCH_BUCKET: BUCKETS["stage3_prefetch_bucket_size"],
@@ -279,7 +295,7 @@ def compare(row: dict[str, str]) -> Compared:
         Setting.GRADIENT_CHECKPOINTING: row["checkpointing"],
         Setting.MICRO_BATCH: int(row["micro_batch"]),
         Setting.ACCUMULATION: int(row["accumulation"]),
-        Setting.PRECISION: "bf16",
+        Setting.PRECISION: row["precision"],
     }
     workload, world = workload_of(row), int(row["world"])
     job = job_of(workload)
@@ -302,6 +318,10 @@ def report(folder: Path) -> None:
         row = one.row
         method = "LoRA" if row["lora"] == "True" else "full"
         groups.setdefault(f"stage {row['stage']}, {method}", []).append(one)
+        groups.setdefault(f"model {row['model']}", []).append(one)
+        for name in ("attention", "precision"):
+            if row[name] != BASE[name]:
+                groups.setdefault(f"{name} {row[name]}", []).append(one)
         if row["offload"] != "none":
             groups.setdefault("optimizer in host memory", []).append(one)
         groups.setdefault(f"checkpointing {row['checkpointing']}", []).append(one)

@@ -29,12 +29,10 @@ def measured_of(
     there = capacity(hardware, world)
     seen = allocation_of(record)
     settings = tried_settings(attempt, workload)
-    if seen is None:
-        return Measured(settings, there, None, there)
-    limit = min(one for one in (seen.capacity, there) if one is not None)
-    held = seen.process if seen.process is not None else seen.allocated
+    limit = there if seen.capacity is None else min(seen.capacity, there)
+    held = seen.allocated if seen.process is None else seen.process
     needed = limit if held is None else held + (seen.asked or 0)
-    context = record.memory.get("before_model")
-    if context is None and None not in (seen.capacity, seen.free, seen.reserved):
-        context = max(int(seen.capacity or 0) - int(seen.free or 0) - int(seen.reserved or 0), 0)
+    context = record.memory.get("before_model") if seen.process is not None else None
+    if seen.capacity is not None and seen.free is not None and seen.reserved is not None:
+        context = max(seen.capacity - seen.free - seen.reserved, 0)
     return Measured(settings, needed, context, limit)

@@ -9,6 +9,7 @@ from .attempt import Attempt, Seen
 from .calibrate import measured_of
 from .constraint import Cause, CauseKind, Constraint, Term
 from .diagnose import learn, observed_statements, tried_settings
+from .exit_code import LaunchError
 from .failure import Finding, Kind
 from .model import Weight
 from .resolve import Rules, judged_for
@@ -27,7 +28,10 @@ def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
         for name, shape, trained, bits, count in seen.model["weights"]
     )
     source = f"the model as seen in attempt {attempt.number + 1}"
-    model = model_from_config(seen.model["config"], weights, source)
+    try:
+        model = model_from_config(seen.model["config"], weights, source)
+    except LaunchError:  # a configuration that only the model itself understands
+        return informed
     return informed if model is None else replace(informed, model=model)
 
 

@@ -53,6 +53,8 @@ CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_
 which docs/memory.md lists by source: `varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3
 rows."""
 
+SURELY = 1.02
+"""Times its limit that an attempt which ran out of memory is taken to have needed at least."""
 MARGIN_OF_PROCESS = 2**26
 """What the bound adds on a CPU: stacks of threads that start with the training."""
 
@@ -86,7 +88,7 @@ def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
     job = replace(job, context=max(contexts, default=None))
     for number, one in enumerate(workload.measured):
         peak = estimate_of(job, one.settings, hardware, world).peak
-        short = max(one.needed, one.limit) - peak.total
+        short = max(one.needed, int(SURELY * one.limit)) - peak.total
         moving = peak.total - sum(peak.components[part] for part in STAYS)
         if short <= 0:
             continue

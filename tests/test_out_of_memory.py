@@ -162,3 +162,43 @@ def test_the_process_on_a_cpu() -> None:
     seen = allocation_of(FailureRecord(0, 0.0, "RuntimeError", message, memory=told))
     assert (seen.asked, seen.process, seen.capacity) == (131072000, 480 * MIB, 500 * MIB)
     assert seen.allocated is None
+
+
+def test_an_accelerators_numbers_lead_to_the_next_plan() -> None:
+    """What the allocator says is believed: the context, the limit, and that more was needed."""
+    asked = {
+        Fact.ENGINE: "deepspeed",
+        Setting.ZERO_STAGE: 2,
+        Setting.OFFLOAD: "none",
+        Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
+        Setting.MICRO_BATCH: 8,
+        Setting.ACCUMULATION: 1,
+        Setting.PRECISION: "bf16",
+    }
+    workload = workload_of(model_of(QWEN2_7B), asked)
+    request = LaunchRequest("x.py", False, (), 8, "--nproc 8")
+    plan = resolve(request, workload, HARDWARE, ())
+    assert isinstance(plan, Plan)
+    assert plan.changes == ()
+    message = (
+        "CUDA out of memory. Tried to allocate 9.28 GiB. GPU 3 has a total capacity of 79.15 GiB "
+        "of which 1.06 GiB is free. Of the allocated memory 74.00 GiB is allocated by PyTorch, and "
+        "0.50 GiB is reserved by PyTorch but unallocated."
+    )
+    record = FailureRecord(3, 0.0, "torch.OutOfMemoryError", message, memory={"before_model": 7})
+    entry = next(one for one in read_catalogue() if one.id == "accelerator-out-of-memory")
+    finding = Finding(record, entry.role, entry)
+    attempt = Attempt(0, plan, Path("nowhere"))
+    learnt = learnt_from(workload, attempt, Seen({}), finding, Rules((), HARDWARE, 8))
+    assert not isinstance(learnt, str)
+    known, rules = learnt
+    (measured,) = known.measured
+    assert measured.context == pytest.approx((79.15 - 1.06 - 74.5) * GIB, abs=16)
+    assert measured.needed == pytest.approx((74 + 9.28) * GIB, abs=16)
+    following = resolve(request, known, HARDWARE, rules.constraints)
+    assert isinstance(following, Plan)
+    settings = following.preset.settings()
+    assert settings != plan.preset.settings()
+    assert settings[Setting.MICRO_BATCH] * settings[Setting.ACCUMULATION] == 8
+    assert following.chosen.estimate is not None
+    assert following.chosen.estimate.bound <= 79.15 * GIB
