@@ -224,7 +224,7 @@ def workload_of(row: dict[str, str]) -> Any:
     """What safe-launch would know of a row's training, once a worker has seen the model."""
     from safe_launch.model import Weight
     from safe_launch.settings import Engine, Fact, Origin
-    from safe_launch.shapes import model_from_config
+    from safe_launch.shapes.configuration import model_from_config
     from safe_launch.workload import Known, Workload
 
     weights = tuple(

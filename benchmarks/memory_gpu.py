@@ -101,7 +101,7 @@ def estimated(case: dict[str, Any]) -> dict[str, int]:
     from safe_launch.machine import Accelerator, Hardware
     from safe_launch.memory import estimate
     from safe_launch.settings import Fact, Origin, Precision, Setting
-    from safe_launch.shapes import model_from_config
+    from safe_launch.shapes.configuration import model_from_config
     from safe_launch.workload import Known, Workload
 
     names = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}

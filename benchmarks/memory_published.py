@@ -24,7 +24,7 @@ from safe_launch.machine import Accelerator, Hardware
 from safe_launch.memory import estimate
 from safe_launch.model import Model
 from safe_launch.settings import Fact, Framework, Origin, Precision, Setting, name_of
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
 from safe_launch.workload import Known, Workload
 
 PUBLISHED = Path(__file__).parent / "published"

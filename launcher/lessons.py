@@ -14,7 +14,7 @@ from .failure import Finding, Kind
 from .model import Weight
 from .resolve import Rules, judged_for
 from .settings import Offload, Setting
-from .shapes import model_from_config
+from .shapes.configuration import model_from_config
 from .workload import Workload
 
 

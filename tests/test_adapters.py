@@ -10,7 +10,7 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from safe_launch.adapters import assumed, default_targets, part_of, trained_model
 from safe_launch.model import Model, Weight, grouped
 from safe_launch.settings import Fact, Origin, Value
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
 from safe_launch.workload import Known, Workload
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 

@@ -18,7 +18,7 @@ from safe_launch.machine import Accelerator, Hardware
 from safe_launch.memory import estimate, job_for
 from safe_launch.model import Model
 from safe_launch.settings import Fact, Framework, Name, Origin, Precision, Setting, Value
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
 from safe_launch.workload import Known, Measured, Workload
 from stacks import ROOT
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safe_launch.exit_code import LaunchError
 from safe_launch.model import Model, Weight
-from safe_launch.model_files import read_model
 from safe_launch.readers import read_workload
 from safe_launch.request import LaunchRequest
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
+from safe_launch.shapes.files import read_model
 from safetensors.torch import save_file
 
 Config = dict[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safe_launch.settings import name_of, parse_value
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 PUBLISHED = BENCHMARKS / "published"

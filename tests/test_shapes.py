@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.exit_code import LaunchError
 from safe_launch.model import Model, Weight, grouped
-from safe_launch.shapes import model_from_config
+from safe_launch.shapes.configuration import model_from_config
 from transformers import (
     AutoConfig,
     AutoModel,

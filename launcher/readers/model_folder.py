@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..model import Model
-from ..model_files import read_model
+from ..shapes.files import read_model
 from .script import Script
 
 FLAGS = (

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..model import Model, Stack, Weight
 from .architectures import ARCHITECTURES, Architecture
 from .architectures_gpt import GPT_ARCHITECTURES
 from .architectures_vision import JOINS, TOWERS, Join
-from .model import Model, Stack, Weight
 from .sizes import ConfigSizes, MissingSizeError
 from .templates import counted
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .exit_code import ExitCode, LaunchError
-from .model import Model
+from ..exit_code import ExitCode, LaunchError
+from ..model import Model
+from .configuration import UnknownShapeError, shape
 from .safetensors_headers import read_tensors, shards
-from .shapes import UnknownShapeError, shape
 from .stored_weights import weights_of
 
 

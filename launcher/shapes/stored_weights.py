@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .model import Weight, grouped
+from ..model import Weight, grouped
 from .safetensors_headers import Tensor
 
 _FLOATS = ("F64", "F32", "F16", "BF16")

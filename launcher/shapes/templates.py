@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from .model import Weight, grouped
+from ..model import Weight, grouped
 from .sizes import ConfigSizes
 
 

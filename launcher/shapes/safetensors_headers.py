@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .exit_code import ExitCode, LaunchError
+from ..exit_code import ExitCode, LaunchError
 
 _LONGEST = 100_000_000
 """The longest header that the format allows, in bytes."""
