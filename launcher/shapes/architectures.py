@@ -1,6 +1,6 @@
 """Weights of the common language models, one line for each, in terms of their config.json.
 
-A template names weights as their checkpoints do; `launcher/shapes.py` evaluates it:
+A template names weights as their checkpoints do; `launcher/shapes/configuration.py` evaluates it:
 
 - `NAME SIZE...` is a parameter NAME.weight; `=NAME SIZE...` one that is called NAME itself.
 - A size is a sum of products of numbers and names: those of `shapes.ALIASES`, what `derive` adds,

@@ -1,4 +1,4 @@
-"""Weights of GPT-2, BERT and their kin, in the language of `launcher/architectures.py`."""
+"""Weights of GPT-2, BERT and their kin, in the language of `launcher/shapes/architectures.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates templates of weights, whose language `launcher/architectures.py` explains."""
+"""Evaluates templates of weights, whose language `launcher/shapes/architectures.py` explains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted(parts: Iterable[tuple[str, str, ConfigSizes]]) -> tuple[Weight, ...]
 
 
 def evaluate(template: str, sizes: ConfigSizes) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Name, shape and count of each weight of a template (see `launcher/architectures.py`)."""
+    """Name, shape and count of each weight of a template (see `launcher/shapes/architectures.py`)."""
     prefix = ""
     for line in template.splitlines():
         name, *words = line.split() or [""]
