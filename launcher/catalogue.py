@@ -150,7 +150,9 @@ def _signature(place: Place, raw: dict[str, str]) -> Signature:
             except re.error as error:
                 raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
         elif key == "oom_kill":
-            parts[key] = value.lower() == "true"
+            if value.lower() != "true":
+                raise DocumentError(*place, f"signatures: oom_kill is true or left out: {value}")
+            parts[key] = True
         else:
             parts[key] = value
     if not parts.keys() & {"message", "function", "source", "log", "oom_kill"}:

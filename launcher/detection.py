@@ -7,16 +7,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from . import host
 from .machine import Accelerator, Hardware
 from .probes import devices
 from .probes.device import Device, visible
-from .profiles import accelerator_of, matching, profile_named
+from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 GIB = 2**30
-DRIVERS_OWN = {"npu": 5 * GIB, "rocm": GIB // 2, "cuda": GIB}
-"""Bytes that an idle device's driver holds, by kind: about 2.8 GB of an NPU's 32, 4.2 of 64."""
+DRIVERS_OWN = {"npu": 0.09, "rocm": 0.005, "cuda": 0.015}
+"""Share of an idle device's memory that its driver may hold, by kind: seen were up to 2901 MiB of a
+910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts up to 1 % as used."""
+FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.96}
+"""Share of the vendor's total that the framework has at least: 29.5 GiB of a 910B4's 32, 44.3 of an
+L40S's 45."""
 DEVICE_FILES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
@@ -34,7 +39,8 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     )
     found = devices(environment)
     if found:
-        return of_devices(here, found)
+        hardware = of_devices(here, found)
+        return replace(hardware, notes=hardware.notes + _doubts(found, environment))
     for kind, (pattern, variable) in DEVICE_FILES.items():
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
         there = [name for name in names if re.fullmatch(pattern, name)]
@@ -47,6 +53,20 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     return here
 
 
+def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What may make the framework count other devices than were counted here."""
+    kind, names = found[0].kind, {device.name for device in found}
+    listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")
+    if kind == "npu" and re.search(r"[^\d,]", listed):
+        # hiascend.com, CANN, environment variables: what isn't a digit or a comma ends the list.
+        return (f"ASCEND_RT_VISIBLE_DEVICES={listed}: CANN documents numbers and commas alone",)
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
+    by_speed = environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    if kind == "cuda" and by_speed and len(names) > 1 and re.search(r"(^|,)\s*\d", listed):
+        return ("CUDA numbers devices that differ by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID",)
+    return ()
+
+
 def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
     """The host with its devices; where they differ, with the least of each fact."""
     facts = [_facts(device) for device in found]
@@ -56,7 +76,7 @@ def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
         notes.append(f"the devices differ ({', '.join(names)}): planned for the least of each fact")
     in_use = max(_held_by_others(device) for device in found)
     if in_use:
-        notes.append(f"other processes hold {in_use / GIB:.1f} GiB of a device already")
+        notes.append(in_use_note(in_use))
     return replace(
         here,
         accelerator=least([device for device, _ in facts]),
@@ -71,19 +91,19 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
     profile = matching(device.kind, device.name, device.total)
     if profile is not None:
         return accelerator_of(profile), ""
-    generic = accelerator_of(profile_named(device.kind), memory=int(0.97 * device.total))
+    measured = int(FRAMEWORKS_SHARE[device.kind] * device.total)
+    generic = accelerator_of(profile_named(device.kind), memory=measured)
     text = f"no profile names {device.name!r}: its memory is measured, all else is a low guess"
     return replace(generic, name=device.name), text
 
 
 def _held_by_others(device: Device) -> int:
-    """Bytes beyond what an idle device's driver holds."""
-    held = device.used - DRIVERS_OWN[device.kind]
-    return held if held > 0 else 0
+    """Bytes beyond what an idle device's driver may hold."""
+    return max(0, device.used - max(GIB // 2, int(DRIVERS_OWN[device.kind] * device.total)))
 
 
 def least(every: Sequence[Accelerator]) -> Accelerator:
-    """One device that stands for all: the least memory and rates, what all can do."""
+    """One device that stands for all: the least memory and rates, what all can do and one needs."""
     return replace(
         min(every, key=lambda one: one.memory),
         taken=max(one.taken for one in every),
@@ -94,4 +114,6 @@ def least(every: Sequence[Accelerator]) -> Accelerator:
         link=min(one.link for one in every),
         node_link=min(one.node_link for one in every),
         host_link=min(one.host_link for one in every),
+        environment=MappingProxyType(dict(sorted({one for each in every for one in each.environment.items()}))),
+        restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
     )

@@ -57,8 +57,9 @@ class FailureRecord:
         signal: the signal that killed it; None where it ended by itself.
         oom_kills: how often the host's out-of-memory killer struck during the attempt.
         memory: bytes that the process, its device and its limits told of when it failed, by name:
-            `data`, `resident`, `before_model`, `data_limit`, `cgroup_limit` of the process,
-            `allocated`, `reserved`, `free`, `total` of the device.
+            `data`, `resident`, `resident_peak`, `addresses`, `before_model`, `data_limit`,
+            `cgroup_limit` of the process, `allocated`, `peak`, `reserved`, `free`, `total` of the
+            device.
         log_tail: the last lines of its output.
         finished: the script had run to its end before this happened.
     """
@@ -127,14 +128,17 @@ class Kind(StrEnum):
 class Signature:
     """One way that a failure shows itself; every part that is given must match.
 
+    Without a part of an exception it is the signature of a death without one.
+
     Attributes:
         exception: name of the exception's type, without its module.
         message: pattern searched in the message.
         file: end of the path of the raising frame's file.
         function: the raising frame's function.
         source: pattern searched in the raising frame's source line.
-        log: pattern searched in the log of a worker that died without an exception.
-        oom_kill: the worker was killed while the host's out-of-memory killer struck.
+        log: pattern searched in the last lines of the worker's log.
+        oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
+            the worker itself was killed.
     """
 
     exception: str | None = None
@@ -147,11 +151,14 @@ class Signature:
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether the record shows this signature."""
-        if self.oom_kill:
-            return record.signal == signal.SIGKILL and record.oom_kills > 0
-        if self.log is not None:
-            tail = "\n".join(record.log_tail)
-            return not record.exception and self.log.search(tail) is not None
+        if self.oom_kill and record.oom_kills == 0:
+            return False
+        if self.log is not None and self.log.search("\n".join(record.log_tail)) is None:
+            return False
+        parts = (self.exception, self.message, self.file, self.function, self.source)
+        if all(part is None for part in parts):
+            by_kill = record.signal == signal.SIGKILL
+            return not record.exception and (by_kill or not self.oom_kill)
         frame = record.frames[-1] if record.frames else Frame("", 0, "", "")
         return (
             bool(record.exception)

@@ -1,49 +1,73 @@
-"""What the host has for this job: processor cores and memory, within its cgroup's limits."""
+"""What the host has for this job: processor cores and memory, within its cgroups' limits."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def cores(root: Path = CGROUPS) -> int:
-    """Processor cores that this process may use: by its affinity, and by its cgroup's quota."""
+def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
+    """Processor cores that this process may use: by its affinity, and by its cgroups' quotas."""
     allowed = len(os.sched_getaffinity(0))
-    quota = _quota(root)
-    return allowed if quota is None else max(1, min(allowed, int(quota)))
+    quotas = [int(quota) for quota in _quotas(root, membership)]
+    return max(1, min([allowed, *quotas]))
 
 
-def _quota(root: Path) -> float | None:
-    """Cores' worth of time that the cgroup may use; None without a limit."""
-    second = _words(root / "cpu.max")
-    if len(second) == 2 and second[0] != "max":
-        return int(second[0]) / int(second[1])
-    quota, period = (_words(root / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    if quota and period and int(quota[0]) > 0:
-        return int(quota[0]) / int(period[0])
-    return None
+def _quotas(root: Path, membership: Path) -> Iterator[float]:
+    """Cores' worth of time of each cgroup that has a limit: cpu.max (v2), cpu.cfs_quota_us (v1)."""
+    for folder in _groups(root, membership, "cpu"):
+        numbers = _numbers(folder / "cpu.max")
+        if not numbers:
+            quota, period = (_numbers(folder / f"cpu.cfs_{one}_us") for one in ("quota", "period"))
+            numbers = quota + period
+        if len(numbers) == 2 and min(numbers) > 0:
+            yield numbers[0] / numbers[1]
 
 
-def memory(root: Path = CGROUPS) -> int:
-    """Bytes of memory that this job may use: the host's, or its cgroup's limit if that is less."""
+def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
+    """Bytes of memory that this job may use: the host's, or a cgroup's limit if that is less."""
     import psutil
 
-    total = int(psutil.virtual_memory().total)
-    limits = [
-        int(words[0])
-        for path in (root / "memory.max", root / "memory" / "memory.limit_in_bytes")
-        if (words := _words(path)) and words[0].isdecimal()
-    ]
-    return min([total, *limits])
+    limits = [int(psutil.virtual_memory().total)]
+    for folder in _groups(root, membership, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limits += [limit for limit in _numbers(folder / name) if limit > 0]
+    return min(limits)
 
 
-def _words(path: Path) -> list[str]:
+def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's cgroups and of all above them, of both versions.
+
+    A scheduler limits the job, a step or a task of it, and every limit on the way counts
+    (https://docs.kernel.org/admin-guide/cgroup-v2.html). A container sees its own as the root.
+    """
+    paths = {(root, Path("/")), (root / controller, Path("/"))}
+    for line in _text(membership).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            paths.add((root, Path(path)))
+        elif controller in controllers.split(","):
+            paths |= {(root / name, Path(path)) for name in (controller, controllers)}
+    for mount, path in sorted(paths):
+        for one in (path, *path.parents):
+            yield mount / one.relative_to(one.anchor)
+
+
+def _numbers(path: Path) -> list[int]:
+    """The numbers in a file; none where one of its words isn't a number, as in `max 100000`."""
+    words = _text(path).split()
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
+
+
+def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").split()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return []
+        return ""
 
 
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
@@ -51,8 +75,5 @@ def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
 
     0 where the kernel doesn't count (before Linux 4.13).
     """
-    try:
-        lines = statistics.read_text().splitlines()
-    except OSError:
-        return 0
+    lines = _text(statistics).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

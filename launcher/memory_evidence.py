@@ -9,17 +9,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FIELDS = {"VmData": "data", "VmRSS": "resident"}
+FIELDS = {"VmData": "data", "VmRSS": "resident", "VmHWM": "resident_peak", "VmSize": "addresses"}
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 SIGNS = re.compile(
-    r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|Failed to CUDA malloc|"
-    r"Cannot allocate memory|memory allocation",
+    r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|Failed to CUDA (m|c)alloc|"
+    r"Cannot allocate memory|memory allocation|Failed to allocate memory|EL0004|207001|"
+    r"Inner error is reported as above",
     re.IGNORECASE,
 )
+"""Beside torch's own: NCCL's (src/include/alloc.h), CANN's codes for a lack of memory, and what
+torch_npu raises where an operator fails after its call has returned; what failed is in the log."""
 
 
 def is_about_memory(error: BaseException, message: str) -> bool:
-    """Whether an exception is an allocator's complaint."""
+    """Whether an exception is an allocator's complaint, or may stand for one."""
     return isinstance(error, MemoryError) or SIGNS.search(message) is not None
 
 
@@ -31,15 +34,11 @@ def process_data() -> int:
 def seen() -> dict[str, int]:
     """Bytes by name, see `FailureRecord.memory`; what can't be told is left out."""
     found = dict(_process())
-    soft, _hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if soft != resource.RLIM_INFINITY:
-        found["data_limit"] = soft
-    for path in LIMITS:
-        with contextlib.suppress(OSError, ValueError):
-            found["cgroup_limit"] = int(Path(path).read_text())
-            break
-    with contextlib.suppress(Exception):  # a device that has failed answers nothing
-        found.update(_device())
+    found.update(_limits(found))
+    # Whatever has failed may fail again when it is asked; what came before it is kept.
+    with contextlib.suppress(Exception):
+        for name, size in _device():
+            found[name] = size
     return found
 
 
@@ -51,15 +50,35 @@ def _process() -> Iterator[tuple[str, int]]:
                 yield FIELDS[name], int(value.split()[0]) * 1024
 
 
+def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """What the process's data may grow to, by `ulimit -d` and `-v`, and what its cgroup may."""
+    data, addresses = (
+        resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)
+    )
+    limits = [] if data == resource.RLIM_INFINITY else [data]
+    if addresses != resource.RLIM_INFINITY and {"addresses", "data"} <= held.keys():
+        limits.append(max(addresses - (held["addresses"] - held["data"]), 0))
+    if limits:
+        yield "data_limit", min(limits)
+    for path in LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            yield "cgroup_limit", int(Path(path).read_text())
+            return
+
+
 def _device() -> Iterator[tuple[str, int]]:
-    """Of the device that torch has initialised; none is initialised here."""
+    """Of the device that torch has initialised; none is initialised here.
+
+    The allocator's own counts come first: they ask nothing of the device.
+    """
     torch = sys.modules.get("torch")
-    for name in ("cuda", "npu"):
+    for name in ("cuda", "npu", "xpu"):
         device = getattr(torch, name, None)
-        if device is not None and device.is_available() and device.is_initialized():
+        if device is not None and device.is_initialized():
+            yield "allocated", int(device.memory_allocated())
+            yield "peak", int(device.max_memory_allocated())
+            yield "reserved", int(device.memory_reserved())
             free, total = device.mem_get_info()
             yield "free", int(free)
             yield "total", int(total)
-            yield "allocated", int(device.memory_allocated())
-            yield "reserved", int(device.memory_reserved())
             return

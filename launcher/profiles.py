@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -102,6 +103,9 @@ def read_profile(path: Path) -> Profile:
     text = _text(path)
     profile = read_document(path, text, Profile)
     _check_numbers(profile, path, text)
+    if not profile.precisions:
+        line = line_of("precisions", text, 1)
+        raise DocumentError(path, line, "`precisions`: a device computes in one at least")
     for key, values, known in (
         ("kind", [profile.kind], KINDS),
         ("precisions", profile.precisions, [str(one.value) for one in Precision]),
@@ -137,7 +141,7 @@ def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
         line = line_of(key, text, 1)
         if value == -1:
             raise DocumentError(path, line, f"`{key}` is missing")
-        if value < 0 or (value == 0 and key in MORE_THAN_ZERO):
+        if not math.isfinite(value) or value < 0 or (value == 0 and key in MORE_THAN_ZERO):
             raise DocumentError(path, line, f"`{key}`: {value} can't be")
 
 
@@ -217,12 +221,12 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         path = Path(name)
         if not path.is_file():
             raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
-        if re.search(r"^accelerators:", _text(path), re.MULTILINE):
-            return _hardware_of_node(read_node(path), source)
+        if NODES_OWN.search(_text(path)):
+            return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
     known_nodes, known_devices = _shipped("nodes"), _shipped("accelerators")
     if name in known_nodes:
-        return _hardware_of_node(read_node(known_nodes[name]), source)
+        return _hardware_of_node(known_nodes[name], source)
     if name in known_devices:
         return _hardware_of_profile(read_profile(known_devices[name]), source, found)
     hint = near(name, [*known_devices, *known_nodes])
@@ -242,9 +246,20 @@ def profile_named(name: str) -> Profile:
     raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
 
 
-def _hardware_of_node(node: Node, source: str) -> Hardware:
+NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
+"""Keys that tell a node's file from a device's."""
+
+
+def _hardware_of_node(path: Path, source: str) -> Hardware:
+    """What a node's file describes; its device is a shipped profile, or a file beside it."""
+    node, known = read_node(path), _shipped("accelerators")
+    device = known.get(node.accelerator, path.parent / node.accelerator)
+    if not device.is_file():
+        line = line_of("accelerator", _text(path), 1)
+        problem = f"`accelerator`: there is no `{node.accelerator}`"
+        raise DocumentError(path, line, problem, near(node.accelerator, known))
     return Hardware(
-        accelerator=accelerator_of(profile_named(node.accelerator)),
+        accelerator=accelerator_of(read_profile(device)),
         accelerators=node.accelerators,
         cores=node.cores,
         host_memory=int(node.host_memory_gib * GIB),
@@ -259,12 +274,26 @@ MOST_DEVICES = 8
 
 
 def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
-    device = accelerator_of(profile)
+    """The devices of this host where it may have such; otherwise a usual node of them."""
+    device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)
+    if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
+        notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
+        return replace(found, accelerator=device, source=source, notes=notes)
     note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
     memory = MOST_DEVICES * ASSUMED_PER_DEVICE
     return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
+
+
+def in_use_note(size: int) -> str:
+    """What is said where others hold so many bytes of a device."""
+    return f"other processes hold {size / GIB:.1f} GiB of a device already"
+
+
+def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
+    """Whether the memories may be the same; what wasn't measured contradicts nothing."""
+    return not theirs.memory or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
 
 
 def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
@@ -273,9 +302,12 @@ def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[s
     if ours.kind != theirs.kind:
         return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
     problems = []
-    if ours.memory and abs(ours.memory - theirs.memory) > TOLERANCE * ours.memory:
+    if ours.memory and not _same_size(ours, theirs):
         sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
         problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
-    if theirs.memory and workers > found.accelerators:
+    if found.accelerators and workers > found.accelerators:
         problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+    if found.host_memory < (1 - TOLERANCE) * named.host_memory:
+        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
+        problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")
     return problems

@@ -273,8 +273,9 @@ def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord 
     """A rank's record, or one made from its exit; None where it ended well or by our own hand."""
     code, seen = scene.exits[rank]
     told = scene.records.get(rank)
+    killed = oom_kills() - scene.oom_kills
     if told is not None:
-        return replace(told, log_tail=pipes.tail(rank))
+        return replace(told, oom_kills=killed, log_tail=pipes.tail(rank))
     ended_well = code == 0 or (code < 0 and rank in scene.finished)
     if ended_well or -code in scene.stops.told.get(rank, set()):
         return None
@@ -283,6 +284,6 @@ def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord 
         at=seen,
         exit_code=128 - code if code < 0 else code,
         signal=-code if code < 0 else None,
-        oom_kills=oom_kills() - scene.oom_kills,
+        oom_kills=killed,
         log_tail=pipes.tail(rank),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -63,13 +64,19 @@ def see_model(model: Any) -> None:
         return
     trained = [bool(parameter.requires_grad) for parameter in model.parameters()]
     if any(trained):
-        global before_model
-        if before_model is None:
-            before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
         _models.append(weakref.ref(model))
-        if sender is not None and len(_models) == 1:
-            sender.send("model", {"shape": shape_of(model)})
+        if len(_models) == 1:
+            with contextlib.suppress(Exception):  # an odd model still trains
+                _tell_first(model)
         see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
+
+
+def _tell_first(model: Any) -> None:
+    """Notes what the process held before the model, and tells the launcher the model's shape."""
+    global before_model
+    before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
+    if sender is not None:
+        sender.send("model", {"shape": shape_of(model)})
 
 
 def count_steps(counter: Callable[[], int | None]) -> None:
@@ -105,22 +112,24 @@ def bytes_of(parameter: Any) -> int:
 def shape_of(model: Any) -> dict[str, Any]:
     """A model in the terms of `launcher/model.py`: its configuration, and its parameters by kind.
 
-    The parameters are name (every number in it as `*`), shape, count, trained, and bits where they
-    are quantized (bitsandbytes keeps the logical shape in `quant_state`).
+    The parameters are name (every number in it as `*`), shape, trained, bits where they are
+    quantized (bitsandbytes keeps the logical shape of 4 bits in `quant_state`), and count.
     """
     counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
     for name, one in model.named_parameters():
-        plain = re.sub(r"(?<=\.)\d+(?=\.)", "*", name.removeprefix("module."))
+        plain = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        plain = re.sub(r"(?<![^.])\d+(?![^.])", "*", plain)
         plain = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", plain)
         state = getattr(one, "quant_state", None)
         whole = getattr(one, "ds_shape", None) or (one.shape if state is None else state.shape)
-        bits = None if state is None else 4.5
+        bits = (8.0 if one.element_size() == 1 else None) if state is None else 4.5
         key = (plain, tuple(int(size) for size in whole), bool(one.requires_grad), bits)
         counts[key] = counts.get(key, 0) + 1
     config = getattr(model, "config", None)
     described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
     weights = [[*key, count] for key, count in counts.items()]
-    return {"config": json.loads(json.dumps(described, default=str)), "weights": weights}
+    plain_config = json.dumps(described, default=str, skipkeys=True)
+    return {"config": json.loads(plain_config), "weights": weights}
 
 
 def describe_model() -> dict[str, Value]:

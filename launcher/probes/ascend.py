@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from .device import Device, said, visible
 
 MIB = 2**20
-FIRST = re.compile(r"^\|\s*\d+\s+(?P<name>\S+)\s*\|\s*\S+\s*\|\s*\S+\s+\S+\s+\d+\s*/\s*\d+\s*\|")
-"""The upper line of a chip: number and name of the NPU, health, power, temperature, huge pages."""
-SECOND = re.compile(
-    r"^\|\s*\d+(\s+\d+)?\s*\|\s*[0-9A-Za-z]+:[0-9A-Za-z]+:[^|]+\|(?P<usage>[^|]+)\|"
-)
-"""The lower one: chip, sometimes a physical id, bus, use of the cores and of the memories."""
 PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The NPUs that torch_npu would show; a 910C counts as two."""
+    """The NPUs that torch_npu would show; a 910C counts as two.
+
+    The variable counts devices in the order of the table, whatever numbers that prints.
+    """
     text = said(("npu-smi", "info"))
     if text is None:
         return ()
@@ -26,20 +23,24 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def parsed(text: str) -> list[Device]:
-    """The chips in a table of `npu-smi info`, whatever its width.
+    """The chips in a table of `npu-smi info`, of any version and width.
 
-    Each chip has two lines. The last pair of numbers of the lower one is the memory in MiB: that of
-    the HBM, where the first pair (0 / 0 on newer chips) is another.
+    Each chip has two lines of three cells: number and name first, then the chip's number, sometimes
+    with a physical id, its bus and its use. The last pair of numbers there is the memory in MiB:
+    that of the HBM, where there is any; the pair before it is the host's part of a 910A and 0 / 0
+    on newer chips. Versions before 21 print no pair in the first line. Processes have more cells.
     """
     devices = []
     name = ""
     for line in text.splitlines():
-        if upper := FIRST.match(line):
-            name = upper["name"]
-        elif name and (lower := SECOND.match(line)):
-            pairs = PAIR.findall(lower["usage"])
-            if pairs:
-                used, total = pairs[-1]
-                devices.append(Device("npu", name, int(total) * MIB, int(used) * MIB))
+        cells = line.strip().strip("|").split("|")
+        words = cells[0].split()
+        if len(cells) != 3 or not words or not words[0].isdecimal():
+            continue
+        if not all(word.isdecimal() for word in words):
+            name = " ".join(words[1:])
+        elif name and (pairs := PAIR.findall(cells[2])):
+            used, total = pairs[-1]
+            devices.append(Device("npu", name, int(total) * MIB, int(used) * MIB))
             name = ""
     return devices

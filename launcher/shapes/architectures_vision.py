@@ -1,6 +1,6 @@
 """Vision towers, and how they are joined to a language model.
 
-The templates are in the language of `launcher/shapes/architectures.py`; a tower's names are relative to
+The templates are in the language of `architectures.py` beside; a tower's names are relative to
 the prefix that the join gives it.
 """
 

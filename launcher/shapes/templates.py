@@ -24,7 +24,7 @@ def counted(parts: Iterable[tuple[str, str, ConfigSizes]]) -> tuple[Weight, ...]
 
 
 def evaluate(template: str, sizes: ConfigSizes) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Name, shape and count of each weight of a template (see `launcher/shapes/architectures.py`)."""
+    """Name, shape and count of each weight of a template."""
     prefix = ""
     for line in template.splitlines():
         name, *words = line.split() or [""]
