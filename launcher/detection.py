@@ -16,12 +16,13 @@ from .probes.device import Device, visible
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 GIB = 2**30
-DRIVERS_OWN = {"npu": 0.09, "rocm": 0.005, "cuda": 0.015}
-"""Share of an idle device's memory that its driver may hold, by kind: seen were up to 2901 MiB of a
-910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts up to 1 % as used."""
-FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.96}
-"""Share of the vendor's total that the framework has at least: 29.5 GiB of a 910B4's 32, 44.3 of an
-L40S's 45."""
+DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
+"""What an idle device's driver may hold, by kind: bytes, and a share of the whole. Seen were up to
+2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts what the
+driver reserves as used, 820 MiB of an A100's 81920."""
+FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.97}
+"""Share of the vendor's total that the framework has at least: 29.5 GiB of a 910B4's 32, 14.6 of a
+T4's 15."""
 DEVICE_FILES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
@@ -99,7 +100,8 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
 
 def _held_by_others(device: Device) -> int:
     """Bytes beyond what an idle device's driver may hold."""
-    return max(0, device.used - max(GIB // 2, int(DRIVERS_OWN[device.kind] * device.total)))
+    fixed, share = DRIVERS_OWN[device.kind]
+    return max(0, device.used - fixed - int(share * device.total))
 
 
 def least(every: Sequence[Accelerator]) -> Accelerator:
@@ -114,6 +116,8 @@ def least(every: Sequence[Accelerator]) -> Accelerator:
         link=min(one.link for one in every),
         node_link=min(one.node_link for one in every),
         host_link=min(one.host_link for one in every),
-        environment=MappingProxyType(dict(sorted({one for each in every for one in each.environment.items()}))),
+        environment=MappingProxyType(
+            {name: value for one in every for name, value in one.environment.items()}
+        ),
         restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
     )

@@ -52,8 +52,8 @@ def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
             paths.add((root, Path(path)))
         elif controller in controllers.split(","):
             paths |= {(root / name, Path(path)) for name in (controller, controllers)}
-    for mount, path in sorted(paths):
-        for one in (path, *path.parents):
+    for mount, group in sorted(paths):
+        for one in (group, *group.parents):
             yield mount / one.relative_to(one.anchor)
 
 
