@@ -35,10 +35,8 @@ def seen() -> dict[str, int]:
     """Bytes by name, see `FailureRecord.memory`; what can't be told is left out."""
     found = dict(_process())
     found.update(_limits(found))
-    # Whatever has failed may fail again when it is asked; what came before it is kept.
-    with contextlib.suppress(Exception):
-        for name, size in _device():
-            found[name] = size
+    with contextlib.suppress(Exception):  # a device that has failed may do so again when asked
+        found.update(_device())
     return found
 
 
@@ -69,7 +67,8 @@ def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
 def _device() -> Iterator[tuple[str, int]]:
     """Of the device that torch has initialised; none is initialised here.
 
-    The allocator's own counts come first: they ask nothing of the device.
+    The allocator's own counts come first: they ask nothing of the device, so they are told even
+    where it answers no more.
     """
     torch = sys.modules.get("torch")
     for name in ("cuda", "npu", "xpu"):
