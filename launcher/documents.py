@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from .exit_code import ExitCode, LaunchError
 
 Schema = TypeVar("Schema")
+OTHER_THAN_TEXT = ("bool", "int", "float", "list", "dict")
+"""Types of fields that a text isn't one of, though `${...}` passes for any type."""
 
 
 class DocumentError(LaunchError):
@@ -47,9 +49,13 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         mark = error.problem_mark
         line = first_line + (0 if mark is None else mark.line)
         raise DocumentError(path, line, f"not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        problem = str(error).splitlines()[0]
+        raise DocumentError(path, first_line, f"not YAML: {problem}") from error
     if not isinstance(raw, dict):
         raise DocumentError(path, first_line, "a mapping of keys to values is expected")
     keys = {field.name.removesuffix("_"): field.name for field in fields(schema)}  # type: ignore[arg-type]
+    kinds = {field.name: str(field.type) for field in fields(schema)}  # type: ignore[arg-type]
     for key in raw:
         if key not in keys:
             raise DocumentError(
@@ -59,22 +65,26 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
                 near(key, list(keys)),
             )
     typed = OmegaConf.structured(schema)
+    refusals = (OmegaConfBaseException, OverflowError, TypeError)
     try:
         merged = OmegaConf.merge(typed, {keys[str(key)]: value for key, value in raw.items()})
         plain: Any = OmegaConf.to_container(merged, resolve=False)
-    except OmegaConfBaseException as error:
+    except refusals as error:
         # The error itself doesn't always name the key; alone, the guilty one fails again.
         problem = str(error).splitlines()[0]
         for key, value in raw.items():
             try:
                 OmegaConf.merge(typed, {keys[str(key)]: value})
-            except OmegaConfBaseException:
+            except refusals:
                 break
         line = line_of(str(key), text, first_line)
         raise DocumentError(path, line, f"`{key!s}`: {problem}") from error
     for key, name in keys.items():
         if plain[name] == MISSING:
             raise DocumentError(path, first_line, f"`{key}` is missing")
+        if isinstance(plain[name], str) and kinds[name].startswith(OTHER_THAN_TEXT):
+            line = line_of(key, text, first_line)
+            raise DocumentError(path, line, f"`{key}`: {plain[name]!r} isn't a {kinds[name]}")
     return schema(**plain)
 
 

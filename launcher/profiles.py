@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,8 @@ from .settings import Precision
 
 GIB, MIB = 2**30, 2**20
 KINDS = ("cpu", "cuda", "npu", "rocm")
+TOO_MUCH = 1e9
+"""What no number of a profile reaches, whatever its unit."""
 TOLERANCE = 0.1
 """Share by which a device's memory may differ from its profile's."""
 
@@ -133,6 +134,13 @@ def _text(path: Path) -> str:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long a name
+        return False
+
+
 def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
     for key in (*AT_LEAST_ZERO, *MORE_THAN_ZERO):
         value = getattr(document, key, None)
@@ -141,7 +149,7 @@ def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
         line = line_of(key, text, 1)
         if value == -1:
             raise DocumentError(path, line, f"`{key}` is missing")
-        if not math.isfinite(value) or value < 0 or (value == 0 and key in MORE_THAN_ZERO):
+        if not 0 <= value < TOO_MUCH or (value == 0 and key in MORE_THAN_ZERO):
             raise DocumentError(path, line, f"`{key}`: {value} can't be")
 
 
@@ -219,7 +227,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
     source = f"--hardware {name}"
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
-        if not path.is_file():
+        if not _is_file(path):
             raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
         if NODES_OWN.search(_text(path)):
             return _hardware_of_node(path, source)
@@ -254,7 +262,7 @@ def _hardware_of_node(path: Path, source: str) -> Hardware:
     """What a node's file describes; its device is a shipped profile, or a file beside it."""
     node, known = read_node(path), _shipped("accelerators")
     device = known.get(node.accelerator, path.parent / node.accelerator)
-    if not device.is_file():
+    if not _is_file(device):
         line = line_of("accelerator", _text(path), 1)
         problem = f"`accelerator`: there is no `{node.accelerator}`"
         raise DocumentError(path, line, problem, near(node.accelerator, known))

@@ -104,6 +104,10 @@ GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
         ("[bf16, fp16, fp32]", "[bf16, fp61]", "`precisions`: 'fp61'"),
         ("['L40S']", "['L40S(']", "`aliases`: 'L40S('"),
         ("name: l40s", "name: [", "not YAML"),
+        ("name: l40s", "name: \0", "not YAML"),
+        ("compute_tflops: 362", f"compute_tflops: {10**400}", "`compute_tflops`"),
+        ("memory_gib: 44.3", "memory_gib: ${x}", "`memory_gib`: '${x}' isn't a float"),
+        ("['L40S']", "${x}", "`aliases`: '${x}' isn't a list[str]"),
     ],
 )
 def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -> None:
@@ -152,6 +156,9 @@ def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
         hardware_of(str(node), HERE)
     assert caught.value.problem == f"{node}:2: `accelerator`: there is no `l40`"
     assert caught.value.hint == "did you mean `l40s`?"
+    node.write_text(text.replace("mine.yaml", "l" * 400))
+    with pytest.raises(LaunchError):
+        hardware_of(str(node), HERE)
 
 
 def test_a_device_named_on_a_host_that_has_it() -> None:
