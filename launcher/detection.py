@@ -45,13 +45,21 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     for kind, (pattern, variable) in DEVICE_FILES.items():
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
         there = [name for name in names if re.fullmatch(pattern, name)]
-        if count := len(visible(there, environment.get(variable))):
+        if count := _counted(there, environment.get(variable)):
+            device = replace(accelerator_of(profile_named(kind)), measured=False)
             note = (
-                f"{count} {kind} devices, but no tool of the vendor's tells which: memory unknown"
+                f"{count} {kind} devices, but no tool of the vendor's tells which: planned for "
+                f"{device.memory / GIB:.1f} GiB each, the least that is known; --hardware tells"
             )
-            device = accelerator_of(profile_named(kind), memory=0)
             return replace(here, accelerator=device, accelerators=count, notes=(note,))
     return here
+
+
+def _counted(there: Sequence[str], listed: str | None) -> int:
+    """How many device files a job may use; which has an identifier, only the tool tells."""
+    if listed is not None and listed.startswith(("GPU-", "MIG-")):
+        return min(len(there), len(listed.split(",")))
+    return len(visible(there, listed))
 
 
 def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,10 +23,10 @@ def found_rows(hardware: Hardware) -> list[tuple[str, str]]:
 
 
 def known_table(devices: Sequence[Accelerator], nodes: Sequence[str]) -> str:
-    """All profiles as a table, and the names of the nodes."""
+    """All profiles as a table but those for unknown devices, and the names of the nodes."""
     lines = [COLUMNS]
     for one in devices:
-        if one.memory > 2**30:
+        if one.name != one.kind:
             types = " ".join(sorted(str(kind.value) for kind in one.precisions))
             cells = (gib(one.memory), gib(one.taken), types, f"{one.compute / 1e12:g}")
             lines.append((one.name, *cells, f"{one.bandwidth / 1e9:g}", f"{one.link / 1e9:g}"))

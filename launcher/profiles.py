@@ -300,8 +300,9 @@ def in_use_note(size: int) -> str:
 
 
 def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
-    """Whether the memories may be the same; what wasn't measured contradicts nothing."""
-    return not theirs.memory or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
+    """Whether the memories may be the same; a device that is only known by its kind has any."""
+    unknown = theirs.name == theirs.kind
+    return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
 
 
 def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:

@@ -12,10 +12,12 @@ import pytest
 from safe_launch import host
 from safe_launch.detection import detect, of_devices
 from safe_launch.exit_code import LaunchError
+from safe_launch.inventory import found_rows, known_table
 from safe_launch.machine import Hardware
 from safe_launch.probes import amd, ascend, nvidia
 from safe_launch.probes.device import Device, visible
 from safe_launch.profiles import (
+    KINDS,
     accelerator_of,
     contradictions,
     hardware_of,
@@ -38,7 +40,7 @@ def test_profiles_are_plausible() -> None:
     """Each has sources; the framework never reports more than the driver; names are files'."""
     for profile in profiles():
         assert profile.sources, profile.name
-        if profile.driver_mib > 1024:
+        if profile.name not in KINDS:
             assert 0.85 < profile.memory_gib * 1024 / profile.driver_mib <= 1.0, profile.name
             assert 10 < profile.compute_tflops < 5000
             assert 100 < profile.bandwidth_gb_s < 10_000
@@ -168,7 +170,7 @@ def test_a_device_named_on_a_host_that_has_it() -> None:
     assert (named.accelerators, named.host_memory, named.in_use) == (2, 64 * GIB, there.in_use)
     assert named.notes == there.notes
     assert contradictions(named, there, 2) == []
-    unknown = replace(there, accelerator=accelerator_of(profile_named("cuda"), memory=0))
+    unknown = replace(there, accelerator=accelerator_of(profile_named("cuda")))
     assert hardware_of("l40s", unknown).accelerators == 2
     assert contradictions(hardware_of("l40s", unknown), unknown, 2) == []
 
@@ -381,12 +383,56 @@ def test_a_device_that_no_profile_names() -> None:
 
 
 def test_device_files_alone(tmp_path: Path) -> None:
-    """Devices without their vendor's tool: counted, of unknown memory, said so."""
+    """Devices without their vendor's tool: counted, planned for the least known, said so."""
     for name in ("davinci0", "davinci1", "davinci_manager"):
         (tmp_path / name).touch()
     found = detect({"ASCEND_RT_VISIBLE_DEVICES": "0"}, tmp_path)
-    assert (found.accelerator.kind, found.accelerators, found.accelerator.memory) == ("npu", 1, 0)
-    assert "memory unknown" in found.notes[0]
+    least = min(one.memory_gib for one in profiles() if one.kind == "npu")
+    assert (found.accelerator.kind, found.accelerators) == ("npu", 1)
+    assert (found.accelerator.memory, found.accelerator.measured) == (int(least * GIB), False)
+    assert "29.5 GiB each, the least that is known" in found.notes[0]
+    assert contradictions(hardware_of("ascend-910b3", found), found, 1) == []
+
+
+def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML's refusal is no error: the device files are counted, by identifiers too."""
+
+    def refuse() -> None:
+        raise FakeNvml.NVMLError
+
+    nvml = FakeNvml([])
+    nvml.nvmlInit = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / name).touch()
+    assert detect({}, tmp_path).accelerators == 2
+    assert detect({"CUDA_VISIBLE_DEVICES": "GPU-1"}, tmp_path).accelerators == 1
+    assert detect({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path).accelerator.kind == "cpu"
+
+
+def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML numbers them by their bus, CUDA by their speed unless told otherwise."""
+    nvml = FakeNvml([gpu("Tesla V100-SXM2-32GB", "GPU-1", 32), gpu("NVIDIA L40S", "GPU-2", 45)])
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    found = detect({"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert "CUDA numbers devices that differ by speed" in found.notes[-1]
+    by_bus = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert len(detect(by_bus).notes) == 1
+
+
+def test_what_the_command_shows() -> None:
+    """What was found in rows; the profiles as a table, without those for unknown devices."""
+    found = of_devices(HERE, [device("NVIDIA L40S", 45)] * 2)
+    rows = found_rows(found)
+    assert rows[:2] == [
+        ("found", "2 x l40s, 44.3 GiB each"),
+        ("host", "4 cores, 64.0 GiB of memory"),
+    ]
+    lines = known_table([accelerator_of(one) for one in profiles()], ["node"]).splitlines()
+    row = next(line.split() for line in lines if line.startswith("v100-32gb"))
+    assert row == ["v100-32gb", "31.7", "1.2", "fp16", "fp32", "125", "900", "150"]
+    assert not [line for line in lines if line.split(" ")[0] in KINDS]
+    assert lines[-1] == "nodes: node"
 
 
 def write(path: Path, text: str) -> None:
