@@ -206,14 +206,28 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
     )
 
 
+@functools.cache
 def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
-    """The profile of a device by the name and size that its vendor's tool reports."""
-    for profile in profiles():
-        named = any(re.search(pattern, name) for pattern in profile.aliases)
-        near_size = abs(profile.driver_mib * MIB - driver_bytes) <= TOLERANCE * driver_bytes
-        if profile.kind == kind and named and near_size:
+    """The profile of a device by the name and size that its vendor's tool reports.
+
+    A launch has no time to check every profile against its schema: only what fits is.
+    """
+    for path in _shipped("accelerators").values():
+        if not _may_fit(path, kind, name):
+            continue
+        profile = read_profile(path)
+        if abs(profile.driver_mib * MIB - driver_bytes) <= TOLERANCE * driver_bytes:
             return profile
     return None
+
+
+def _may_fit(path: Path, kind: str, name: str) -> bool:
+    """Whether a profile that we ship is of this kind and has this name among its aliases."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    raw = yaml.load(_text(path), loader)  # a safe loader, in C where there is one
+    return raw["kind"] == kind and any(re.search(one, name) for one in raw.get("aliases", ()))
 
 
 def hardware_of(name: str, found: Hardware) -> Hardware:
