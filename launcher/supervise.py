@@ -144,9 +144,7 @@ def _watch(
         while scene.alive:
             for key, _ in selector.select(scene.stops.pause()):
                 if key.data == "connection":
-                    connection = receiver.accept()
-                    if connection is not None:
-                        selector.register(connection, selectors.EVENT_READ, "message")
+                    _welcome(selector, receiver, scene)
                 elif key.data == "message":
                     _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
                 elif key.data == "signal":
@@ -172,6 +170,20 @@ def _watch(
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
+
+
+def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: _Scene) -> None:
+    """Accepts every worker that has connected, and takes in what it has already said.
+
+    A worker that is quick may have ended by then: its death, seen at the same time, is judged by
+    its last words.
+    """
+    with suppress(BlockingIOError):
+        while True:
+            connection = receiver.accept()
+            if connection is not None:
+                selector.register(connection, selectors.EVENT_READ, "message")
+                _read(selector, connection, receiver, scene)
 
 
 def _read(
