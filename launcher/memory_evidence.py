@@ -11,6 +11,8 @@ from pathlib import Path
 
 FIELDS = {"VmData": "data", "VmRSS": "resident", "VmHWM": "resident_peak", "VmSize": "addresses"}
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+NO_LIMIT = 2**62
+"""The first version of cgroups says so by a number near 2**63 (mm/memcontrol.c)."""
 SIGNS = re.compile(
     r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|Failed to CUDA (m|c)alloc|"
     r"Cannot allocate memory|memory allocation|Failed to allocate memory|EL0004|207001|"
@@ -60,7 +62,9 @@ def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
         yield "data_limit", min(limits)
     for path in LIMITS:
         with contextlib.suppress(OSError, ValueError):
-            yield "cgroup_limit", int(Path(path).read_text())
+            limit = int(Path(path).read_text())
+            if limit < NO_LIMIT:
+                yield "cgroup_limit", limit
             return
 
 

@@ -226,6 +226,21 @@ def test_a_limit_of_addresses_is_one_of_data() -> None:
     assert after["data_limit"] == 3 * GIB - (after["addresses"] - after["data"])
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1073741824\n", {"cgroup_limit": GIB}), ("9223372036854771712\n", {}), ("max\n", {})],
+    ids=["limited", "version 1", "version 2"],
+)
+def test_no_limit_is_no_number(
+    text: str, expected: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both versions of cgroups have a way of saying that there is none."""
+    (tmp_path / "memory.max").write_text(text)
+    monkeypatch.setattr(memory_evidence, "LIMITS", (str(tmp_path / "memory.max"),))
+    seen = memory_evidence.seen()
+    assert {name: size for name, size in seen.items() if name == "cgroup_limit"} == expected
+
+
 class Device:
     """A stand-in for `torch.cuda` of a device that a failure has left in some state."""
 
