@@ -52,7 +52,7 @@ class Estimate:
 
     Attributes:
         phases: the moments that can be the fullest, e.g. the backward pass and the optimizer step.
-        bound: bytes that the need exceeds in 2 % of the measured cases at most; what is budgeted.
+        bound: what is budgeted: expected and a margin; docs/memory.md says how often it held.
         host: bytes of host memory that all ranks of a node need together.
         assumed: what wasn't known and what was taken instead, in words.
     """
