@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
+from signal import Signals
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .constraint import Term
 from .documents import DocumentError, line_of, near, read_document
 from .failure import Kind, KnownFailure, Role, Signature
+from .patterns import PatternError, compiled
 from .settings import VALUES, Fact, Setting, Value, name_of, parse_value
 from .source import SEARCHES
 
@@ -140,22 +142,27 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
 
 def _signature(place: Place, raw: dict[str, str]) -> Signature:
     parts: dict[str, Any] = {}
-    known = ("exception", "message", "file", "function", "source", "log", "oom_kill")
+    known = [one.name for one in fields(Signature)]
     for key, value in raw.items():
         if key not in known:
             raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
-        if key in ("message", "source", "log"):
+        if key in ("message", "source", "log", "context"):
             try:
-                parts[key] = re.compile(value)
-            except re.error as error:
+                parts[key] = compiled(value)
+            except PatternError as error:
                 raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
         elif key == "oom_kill":
             if value.lower() != "true":
                 raise DocumentError(*place, f"signatures: oom_kill is true or left out: {value}")
             parts[key] = True
+        elif key == "signal":
+            if value not in Signals.__members__:
+                hint = near(value, Signals.__members__)
+                raise DocumentError(*place, f"signatures: no signal `{value}`", hint)
+            parts[key] = Signals[value].value
         else:
             parts[key] = value
-    if not parts.keys() & {"message", "function", "source", "log", "oom_kill"}:
+    if not parts.keys() - {"exception", "file", "context"}:
         raise DocumentError(*place, "signatures: an exception's type alone is no signature")
     return Signature(**parts)
 

@@ -14,24 +14,41 @@ from .workload import Known, Statement, Workload
 
 
 def diagnose(records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]) -> Diagnosis:
-    """The judgement on all ranks' records: the root first, then by role and time.
+    """The judgement on all ranks' records: the root first.
 
-    An exception that no entry explains counts as initiating, so that a bug of the user's is never
-    taken for one of its consequences.
+    What initiates comes before its consequences, an exception before a signal or an exit code,
+    then the earlier before the later. An exception that no entry explains counts as initiating,
+    so that a bug of the user's is never taken for one of its consequences.
     """
-    findings = [_finding(record, catalogue) for record in records]
-    roles = list(Role)
-    return Diagnosis(
-        tuple(sorted(findings, key=lambda one: (roles.index(one.role), one.record.at)))
+    findings = [finding_of(record, catalogue) for record in records]
+    return Diagnosis(tuple(sorted(findings, key=_urgency)))
+
+
+def _urgency(finding: Finding) -> tuple[int, bool, float]:
+    record, entry = finding.record, finding.entry
+    is_bare = not record.exception and not (
+        entry and any(sign.log and sign.matched(record) is not None for sign in entry.signatures)
     )
+    return list(Role).index(finding.role), is_bare, record.at
 
 
-def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
-    """One record with the first entry that matches it; an initiating entry before the others."""
+def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
+    """One record with the entry that explains it best, if any does.
+
+    What initiates before its consequences, the exception raised first before those that it led
+    to, the signature with more parts before the wider one.
+    """
     roles = list(Role)
-    ordered = sorted(catalogue, key=lambda entry: roles.index(entry.role))
-    entry = next((entry for entry in ordered if entry.matches(record)), None)
-    return Finding(record, Role.INITIATING if entry is None else entry.role, entry)
+    shown = [
+        ((roles.index(entry.role), -depth, -sign.parts), entry)
+        for entry in catalogue
+        for sign in entry.signatures
+        if (depth := sign.matched(record)) is not None
+    ]
+    if not shown:
+        return Finding(record, Role.INITIATING, None)
+    _, entry = min(shown, key=lambda one: one[0])
+    return Finding(record, entry.role, entry)
 
 
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:

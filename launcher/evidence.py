@@ -14,7 +14,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from . import memory_evidence
-from .failure import FailureRecord, Frame
+from .failure import FailureRecord, Frame, Raised
 from .guards import sightings
 
 OURS = str(Path(__file__).resolve().parent)
@@ -40,10 +40,7 @@ def record(error: BaseException, rank: int, at: float, exit_code: int) -> Failur
         at=at,
         exception=f"{kind.__module__}.{kind.__qualname__}",
         message=message_of(error)[:MOST_TEXT],
-        chain=tuple(
-            (f"{type(one).__module__}.{type(one).__qualname__}", message_of(one)[:MOST_TEXT])
-            for one in chain(error)
-        ),
+        chain=tuple(raised(one) for one in chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=attempted(sightings.step),
@@ -82,6 +79,13 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return f"<{type(error).__qualname__} without a readable message>"
+
+
+def raised(error: BaseException) -> Raised:
+    """Type, message and innermost frame of one exception."""
+    innermost = list(frames(error.__traceback__))[-1:]
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    return Raised(name, message_of(error)[:MOST_TEXT], innermost[0] if innermost else None)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

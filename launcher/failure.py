@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from .constraint import Term
 from .settings import Fact, Value
@@ -35,15 +34,24 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception: qualified name of its type, its message, and where it was raised if known."""
+
+    exception: str
+    message: str
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FailureRecord:
     """What is known of one worker's death: evidence, no interpretation.
 
     Attributes:
-        rank: the worker's rank.
-        at: when it failed, in seconds of the host's monotonic clock.
+        rank: the worker's rank; None where a log doesn't tell.
+        at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
         exception: qualified name of the exception's type; empty for a death without one.
         message: the exception's message.
-        chain: type and message of the exceptions that led to it, nearest first.
+        chain: the exceptions that led to it, nearest first.
         frames: frames of the traceback, outermost first, without the launcher's own.
         traceback: the traceback as Python prints it, without the launcher's own frames.
         step: optimizer steps done; None where nobody counts.
@@ -64,11 +72,11 @@ class FailureRecord:
         finished: the script had run to its end before this happened.
     """
 
-    rank: int
+    rank: int | None
     at: float
     exception: str = ""
     message: str = ""
-    chain: tuple[tuple[str, str], ...] = ()
+    chain: tuple[Raised, ...] = ()
     frames: tuple[Frame, ...] = ()
     traceback: str = ""
     step: int | None = None
@@ -84,6 +92,13 @@ class FailureRecord:
     log_tail: tuple[str, ...] = ()
     finished: bool = False
 
+    def raised(self) -> Iterator[Raised]:
+        """The exception and those that led to it, nearest first."""
+        if self.exception:
+            frame = self.frames[-1] if self.frames else None
+            yield Raised(self.exception, self.message, frame)
+            yield from self.chain
+
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:
     """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON."""
@@ -91,7 +106,10 @@ def record_of(raw: Mapping[str, Any]) -> FailureRecord:
     values = {name: value for name, value in raw.items() if name in names}
     for name in ("parameters", "user_files", "log_tail"):
         values[name] = tuple(values.get(name, ()))
-    values["chain"] = tuple((str(kind), str(text)) for kind, text in values.get("chain", ()))
+    values["chain"] = tuple(
+        Raised(**{**one, "frame": one.get("frame") and Frame(**one["frame"])})
+        for one in values.get("chain", ())
+    )
     values["frames"] = tuple(Frame(**frame) for frame in values.get("frames", ()))
     return FailureRecord(**values)
 
@@ -124,11 +142,24 @@ class Kind(StrEnum):
     """It raises nothing and trains wrongly: refused before the launch."""
 
 
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    @property
+    def pattern(self) -> str:
+        """Its text."""
+
+    def search(self, text: str, /) -> Any:
+        """A match anywhere in the text, or None."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """One way that a failure shows itself; every part that is given must match.
 
-    Without a part of an exception it is the signature of a death without one.
+    Messages and lines are searched with every run of white space as a single space, since logs
+    wrap them. Without a part of an exception it is the signature of a death without one, or of
+    what native code says before the exception that it leads to.
 
     Attributes:
         exception: name of the exception's type, without its module.
@@ -136,37 +167,70 @@ class Signature:
         file: end of the path of the raising frame's file.
         function: the raising frame's function.
         source: pattern searched in the raising frame's source line.
-        log: pattern searched in the last lines of the worker's log.
+        log: pattern searched in each of the last lines of the worker's log.
+        context: pattern of another of those lines, before or after.
+        signal: number of the signal that ended the worker.
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
             the worker itself was killed.
     """
 
     exception: str | None = None
-    message: re.Pattern[str] | None = None
+    message: Pattern | None = None
     file: str | None = None
     function: str | None = None
-    source: re.Pattern[str] | None = None
-    log: re.Pattern[str] | None = None
+    source: Pattern | None = None
+    log: Pattern | None = None
+    context: Pattern | None = None
+    signal: int | None = None
     oom_kill: bool = False
 
-    def matches(self, record: FailureRecord) -> bool:
-        """Whether the record shows this signature."""
-        if self.oom_kill and record.oom_kills == 0:
-            return False
-        if self.log is not None and self.log.search("\n".join(record.log_tail)) is None:
-            return False
+    @property
+    def is_of_exception(self) -> bool:
+        """Whether it is about an exception."""
         parts = (self.exception, self.message, self.file, self.function, self.source)
-        if all(part is None for part in parts):
-            by_kill = record.signal == signal.SIGKILL
-            return not record.exception and (by_kill or not self.oom_kill)
-        frame = record.frames[-1] if record.frames else Frame("", 0, "", "")
+        return any(part is not None for part in parts)
+
+    @property
+    def parts(self) -> int:
+        """How many parts it has: of two that match, the one with more is about less."""
+        unset = (None, False)
+        return sum(getattr(self, one.name) not in unset for one in fields(self))
+
+    def matched(self, record: FailureRecord) -> int | None:
+        """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
+        if self.oom_kill and record.oom_kills == 0:
+            return None
+        for pattern in (self.log, self.context):
+            if pattern is not None and not any(
+                pattern.search(" ".join(line.split())) for line in record.log_tail
+            ):
+                return None
+        if self.is_of_exception:
+            depths = [at for at, one in enumerate(record.raised()) if self._is_shown_by(one)]
+            return depths[-1] if depths else None
+        deadly = signal.SIGKILL if self.oom_kill else self.signal
+        is_shown = not record.exception and deadly in (None, record.signal)
+        return 0 if is_shown else None
+
+    def _is_shown_by(self, raised: Raised) -> bool:
+        """Whether an exception shows it; an unknown frame is no mismatch beside a message."""
+        frame = raised.frame
+        if frame is None and self.message is not None:
+            is_there = True
+        else:
+            frame = frame or Frame("", 0, "", "")
+            is_there = (
+                (self.file is None or frame.file.endswith(self.file))
+                and (self.function is None or frame.function == self.function)
+                and (self.source is None or self.source.search(frame.source) is not None)
+            )
         return (
-            bool(record.exception)
-            and (self.exception is None or record.exception.rpartition(".")[2] == self.exception)
-            and (self.message is None or self.message.search(record.message) is not None)
-            and (self.file is None or frame.file.endswith(self.file))
-            and (self.function is None or frame.function == self.function)
-            and (self.source is None or self.source.search(frame.source) is not None)
+            is_there
+            and (self.exception is None or raised.exception.rpartition(".")[2] == self.exception)
+            and (
+                self.message is None
+                or self.message.search(" ".join(raised.message.split())) is not None
+            )
         )
 
 
@@ -206,7 +270,7 @@ class KnownFailure:
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether any signature is shown by the record."""
-        return any(signature.matches(record) for signature in self.signatures)
+        return any(signature.matched(record) is not None for signature in self.signatures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safe_launch.catalogue import read_catalogue, read_entry
-from safe_launch.diagnose import constraints_of
+from safe_launch.diagnose import constraints_of, finding_of
 from safe_launch.documents import DocumentError
-from safe_launch.failure import FailureRecord, Frame, KnownFailure
+from safe_launch.failure import FailureRecord, Frame, KnownFailure, Raised
 from safe_launch.readers.script import FRAMEWORKS
 from safe_launch.resolve import candidates, forbidden_by
 from safe_launch.settings import Fact, Setting
@@ -59,7 +60,9 @@ def excerpts(entry: KnownFailure, heading: str) -> list[FailureRecord]:
 def test_logs_are_diagnosed_as_the_entry_says(entry: KnownFailure) -> None:
     """`Seen as` matches this entry and no other; `Not to be confused with` doesn't match it."""
     for seen in excerpts(entry, "Seen as"):
-        assert [one.id for one in CATALOGUE if one.matches(seen)] == [entry.id]
+        found = finding_of(seen, CATALOGUE).entry
+        assert found is not None
+        assert found.id == entry.id
     for near in excerpts(entry, "Not to be confused with"):
         assert not entry.matches(near)
     # The out-of-memory killer leaves no log.
@@ -192,7 +195,7 @@ def test_a_good_entry_is_read(tmp_path: Path) -> None:
         ),
         ("{block_runs_twice: true}", "{block_runs_twice: maybe}", 9, "is true or false", ""),
         ("_twice: true}", "_twice: [true, false]}", 9, "one value is expected", ""),
-        ("'words of it'", "'words ( of it'", 6, "signatures: message: missing )", ""),
+        ("'words of it'", "'words ( of it'", 6, "signatures: message: missing ): ", ""),
         ("message: 'words of it'", "massage: words", 6, "unknown key `massage`", "`message`?"),
         (", message: 'words of it'", "", 6, "an exception's type alone is no signature", ""),
         ("  - {exception: RuntimeError", "  - just words #", 6, "`signatures`", ""),
@@ -222,15 +225,38 @@ def test_mistakes_are_named_with_file_line_and_cure(
 
 
 def test_a_log_tells_a_death_without_an_exception(tmp_path: Path) -> None:
-    """A pattern over the last lines, several of them; an exception's record has its own ways."""
+    """A line and what must stand near it; an exception's record has its own ways."""
     path = tmp_path / "sample.md"
     whole = "{exception: RuntimeError, message: 'words of it'}"
-    path.write_text(GOOD.replace(whole, "{log: 'core dumped\\n.*shared memory'}"))
+    path.write_text(GOOD.replace(whole, "{log: '^Bus error, core', context: 'shared memory$'}"))
     entry = read_entry(path)
-    tail = ("Bus error, core dumped", "out of shared memory")
+    tail = ("Bus  error,\tcore dumped", "out of shared memory")
     assert entry.matches(FailureRecord(0, 0.0, signal=7, log_tail=tail))
     assert not entry.matches(FailureRecord(0, 0.0, signal=7, log_tail=tail[:1]))
     assert not entry.matches(FailureRecord(0, 0.0, "builtins.OSError", "", log_tail=tail))
+
+
+def test_a_signal_is_a_signature(tmp_path: Path) -> None:
+    """It tells how a worker ended that raised nothing."""
+    path = tmp_path / "sample.md"
+    path.write_text(
+        GOOD.replace("{exception: RuntimeError, message: 'words of it'}", "{signal: SIGSEGV}")
+    )
+    entry = read_entry(path)
+    assert entry.matches(FailureRecord(0, 0.0, signal=11))
+    assert not entry.matches(FailureRecord(0, 0.0, signal=6))
+    assert not entry.matches(FailureRecord(0, 0.0, "builtins.OSError", "", signal=11))
+
+
+def test_the_cause_in_the_chain_counts() -> None:
+    """What was raised first explains what came of it; an unknown cause changes nothing."""
+    ready = Raised("builtins.RuntimeError", "Expected to mark a variable ready only once.")
+    other = Raised("builtins.KeyError", "'x'")
+    outer = FailureRecord(0, 0.0, "builtins.ValueError", "could not train", chain=(other, ready))
+    found = finding_of(outer, CATALOGUE).entry
+    assert found is not None
+    assert found.id == "ddp-parameter-ready-twice"
+    assert finding_of(replace(outer, chain=(other,)), CATALOGUE).entry is None
 
 
 @pytest.mark.parametrize(

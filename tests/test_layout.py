@@ -46,6 +46,7 @@ LAYERS = {
     "edges": {
         "accelerate_config",
         "catalogue",
+        "patterns",
         "channel",
         "deepspeed_config",
         "detection",
