@@ -48,12 +48,21 @@ def record_of_traceback(text: str) -> FailureRecord:
     return FailureRecord(rank=0, at=0.0, exception=name, message=message, frames=(frame,))
 
 
+def record_of_lines(text: str) -> FailureRecord:
+    """The record of a death without an exception: its last lines, and the signal they tell of."""
+    told = re.search(r"(?:exitcode\s*:|return code =) -(\d+)", text)
+    number = int(told[1]) if told else None
+    return FailureRecord(None, 0.0, signal=number, log_tail=tuple(text.splitlines()))
+
+
 def excerpts(entry: KnownFailure, heading: str) -> list[FailureRecord]:
     """The logs under a heading, as records."""
     blocks = re.findall(
         r"^```\n(.*?)^```", entry.sections.get(heading, ""), re.DOTALL | re.MULTILINE
     )
-    return [record_of_traceback(block) for block in blocks]
+    return [
+        (record_of_traceback if "  File " in block else record_of_lines)(block) for block in blocks
+    ]
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
