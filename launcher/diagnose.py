@@ -21,10 +21,11 @@ def diagnose(records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]
     so that a bug of the user's is never taken for one of its consequences.
     """
     findings = [finding_of(record, catalogue) for record in records]
-    return Diagnosis(tuple(sorted(findings, key=_urgency)))
+    return Diagnosis(tuple(sorted(findings, key=urgency)))
 
 
-def _urgency(finding: Finding) -> tuple[int, bool, float]:
+def urgency(finding: Finding) -> tuple[int, bool, float]:
+    """What findings are sorted by: role, whether nothing but a signal or a code tells, time."""
     record, entry = finding.record, finding.entry
     is_bare = not record.exception and not (
         entry and any(sign.log and sign.matched(record) is not None for sign in entry.signatures)

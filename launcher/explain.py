@@ -192,18 +192,19 @@ def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
 
 def death_text(record: FailureRecord) -> str:
     """Who died, when, of what."""
+    who = "a worker" if record.rank is None else f"rank {record.rank}"
     unit = "step" if record.step == 1 else "steps"
     done = "" if record.step is None else f" after {record.step} {unit}"
     if record.exception.endswith("SystemExit"):
-        return f"rank {record.rank} left with exit code {record.exit_code}{done}"
+        return f"{who} left with exit code {record.exit_code}{done}"
     if record.exception:
-        return f"rank {record.rank} raised {record.exception.rpartition('.')[2]}{done}"
+        return f"{who} raised {record.exception.rpartition('.')[2]}{done}"
     if record.signal is not None:
         if record.signal == signal.SIGKILL and record.oom_kills:
             text = "the kernel's out-of-memory killer struck on this host meanwhile"
-            return f"rank {record.rank} was ended by SIGKILL ({text})"
-        return f"rank {record.rank} was ended by {signal_text(record.signal)}"
-    return f"rank {record.rank} left with exit code {record.exit_code}"
+            return f"{who} was ended by SIGKILL ({text})"
+        return f"{who} was ended by {signal_text(record.signal)}"
+    return f"{who} left with exit code {record.exit_code}"
 
 
 def signal_text(number: int) -> str:

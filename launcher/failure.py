@@ -159,7 +159,7 @@ class Signature:
 
     Messages and lines are searched with every run of white space as a single space, since logs
     wrap them. Without a part of an exception it is the signature of a death without one, or of
-    what native code says before the exception that it leads to.
+    a line that native code says, on its own or in an exception's message.
 
     Attributes:
         exception: name of the exception's type, without its module.
@@ -200,17 +200,18 @@ class Signature:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
         if self.oom_kill and record.oom_kills == 0:
             return None
+        lines = [" ".join(one.split()) for one in (*record.log_tail, *record.message.splitlines())]
         for pattern in (self.log, self.context):
-            if pattern is not None and not any(
-                pattern.search(" ".join(line.split())) for line in record.log_tail
-            ):
+            if pattern is not None and not any(map(pattern.search, lines)):
                 return None
         if self.is_of_exception:
             depths = [at for at, one in enumerate(record.raised()) if self._is_shown_by(one)]
             return depths[-1] if depths else None
+        if record.exception:
+            said = lines[len(record.log_tail) :]
+            return 0 if self.log is not None and any(map(self.log.search, said)) else None
         deadly = signal.SIGKILL if self.oom_kill else self.signal
-        is_shown = not record.exception and deadly in (None, record.signal)
-        return 0 if is_shown else None
+        return 0 if deadly in (None, record.signal) else None
 
     def _is_shown_by(self, raised: Raised) -> bool:
         """Whether an exception shows it; an unknown frame is no mismatch beside a message."""

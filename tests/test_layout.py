@@ -56,6 +56,7 @@ LAYERS = {
         "host",
         "journal",
         "leftovers",
+        "logs",
         "lessons",
         "memory_evidence",
         "named_presets",
@@ -71,7 +72,7 @@ LAYERS = {
         "worker",
         "workers",
     },
-    "session": {"preview", "session"},
+    "session": {"postmortem", "preview", "session"},
     "cli": {"__init__", "__main__", "cli"},
 }
 ORDER = list(LAYERS)

@@ -1,0 +1,1 @@
+"""Logs of launchers and workers: bytes in, evidence of failures out."""

@@ -1,0 +1,127 @@
+"""Which files of a path are logs, and of which run."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from ..exit_code import ExitCode, LaunchError
+
+STDIN = "-"
+ATTEMPT = re.compile(r"attempt[-_]\d+")
+"""torchrun's folder of an attempt is `attempt_0`, safe-launch's is `attempt-1`."""
+NO_LOGS = (
+    *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".md", ".csv", ".tsv", ".html", ".ipynb"),
+    *(".py", ".pyc", ".js", ".css", ".sh", ".so", ".o", ".cu", ".cpp", ".h"),
+    *(".pt", ".pth", ".bin", ".npy", ".npz", ".safetensors", ".gguf", ".model", ".ckpt", ".pkl"),
+    *(".parquet", ".arrow", ".png", ".jpg", ".jpeg", ".pdf", ".zip", ".tar", ".tgz", ".zst"),
+    *(".lock", ".pid", ".wandb", ".db", ".sqlite"),
+)
+"""Ends of names that aren't read where a folder is given."""
+NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
+PEEK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The files that are read.
+
+    Attributes:
+        paths: in the order in which they are read; `-` is the standard input.
+        notes: what was left out, and why.
+    """
+
+    paths: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def chosen(paths: Sequence[str]) -> Chosen:
+    """The logs that the given paths stand for.
+
+    A file is read whatever its name; of a folder, what looks like a log. Where folders hold
+    several runs (of torchrun's or safe-launch's, each with a folder for every attempt), the newest
+    one is taken.
+
+    Raises:
+        LaunchError: there is nothing of that name, or nothing in it that looks like a log.
+    """
+    named: list[str] = []
+    found: list[Path] = []
+    for path in paths:
+        if path == STDIN:
+            named.append(path)
+        elif os.path.isdir(path):  # noqa: PTH112
+            found += _in_folder(Path(path))
+        elif os.path.exists(path):  # noqa: PTH110
+            named.append(path)
+        else:
+            problem = f"{path}: no such file or folder"
+            raise LaunchError(ExitCode.USAGE, problem, "- reads the standard input")
+    runs = {run: _changed(files) for run, files in _by_run(found).items() if run is not None}
+    newest = max(runs, key=lambda run: runs[run], default=None)
+    kept = [path for path in found if _run_of(path) in (None, newest)]
+    notes = []
+    if len(runs) > 1:
+        notes.append(f"of {len(runs)} runs the newest is read, {newest}")
+    if not named and not kept:
+        problem = f"{', '.join(paths)}: nothing in it looks like a log"
+        raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
+    return Chosen((*named, *map(str, kept)), tuple(notes))
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if _looks_like_log(path)]
+
+
+def _looks_like_log(path: Path) -> bool:
+    if path.suffix.lower() in NO_LOGS or path.name.startswith(NAMES_OF_NO_LOGS):
+        return False
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return path.suffix == ".gz" or b"\0" not in file.read(PEEK)
+    except OSError:
+        return False
+
+
+def _run_of(path: Path) -> Path | None:
+    """The folder that holds the attempts of a file's run, if it is in one."""
+    return next((one.parent for one in path.parents if ATTEMPT.fullmatch(one.name)), None)
+
+
+def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
+    runs: dict[Path | None, list[Path]] = {}
+    for path in files:
+        runs.setdefault(_run_of(path), []).append(path)
+    return runs
+
+
+def _changed(files: Sequence[Path]) -> float:
+    return max(path.stat().st_mtime for path in files)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file opened for its bytes, those of `.gz` unpacked.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        source = gzip.open(path) if path.endswith(".gz") else Path(path).open("rb")
+        with cast("BinaryIO", source) as file:
+            yield file
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None

@@ -1,0 +1,177 @@
+"""From the evidence of a log's attempts to a verdict: a known failure, an unknown one, or none."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..diagnose import finding_of, urgency
+from ..explain import death_text
+from ..failure import FailureRecord, Finding, KnownFailure, Role
+from .reader import ENOUGH, Evidence, Reading
+
+
+class Verdict(StrEnum):
+    """What a log shows."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A finding and the evidence for it."""
+
+    finding: Finding
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one attempt came to.
+
+    Attributes:
+        attempt: its number, from 1.
+        verdict: what it shows.
+        shown: everything that failed, the root first.
+        is_complete: the training said that it has come to its end.
+    """
+
+    attempt: int
+    verdict: Verdict
+    shown: tuple[Shown, ...]
+    is_complete: bool
+
+    @property
+    def root(self) -> Shown | None:
+        """What began it."""
+        return self.shown[0] if self.shown else None
+
+    @property
+    def others(self) -> tuple[Shown, ...]:
+        """Causes beside the root that don't come from it."""
+        if self.root is None or self.root.finding.role is not Role.INITIATING:
+            return ()
+        seen = {name_of(self.root)}
+        streams = {_stream(self.root)}
+        others: list[Shown] = []
+        for one in self.shown[1:]:
+            if (
+                one.finding.role is Role.INITIATING
+                and (one.finding.record.exception or one.finding.entry)
+                and name_of(one) not in seen
+                and _stream(one) not in streams
+            ):
+                others.append(one)
+            seen.add(name_of(one))
+            streams.add(_stream(one))
+        return tuple(others)
+
+
+def name_of(one: Shown) -> str:
+    """What a finding is called: its entry, else its exception, else how the worker ended."""
+    entry = one.finding.entry
+    record = one.finding.record
+    if entry is not None:
+        return entry.id
+    if record.exception:
+        text = " ".join(record.message.split())[:80]
+        return f"{record.exception.rpartition('.')[2]}: {text}".rstrip(": ")
+    return death_text(record)
+
+
+def _stream(one: Shown) -> tuple[str, int | None]:
+    return one.evidence.file, one.finding.record.rank
+
+
+def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
+    """Every attempt's judgement, in order; the last is the job's."""
+    result = []
+    for place, (_, reading) in enumerate(sorted(attempts.items())):
+        shown = _shown(reading, catalogue)
+        if not shown:
+            verdict = Verdict.HEALTHY
+        elif shown[0].finding.entry is None:
+            verdict = Verdict.UNKNOWN
+        else:
+            verdict = Verdict.KNOWN
+        result.append(Judgement(place + 1, verdict, tuple(shown), reading.is_complete))
+    return tuple(result) or (Judgement(1, Verdict.HEALTHY, (), False),)
+
+
+def decisive(judgements: Sequence[Judgement]) -> Judgement:
+    """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
+    *before, last = judgements
+    if last.verdict is Verdict.HEALTHY and not last.is_complete:
+        return next((one for one in reversed(before) if one.shown), last)
+    return last
+
+
+def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
+    has_ended_well = reading.is_complete and not reading.has_failed
+    shown: list[Shown] = []
+    ignored: list[Shown] = []
+    for event in reading.events:
+        if event.progress >= ENOUGH or has_ended_well:
+            continue
+        finding = finding_of(event.record, catalogue)
+        if finding.entry is None and not event.record.exception:
+            continue
+        (ignored if event.is_ignored or _is_doubtful(event, finding) else shown).append(
+            Shown(finding, event)
+        )
+    if not shown and (reading.has_failed or reading.deaths):
+        shown = [
+            Shown(replace(one.finding, role=one.finding.role), one.evidence)
+            for one in ignored
+            if not one.evidence.is_ignored or one.finding.entry is not None
+        ]
+    if not has_ended_well:
+        shown += list(_deaths(reading, shown, catalogue))
+    return sorted(shown, key=lambda one: urgency(one.finding))
+
+
+def _is_doubtful(event: Evidence, finding: Finding) -> bool:
+    """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
+    return event.is_bare and finding.entry is None
+
+
+def _deaths(
+    reading: Reading, shown: Sequence[Shown], catalogue: Sequence[KnownFailure]
+) -> Iterable[Shown]:
+    """What the launcher said of its workers, as far as it says more than they did themselves.
+
+    A worker that raised ends with an exit code, one that aborts has said why, and one that was
+    asked to stop is nobody's cause; those matter only where there is nothing else.
+    """
+    ranks = {one.finding.record.rank for one in shown}
+    are_consequences = bool(shown) and all(one.finding.role is not Role.INITIATING for one in shown)
+    told: set[tuple[int | None, int]] = set()
+    for file, text, death in reading.deaths:
+        if (death.rank, death.exit_code) in told:
+            continue
+        told.add((death.rank, death.exit_code))
+        record = FailureRecord(
+            death.rank,
+            float(death.number),
+            exit_code=death.exit_code,
+            signal=death.signal,
+            log_tail=(text,),
+        )
+        finding = finding_of(record, catalogue)
+        is_asked = death.signal in (signal.SIGTERM, signal.SIGINT)
+        is_silent = death.signal is None or death.signal == signal.SIGABRT
+        is_others = (
+            are_consequences
+            and death.rank is not None
+            and None not in ranks
+            and death.rank not in ranks
+        )
+        if is_asked and shown:
+            continue
+        if is_silent and shown and not (is_others and death.signal is None):
+            continue
+        yield Shown(finding, Evidence(record, file, ((death.number, text),)))

@@ -1,0 +1,152 @@
+"""What launchers and schedulers say of their workers: how they ended, where an attempt begins."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+STARTS = (
+    r"Setting OMP_NUM_THREADS environment variable for each process",
+    r"runner\.py:\d+:main\] cmd = ",
+    r"launch\.py:\d+:main\] WORLD INFO DICT",
+    r"\[safe-launch\] relaunching: attempt",
+    r"\[safe-launch\] run ",
+    r"Starting elastic_operator with launch configs",
+    r"will restart worker group",
+    r"DUE TO JOB REQUEUE",
+)
+"""Lines with which a launcher begins, or begins again."""
+ENDS = (
+    r"ChildFailedError",
+    r"Root Cause \(first observed failure\)",
+    r"exits with return code = -?[1-9]",
+    r"failed \(exitcode: ",
+    r"\[safe-launch\] attempt \d+ failed",
+    r"DUE TO JOB REQUEUE",
+    r"srun: error: \S+: tasks? [\d,-]+: ",
+    r"will restart worker group",
+)
+"""Lines with which a launcher says that an attempt has failed."""
+LAUNCHER_FILES = (
+    "torch/distributed/run.py",
+    "torch/distributed/launch.py",
+    "torch/distributed/launcher/api.py",
+    "torch/distributed/elastic/",
+    "accelerate/commands/",
+    "deepspeed/launcher/",
+    "swift/cli/",
+    "llamafactory/cli.py",
+    "llamafactory/launcher.py",
+)
+INSTALLED = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|"
+    r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
+    r"|lightning|pytorch_lightning|datasets|FlagEmbedding|multiprocessing|concurrent|importlib)[/\\]"
+    r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
+)
+"""Files of frameworks and of Python, installed or out of a checkout of their sources."""
+LAUNCHED = re.compile(r"torchrun|torch[./]distributed|deepspeed|accelerate| -u |python")
+PROGRESS = r"'loss': |\"loss\": |(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{0,200}\| *\d+/\d+ \["
+"""What a training that goes on prints; a bar with a name before it is another's."""
+COMPLETIONS = (
+    r"'train_runtime': |\"train_runtime\": |Training completed|exits successfully"
+    r"|train_runtime +=|\[safe-launch\] exit code 0|Finished training|finished training"
+)
+"""What a training prints that has come to its end."""
+
+FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
+RETURNED = re.compile(r"exits with return code = (?P<code>-?\d+)")
+LOCAL_RANK = re.compile(r"--local[-_]rank=(\d+)")
+SUMMARY_RANK = re.compile(r"\s*rank +: (?P<rank>\d+)")
+SUMMARY_CODE = re.compile(r"\s*exitcode +: (?P<code>-?\d+)")
+TASK = re.compile(
+    r"srun: error: \S+: tasks? (?P<rank>\d+)(?:[\d,-]*): "
+    r"(?P<what>Exited with exit code (?P<code>\d+)|Killed|Terminated|Aborted|Bus error"
+    r"|Segmentation fault|Out Of Memory|Illegal instruction"
+    r"|Floating point exception)"
+)
+DIED = {
+    "Killed": signal.SIGKILL,
+    "Out Of Memory": signal.SIGKILL,
+    "Terminated": signal.SIGTERM,
+    "Aborted": signal.SIGABRT,
+    "Segmentation fault": signal.SIGSEGV,
+    "Bus error": signal.SIGBUS,
+    "Illegal instruction": signal.SIGILL,
+    "Floating point exception": signal.SIGFPE,
+}
+SHELL = re.compile(
+    r"(?:\S+: line \d+: +\d+ |\[?\w*\]?\+? *)?(?P<what>Killed|Segmentation fault|Bus error|Aborted"
+    r"|Illegal instruction|Floating point exception)(?: +\(core dumped\))?(?:$|  +\S)"
+)
+FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
+CONTAINER = re.compile(r"command terminated with exit code (?P<code>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a worker ended, as its launcher tells it.
+
+    Attributes:
+        number: of the line.
+        rank: the worker's rank; None where it isn't told.
+        exit_code: as a shell gives it, 128 + N for signal N.
+        signal: the signal that ended it.
+    """
+
+    number: int
+    rank: int | None
+    exit_code: int
+    signal: int | None
+
+
+def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
+    """The death that a line tells of, if it tells of one.
+
+    Args:
+        number: of the line.
+        text: the line without its prefixes.
+        summary_rank: the rank that the summary at whose lines we are has named last.
+    """
+    if found := FAILED.search(text):
+        return _ended(number, int(found["rank"]), int(found["code"]))
+    if found := RETURNED.search(text):
+        rank = LOCAL_RANK.search(text)
+        return _ended(number, int(rank[1]) if rank else None, int(found["code"]))
+    if found := SUMMARY_CODE.match(text):
+        return _ended(number, summary_rank, int(found["code"]))
+    if found := TASK.match(text):
+        if found["code"]:
+            return _ended(number, int(found["rank"]), int(found["code"]))
+        return _ended(number, int(found["rank"]), -DIED[found["what"]])
+    if found := SHELL.match(text) or FATAL.match(text):
+        return _ended(number, None, -DIED[found["what"]])
+    if found := CONTAINER.search(text):
+        return _ended(number, None, int(found["code"]))
+    return None
+
+
+def _ended(number: int, rank: int | None, code: int) -> Death | None:
+    """A death by an exit code as a launcher or a shell gives it; success is none."""
+    if code == 0:
+        return None
+    deadly = -code if code < 0 else code - 128 if 128 < code < 160 else None
+    return Death(number, rank, code if code > 0 else 128 - code, deadly)
+
+
+def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
+    """Whether an exception only says that a launcher's workers have failed."""
+    name = kind.rpartition(".")[2]
+    if name in ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"):
+        return True
+    if name == "CalledProcessError":
+        return LAUNCHED.search(message) is not None and "ninja" not in message
+    if name == "SystemExit":
+        return any(mark in file for file in files for mark in LAUNCHER_FILES)
+    return False
+
+
+def is_users(file: str) -> bool:
+    """Whether a file in a traceback is likely to be the user's own."""
+    return INSTALLED.search(file) is None

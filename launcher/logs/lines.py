@@ -1,0 +1,152 @@
+"""Lines of a log, of which only those that may matter are looked at.
+
+A log may have gigabytes and be healthy. So blocks of it are searched by one automaton for all that
+a failure could begin with, at hundreds of megabytes a second; Python sees a line only where that
+has found something, and the lines after it as long as they belong to what was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+BLOCK = 1 << 20
+"""Bytes that are read at a time."""
+LONGEST = 1 << 16
+"""Bytes of a line that are looked at; the rest of a longer one is passed over."""
+FOLLOWING = 12
+"""Lines after a find that are looked at even where nobody asks for them."""
+BEFORE = 6
+"""Lines before a find that are looked at too."""
+SEPARATORS = re.compile(rb"[\r\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, or the part of one between two carriage returns.
+
+    Attributes:
+        number: of the line in its file, from 1.
+        text: decoded; what isn't UTF-8 is replaced.
+        is_found: the automaton found something in it.
+    """
+
+    number: int
+    text: str
+    is_found: bool
+
+
+def loosened(pattern: str) -> str:
+    """A pattern that finds at least what the given one finds in a line without its prefixes.
+
+    Anchors are dropped, since prefixes stand before the line, and a space stands for a run of white
+    space.
+    """
+    result: list[str] = []
+    is_class = False
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "\\":
+            result.append(pattern[position : position + 2])
+            position += 2
+            continue
+        if is_class:
+            is_class = char != "]" or pattern[position - 1] == "["
+            result.append(char)
+        elif char == "[":
+            is_class = True
+            result.append(char)
+            if pattern[position + 1 : position + 2] == "^":
+                position += 1
+                result.append("^")
+                if pattern[position + 1 : position + 2] == "]":
+                    position += 1
+                    result.append("]")
+        elif char == " ":
+            result.append(r"[ \t]+")
+        elif char not in "^$":
+            result.append(char)
+        position += 1
+    return "".join(result)
+
+
+def automaton(patterns: Iterable[str]) -> Any:
+    """One compiled alternative of all patterns, for bytes."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 256 << 20
+    options.never_nl = False
+    union = "|".join(f"(?:{one})" for one in patterns)
+    return re2.compile(union.encode(), options)
+
+
+def blocks(file: BinaryIO) -> Iterator[bytes]:
+    """A file in blocks that end where a line ends; a line without end is cut."""
+    rest = b""
+    while piece := file.read(BLOCK):
+        whole = rest + piece
+        end = max(whole.rfind(b"\n"), whole.rfind(b"\r"))
+        if end + 1 == len(whole) and whole.endswith(b"\r"):
+            end = max(whole.rfind(b"\n"), whole.rfind(b"\r", 0, end))  # perhaps half a line end
+        if end < 0 and len(whole) < 4 * BLOCK:
+            rest = whole
+            continue
+        end = len(whole) if end < 0 else end + 1
+        yield whole[:end]
+        rest = whole[end:]
+    if rest:
+        yield rest
+
+
+def interesting(file: BinaryIO, triggers: Callable[[], Any]) -> Generator[Line, bool | None, None]:
+    """The lines that matter, in order.
+
+    A consumer may `send(True)` to be given the next lines too, whatever stands in them.
+
+    Args:
+        file: opened for bytes.
+        triggers: gives the automaton to search with, asked before every search.
+    """
+    number = 1
+    wanted = 0
+    for block in blocks(file):
+        position = 0
+        size = len(block)
+        while position < size:
+            found = triggers().search(block, position) if not wanted else None
+            if wanted:
+                start = position
+            elif found is None:
+                number += block.count(b"\n", position)
+                break
+            else:
+                start = _start(block, position, found.start())
+                number += block.count(b"\n", position, start)
+            end = _end(block, start)
+            text = block[start : min(end, start + LONGEST)]
+            if text or (wanted and block[end - 1 : end + 1] != b"\r\n"):
+                hit = bool(text) and triggers().search(text) is not None
+                more = yield Line(number, text.decode("utf-8", "replace"), hit)
+                wanted = FOLLOWING if hit or more else max(wanted - 1, 0)
+            number += block.count(b"\n", end, end + 1)
+            position = end + 1
+
+
+def _start(block: bytes, low: int, found: int) -> int:
+    """Where the lines before a find begin."""
+    start = found
+    for _ in range(BEFORE + 1):
+        start = max(block.rfind(b"\n", low, start), block.rfind(b"\r", low, start))
+        if start < 0:
+            return low
+    return start + 1
+
+
+def _end(block: bytes, start: int) -> int:
+    found = SEPARATORS.search(block, start)
+    return found.start() if found else len(block)

@@ -1,0 +1,97 @@
+"""What launchers, schedulers and containers put in front of a line, taken off again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+"""Colours, cursor movements and titles (ECMA-48's CSI and OSC sequences)."""
+TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+
+RANKS = (
+    re.compile(r"\[rank(?P<rank>\d+)\]: ?"),  # torch.distributed's excepthook and c10's logger
+    re.compile(
+        r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:"
+    ),  # torchrun --tee, by role and local rank
+    re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:err|out|diag)>: ?"),  # mpirun --tag-output
+)
+"""Prefixes that name a rank; an inner one is the surer."""
+STREAMS = (
+    re.compile(r"(?P<stream>\d{1,4}): (?=\s*\S)"),  # srun --label
+    re.compile(r"\[(?P<stream>\d{1,7})\] "),
+    re.compile(  # pdsh, and `kubectl logs` of several pods
+        r"(?P<stream>(?!\S*(?:Error|Exception|Warning|\.py):)"
+        r"(?:localhost|\d+\.\d+\.\d+\.\d+|[A-Za-z][\w-]*\d[\w-]*(?:\.[A-Za-z][\w-]*)*)): "
+    ),
+    re.compile(r"\[(?P<stream>pod/[^\]\s]+)\] ?"),
+    re.compile(r"\((?P<stream>(?:[\w.()]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray
+)
+"""Prefixes that tell one process's or host's lines from another's."""
+STAMPS = (
+    re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
+    re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
+)
+GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
+"""What torch's Python loggers begin a line with; they repeat it on each line of a traceback."""
+DOCKER = re.compile(r'\{"log":"')
+
+
+@dataclass(frozen=True, slots=True)
+class Stripped:
+    """A line without its prefixes.
+
+    Attributes:
+        text: the line itself, as the process wrote it.
+        rank: the rank that a prefix named.
+        stream: what tells this process's lines from others' in the same file.
+    """
+
+    text: str
+    rank: int | None = None
+    stream: str = ""
+
+
+def stripped(raw: str) -> Stripped:
+    """A line without colours and without what was put in front of it."""
+    text = ANSI.sub("", raw) if "\x1b" in raw else raw
+    if DOCKER.match(text):
+        text = _docker(text)
+    rank: int | None = None
+    streams: list[str] = []
+    for _ in range(5):
+        shorter = text
+        for pattern in STAMPS:
+            shorter = _without(pattern, shorter)
+        for pattern in RANKS:
+            if found := pattern.match(shorter):
+                rank = int(found["rank"])
+                shorter = shorter[found.end() :]
+        for pattern in STREAMS:
+            if found := pattern.match(shorter):
+                streams.append(found["stream"])
+                shorter = shorter[found.end() :]
+        shorter = _without(GLOG, shorter)
+        if shorter == text:
+            break
+        text = shorter
+    if rank is not None:
+        streams.append(f"rank {rank}")
+    elif streams and streams[-1].isdigit() and len(streams[-1]) < 5:
+        rank = int(streams[-1])
+    return Stripped(text, rank, " ".join(streams))
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.match(text)
+    return text[found.end() :] if found else text
+
+
+def _docker(text: str) -> str:
+    """The text of a line of Docker's json-file driver."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return text
+    return str(line.get("log", "")).rstrip("\r\n") if isinstance(line, dict) else text

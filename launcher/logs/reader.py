@@ -1,0 +1,265 @@
+"""From files of log to the evidence of each attempt."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+
+from ..failure import FailureRecord, KnownFailure, Pattern
+from .launchers import (
+    COMPLETIONS,
+    ENDS,
+    PROGRESS,
+    STARTS,
+    SUMMARY_RANK,
+    Death,
+    death_of,
+    is_launchers_own,
+    is_users,
+)
+from .lines import Line, automaton, interesting, loosened
+from .prefixes import stripped
+from .tracebacks import KINDS, Shown, Tracebacks
+
+BEGINNINGS = (
+    r"Traceback \(most",
+    r'File "[^"\n]+", line \d+',
+    rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
+    r"Exception ignored in",
+    r"exitcode|exit code|return code",
+    r"srun: error|slurmstepd",
+    r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
+    r"terminate called",
+)
+"""What the evidence of a failure may begin with, beside the catalogue's own patterns."""
+ENOUGH = 5
+"""Signs of a training that goes on, after which an exception counts as survived."""
+MOST_EVENTS = 2000
+TAIL = 40
+"""Lines before an event that are kept as its context."""
+WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
+RANK_IN_PATH = re.compile(
+    r"(?:^|/)(?:rank[-_]?(\d+)\D?[^/]*|(\d+)/std(?:out|err)(?:\.log)?|[^/]*_rank(\d+)\.\w+)$"
+)
+RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
+ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One event of a log.
+
+    Attributes:
+        record: what is known of the death, as a worker's own record would say it.
+        file: the file that tells it.
+        lines: numbers and texts of the lines that show it.
+        is_ignored: Python printed it and went on.
+        is_bare: an exception without a traceback.
+        progress: how often the training was seen to go on after it in the same file.
+    """
+
+    record: FailureRecord
+    file: str
+    lines: tuple[tuple[int, str], ...]
+    is_ignored: bool = False
+    is_bare: bool = False
+    progress: int = 0
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one attempt left in the logs.
+
+    Attributes:
+        events: evidence in the order of its lines.
+        deaths: what the launcher said of its workers.
+        has_failed: a launcher said that the attempt has failed.
+        is_complete: the training said that it has come to its end.
+    """
+
+    events: list[Evidence] = field(default_factory=list)
+    deaths: list[tuple[str, str, Death]] = field(default_factory=list)
+    has_failed: bool = False
+    is_complete: bool = False
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One process's part of a file."""
+
+    tracebacks: Tracebacks = field(default_factory=Tracebacks)
+    rank: int | None = None
+    told: set[str] = field(default_factory=set)
+    texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=TAIL))
+
+
+class Reader:
+    """Reads files of log one after the other; `attempts` is what they tell.
+
+    Args:
+        catalogue: the known failures, whose patterns of lines are searched for.
+    """
+
+    def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
+        signatures = [sign for entry in catalogue for sign in entry.signatures]
+        patterns = dict.fromkeys(
+            one.pattern
+            for sign in signatures
+            for one in (sign.log, sign.context)
+            if one is not None
+        )
+        self.logs: tuple[Pattern, ...] = tuple(
+            {one.pattern: one for sign in signatures if (one := sign.log) is not None}.values()
+        )
+        telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, *map(loosened, patterns)]
+        self.quiet = automaton(telling)
+        self.watchful = automaton([*telling, PROGRESS])
+        self.starts = re.compile("|".join(STARTS))
+        self.ends = re.compile("|".join(ENDS))
+        self.completions = re.compile(COMPLETIONS)
+        self.progress = re.compile(PROGRESS)
+        self.attempts: dict[int, Reading] = {}
+
+    def read(self, name: str, file: BinaryIO) -> None:
+        """Reads one file to its end."""
+        number = _number(ATTEMPT_IN_PATH, name) or 0
+        rank = _number(RANK_IN_PATH, name)
+        part = _File(self, name, number, rank)
+        source = interesting(file, part.triggers)
+        try:
+            line = next(source)
+            while True:
+                line = source.send(part.take(line))
+        except StopIteration:
+            part.finish()
+
+
+def _number(pattern: re.Pattern[str], path: str) -> int | None:
+    found = pattern.search(path.replace("\\", "/"))
+    return next((int(one) for one in found.groups() if one), None) if found else None
+
+
+class _File:
+    """The reading of one file: its processes' streams and where we are in its attempts."""
+
+    def __init__(self, reader: Reader, name: str, attempt: int, rank: int | None) -> None:
+        self.reader, self.name, self.attempt, self.rank = reader, name, attempt, rank
+        self.streams: dict[str, _Stream] = {}
+        self.summary_rank: int | None = None
+
+    @property
+    def reading(self) -> Reading:
+        return self.reader.attempts.setdefault(self.attempt, Reading())
+
+    def triggers(self) -> Any:
+        """What to search for: after a failure also whether the training goes on."""
+        waits = any(event.progress < ENOUGH for event in self.reading.events)
+        return self.reader.watchful if waits else self.reader.quiet
+
+    def take(self, line: Line) -> bool:
+        """Takes a line; says whether the next one is wanted whatever it is."""
+        one = stripped(line.text)
+        stream = self.streams.setdefault(one.stream, _Stream(rank=one.rank))
+        if not one.text.strip() and not one.stream:
+            # An empty line may belong to whoever is in the middle of something.
+            for other in self.streams.values():
+                self._feed(other, line.number, "")
+            return self._wants_more()
+        is_part = self._feed(stream, line.number, one.text)
+        collapsed = " ".join(one.text.split())
+        self._marks(line.number, collapsed)
+        if line.is_found and not is_part and not WARNING.match(one.text):
+            self._native(line.number, collapsed, stream)
+        stream.texts.append((line.number, one.text))
+        if self.reader.progress.search(collapsed):
+            self._progressed()
+        return self._wants_more()
+
+    def _wants_more(self) -> bool:
+        return any(stream.tracebacks.wants_more for stream in self.streams.values())
+
+    def _feed(self, stream: _Stream, number: int, text: str) -> bool:
+        is_part, shown = stream.tracebacks.feed(number, text)
+        for one in shown:
+            self._exception(stream, one)
+        return is_part
+
+    def finish(self) -> None:
+        """The file's end: what was begun is whole now."""
+        for stream in self.streams.values():
+            for one in stream.tracebacks.end():
+                self._exception(stream, one)
+
+    def _marks(self, number: int, text: str) -> None:
+        """Where attempts begin and end, and how the launcher says that workers ended."""
+        if self.reader.starts.search(text) and self.reading.has_failed:
+            self.finish()
+            self.streams.clear()
+            self.attempt += 1
+        if self.reader.ends.search(text):
+            self.reading.has_failed = True
+        if self.reader.completions.search(text):
+            self.reading.is_complete = True
+        if found := SUMMARY_RANK.match(text):
+            self.summary_rank = int(found["rank"])
+        if (death := death_of(number, text, self.summary_rank)) is not None:
+            self.reading.deaths.append((self.name, text, death))
+
+    def _progressed(self) -> None:
+        self.reading.events[:] = [
+            replace(one, progress=one.progress + 1)
+            if one.file == self.name and one.progress < ENOUGH
+            else one
+            for one in self.reading.events
+        ]
+
+    def _native(self, number: int, text: str, stream: _Stream) -> None:
+        """A line in which the catalogue's own patterns may find something."""
+        told = [one.pattern for one in self.reader.logs if one.search(text)]
+        if all(one in stream.told for one in told):
+            return
+        stream.told.update(told)
+        named = RANK_IN_TEXT.search(text)
+        rank = int(named[1]) if named and stream.rank is None else stream.rank
+        before = [line for _, line in stream.texts]
+        self._add(
+            Evidence(
+                FailureRecord(
+                    self.rank if rank is None else rank, float(number), log_tail=(*before, text)
+                ),
+                self.name,
+                ((number, text),),
+            )
+        )
+
+    def _add(self, event: Evidence) -> None:
+        if len(self.reading.events) < MOST_EVENTS:
+            self.reading.events.append(event)
+
+    def _exception(self, stream: _Stream, one: Shown) -> None:
+        files = tuple(frame.file for frame in one.frames)
+        if is_launchers_own(one.raised.exception, one.raised.message, files):
+            self.reading.has_failed = True
+            return
+        text = f"{one.raised.exception}: {one.raised.message}".rstrip(": ")
+        lines = [(one.said, " ".join(text.split()))]
+        if one.frames:
+            frame = one.frames[-1]
+            lines.insert(
+                0, (one.first, f'File "{frame.file}", line {frame.line}, in {frame.function}')
+            )
+        kind = one.raised.exception
+        record = FailureRecord(
+            self.rank if stream.rank is None else stream.rank,
+            float(one.said),
+            exception=kind if "." in kind else f"builtins.{kind}",
+            message=one.raised.message,
+            chain=one.chain,
+            frames=one.frames,
+            user_files=tuple({file: None for file in files if is_users(file)}),
+            log_tail=tuple(line for _, line in stream.texts),
+        )
+        self._add(Evidence(record, self.name, tuple(lines), one.is_ignored, one.is_bare))

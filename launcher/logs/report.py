@@ -1,0 +1,168 @@
+"""A judgement on logs in words: rows for people, a document for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..explain import allocation_texts, death_text, first_paragraph, short, user_frame
+from ..failure import FailureRecord, Kind, Spot
+from .judgement import Judgement, Shown, Verdict, name_of
+
+WIDEST = 300
+"""Characters of a line of evidence that are shown."""
+MOST_OTHERS = 5
+CURES = {
+    Kind.PRESET: "safe-launch relaunches with settings that avoid it",
+    Kind.MEMORY: "safe-launch plans less memory and relaunches",
+    Kind.TRANSIENT: "safe-launch tries the same settings once more",
+    Kind.HARDWARE: "the node is at fault: run elsewhere (exit code 75 of safe-launch)",
+}
+"""What the launcher itself does about a class of failures."""
+Row = tuple[str, str]
+
+
+def headline(judgement: Judgement) -> str:
+    """The verdict in a line."""
+    match judgement.verdict, judgement.root:
+        case Verdict.KNOWN, Shown(finding=finding) if finding.entry is not None:
+            return f"known failure: {finding.entry.id}"
+        case Verdict.UNKNOWN, _:
+            return "a failure that nothing known matches; no remedy is proposed"
+    if judgement.is_complete:
+        return "no failure: the training came to its end"
+    return "no failure found, and no sign that the training came to its end either"
+
+
+def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
+    """The root cause: what, where, why, what to do; then what else there is."""
+    root = judgement.root
+    if root is None:
+        return []
+    record, entry = root.finding.record, root.finding.entry
+    result = [("what", _what(record) + (f": {entry.title}" if entry else ""))]
+    result += [("seen", text) for text in _seen(root)]
+    result += [("where", text) for text in _where(record, spots)]
+    if entry is not None:
+        result.append(("why", first_paragraph(entry.sections["What happens"])))
+        if entry.kind is Kind.MEMORY:
+            result += [("memory", text) for text in allocation_texts(record)]
+        result.append(("do", first_paragraph(entry.sections["What to do"])))
+        if entry.kind in CURES:
+            result.append(("or", CURES[entry.kind]))
+        result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
+    elif not record.exception:
+        text = "its own log, or the node's (dmesg, the scheduler's), may tell; this one doesn't"
+        result.append(("note", text))
+    for other in judgement.others[:MOST_OTHERS]:
+        result.append(("also", _other(other)))
+    if text := _consequences(judgement):
+        result.append(("then", text))
+    return result
+
+
+def _what(record: FailureRecord) -> str:
+    if record.exception or record.exit_code is not None or record.signal is not None:
+        return death_text(record)
+    return "a worker" if record.rank is None else f"rank {record.rank}"
+
+
+def _seen(one: Shown) -> list[str]:
+    return [
+        f"{short(one.evidence.file)}:{number}: {text[:WIDEST]}"
+        for number, text in one.evidence.lines
+    ]
+
+
+def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
+    texts = [f"{short(spot.file)}:{spot.line}: {spot.text}" for spot in spots]
+    frame = user_frame(record)
+    if frame is not None and not spots:
+        texts.append(f"{frame.file}:{frame.line} in {frame.function}: {frame.source}".rstrip(": "))
+    return texts
+
+
+def _other(one: Shown) -> str:
+    entry = one.finding.entry
+    told = f"{_what(one.finding.record)}: {entry.id if entry else 'nothing known matches'}"
+    return "\n".join([told, *_seen(one)[-1:]])
+
+
+def _consequences(judgement: Judgement) -> str:
+    """What followed, in a line, the most frequent first."""
+    known = {name_of(one) for one in (*judgement.others, *judgement.shown[:1])}
+    names = Counter(name_of(one) for one in judgement.shown[1:] if name_of(one) not in known)
+    texts = [f"{name} (x{count})" if count > 1 else name for name, count in names.most_common(4)]
+    return f"{', '.join(texts)} followed" if texts else ""
+
+
+def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
+    """How the other attempts ended."""
+    return [
+        ("attempt", f"{one.attempt}: {name_of(one.root) if one.root else headline(one)}")
+        for one in attempts
+        if one is not shown
+    ]
+
+
+def document(
+    judgement: Judgement, attempts: Sequence[Judgement], notes: Sequence[str], spots: Sequence[Spot]
+) -> Mapping[str, Any]:
+    """The same for programs."""
+    return {
+        "verdict": judgement.verdict.value,
+        "attempt": judgement.attempt,
+        "is_complete": judgement.is_complete,
+        "root": None if judgement.root is None else _finding(judgement.root),
+        "spots": [{"file": one.file, "line": one.line, "text": one.text} for one in spots],
+        "others": [_finding(one) for one in judgement.others],
+        "attempts": [
+            {
+                "attempt": one.attempt,
+                "verdict": one.verdict.value,
+                "root": None if one.root is None else name_of(one.root),
+            }
+            for one in attempts
+        ],
+        "notes": list(notes),
+    }
+
+
+def _finding(one: Shown) -> Mapping[str, Any]:
+    record, entry = one.finding.record, one.finding.entry
+    frame = user_frame(record)
+    known = (
+        {}
+        if entry is None
+        else {
+            "id": entry.id,
+            "title": entry.title,
+            "class": entry.kind.value,
+            "why": first_paragraph(entry.sections["What happens"]),
+            "do": first_paragraph(entry.sections["What to do"]),
+            "sources": list(entry.sources),
+        }
+    )
+    return {
+        "id": None,
+        **known,
+        "role": one.finding.role.value,
+        "rank": record.rank,
+        "exception": record.exception or None,
+        "message": record.message or None,
+        "exit_code": record.exit_code,
+        "signal": record.signal,
+        "where": None
+        if frame is None
+        else {
+            "file": frame.file,
+            "line": frame.line,
+            "function": frame.function,
+            "text": frame.source,
+        },
+        "evidence": [
+            {"file": one.evidence.file, "line": number, "text": text}
+            for number, text in one.evidence.lines
+        ],
+    }

@@ -1,0 +1,286 @@
+"""Exceptions as they stand in a log: tracebacks of Python's, of Rich's, and of C++'s last words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..failure import Frame, Raised
+
+HEADER = re.compile(r"Traceback \(most recent call last\)")
+FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+KINDS = (
+    r"Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Mismatch|OutOfMemory|Empty|Full"
+    r"|Group|Cancelled|Refused|NotFound|Invalid"
+)
+RAISED = re.compile(
+    r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\.<locals>\.\w+)?)(?:: ?(?P<message>.*))?$"
+)
+SURELY_RAISED = re.compile(
+    rf"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{KINDS}))(?:: ?(?P<message>.*))?$"
+)
+CHAINED = re.compile(
+    r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception):?$"
+)
+IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
+BOX_TOP = re.compile(r"[╭┏+][─━-]+ *Traceback \(most recent call last\) *[─━-]*[╮┓+]?$")
+BOX_LINE = re.compile(r"[│┃|](?P<text>.*?)[│┃|]?$")
+BOX_END = re.compile(r"[╰┗+][─━-]+[╯┛+]?$")
+BOX_FRAME = re.compile(r"(?P<file>[^\s:]+\.\w+): ?(?P<line>\d+) in (?P<function>[\w<>.]+)")
+BOX_SOURCE = re.compile(r"\s*❱ *\d+ (?P<source>.*)")
+LAST_WORDS = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']+)'")
+WHAT = re.compile(r"\s*what\(\): *(?P<message>.*)")
+ENDS_MESSAGE = re.compile(
+    r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
+    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\{'|\s*\d+%\|"
+    r"|srun: |slurmstepd: |\[safe-launch\]|Fatal Python error|terminate called|Exception ignored"
+    r"|Process \S+:|wandb: |Time to load |Loading |Epoch |Step |step |INFO:|<frozen "
+)
+"""What begins a line that no exception's message goes on with."""
+GOES_ON = re.compile(
+    r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
+)
+"""What begins a line that goes on with a message after an empty line."""
+MOST_LINES = 60
+MOST_NOISE = 40
+"""Lines of others between two lines of one traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An exception in a log.
+
+    Attributes:
+        raised: the exception itself; the frame is its innermost.
+        frames: all frames, outermost first.
+        chain: the exceptions that led to it, nearest first.
+        first: number of the line on which its traceback begins.
+        said: number of the line with its type and message.
+        last: number of its last line.
+        is_ignored: Python printed it and went on, e.g. out of a destructor.
+        is_bare: it has no traceback.
+    """
+
+    raised: Raised
+    frames: tuple[Frame, ...]
+    chain: tuple[Raised, ...]
+    first: int
+    said: int
+    last: int
+    is_ignored: bool = False
+    is_bare: bool = False
+
+
+@dataclass(slots=True)
+class Tracebacks:
+    """Reads one process's lines; gives each exception when it is whole.
+
+    The state is that of a reader in the middle of a traceback: its frames so far, its message so
+    far, the exception before it if the two are chained.
+    """
+
+    frames: list[Frame] = field(default_factory=list)
+    box: list[str] | None = None
+    is_open: bool = False
+    is_ignored: bool = False
+    was_ignored: bool = False
+    near: bool = False
+    noise: int = 0
+    first: int = 0
+    said: int = 0
+    last: int = 0
+    kind: str = ""
+    message: list[str] = field(default_factory=list)
+    blank: bool = False
+    is_bare: bool = False
+    done: Shown | None = None
+    chained: Shown | None = None
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the next line may belong to what has been begun."""
+        return bool(self.is_open or self.kind or self.box is not None)
+
+    def feed(self, number: int, text: str) -> tuple[bool, list[Shown]]:
+        """Takes a line; says whether it is a part of a traceback, and what is whole now."""
+        if self.box is not None:
+            return True, self._boxed(number, text)
+        found: list[Shown] = []
+        if self.kind:
+            if self._goes_on(text):
+                self.last = number if text.strip() else self.last
+                return True, found
+            self._close()
+        if not text.strip():
+            return self.is_open, found
+        if CHAINED.match(text.strip()):
+            self.chained, self.done = self.done, None
+            return True, found
+        if HEADER.search(text):
+            found += self._flush()
+            self._open(number)
+            if BOX_TOP.match(text.strip()):
+                self.box = []
+            return True, found
+        if IGNORED.match(text):
+            found += self._flush()
+            self.is_ignored = True
+            return True, found
+        if place := FRAME.match(text):
+            if not self.is_open:
+                found += self._flush()
+                self._open(number)
+            self._frame(place)
+            return True, found
+        if ended := LAST_WORDS.match(text):
+            found += self._flush()
+            self._open(number)
+            self._raise(number, ended["kind"].replace("::", "."), "")
+            return True, found
+        if self.is_open:
+            return self._inside(number, text, found)
+        if bare := SURELY_RAISED.match(text):
+            found += self._flush()
+            self._open(number)
+            self.is_bare = True
+            self._raise(number, bare["kind"], bare["message"] or "")
+            return True, found
+        return False, found
+
+    def end(self) -> list[Shown]:
+        """What is left when nothing follows."""
+        if self.box is not None:
+            self._unbox()
+        if self.kind:
+            self._close()
+        return self._flush()
+
+    def _open(self, number: int) -> None:
+        self.frames, self.message = [], []
+        self.is_open, self.near, self.noise, self.first = True, True, 0, number
+        self.is_bare = False
+        self.was_ignored, self.is_ignored = self.is_ignored, False
+
+    def _inside(self, number: int, text: str, found: list[Shown]) -> tuple[bool, list[Shown]]:
+        """A line after a header or a frame: source text, the exception, or somebody else's."""
+        if text.startswith("  |"):  # an exception group
+            text = text.lstrip(" |+-")
+        if text[0] in " \t":
+            if self.near and self.frames and set(text.strip()) - set("^~ "):
+                frame = self.frames[-1]
+                if not frame.source:
+                    self.frames[-1] = Frame(frame.file, frame.line, frame.function, text.strip())
+            return self.near, found
+        pattern = RAISED if self.near else SURELY_RAISED
+        raised = pattern.match(text)
+        if raised and (self.frames or SURELY_RAISED.match(text)):
+            self._raise(number, raised["kind"], raised["message"] or "")
+            return True, found
+        self.near = False
+        self.noise += 1
+        if self.noise > MOST_NOISE:
+            self.is_open = False
+            self.frames = []
+        return False, found
+
+    def _frame(self, place: re.Match[str]) -> None:
+        function = (place["function"] or "").strip()
+        self.frames.append(Frame(place["file"], int(place["line"]), function, ""))
+        del self.frames[:-120]
+        self.near, self.noise = True, 0
+
+    def _raise(self, number: int, kind: str, message: str) -> None:
+        self.kind, self.message = kind, [message]
+        self.said = self.last = number
+        self.blank, self.is_open = False, False
+
+    def _goes_on(self, text: str) -> bool:
+        """Whether a line goes on with the message that has been begun."""
+        if what := WHAT.match(text):
+            self.message.append(what["message"])
+            return True
+        if not text.strip():
+            was_blank, self.blank = self.blank, True
+            return not was_blank
+        if len(self.message) >= MOST_LINES or ENDS_MESSAGE.match(text) or HEADER.search(text):
+            return False
+        if CHAINED.match(text.strip()) or FRAME.match(text) or LAST_WORDS.match(text):
+            return False
+        if self.blank and not GOES_ON.match(text):
+            return False
+        if SURELY_RAISED.match(text) and not text.startswith("nccl"):
+            return False
+        if not text.startswith(("frame #", "<omitting")):
+            self.message.append(text)
+        return True
+
+    def _close(self) -> None:
+        """The exception is whole; what follows may still chain to it."""
+        while self.message and not self.message[-1].strip():
+            self.message.pop()
+        frame = self.frames[-1] if self.frames else None
+        raised = Raised(self.kind, "\n".join(self.message).strip("\n"), frame)
+        chain: tuple[Raised, ...] = ()
+        if self.chained is not None:
+            chain = (self.chained.raised, *self.chained.chain)
+            self.first = min(self.first, self.chained.first)
+        self.done = Shown(
+            raised,
+            tuple(self.frames),
+            chain,
+            self.first,
+            self.said,
+            self.last,
+            self.was_ignored,
+            self.is_bare,
+        )
+        self.chained, self.kind, self.frames = None, "", []
+
+    def _flush(self) -> list[Shown]:
+        done, self.done = self.done, None
+        return [done] if done is not None else []
+
+    def _boxed(self, number: int, text: str) -> list[Shown]:
+        """A line of one of Rich's boxes."""
+        bare = text.strip()
+        assert self.box is not None, "only called inside of a box"
+        if BOX_END.match(bare):
+            self._unbox()
+            self.last = number
+            return []
+        inner = BOX_LINE.match(bare)
+        if inner is None or len(self.box) > 2000:
+            self._unbox()
+            return self.feed(number, text)[1]
+        self.box.append(inner["text"])
+        return []
+
+    def _unbox(self) -> None:
+        """The frames of a box, whose paths may be broken over two lines."""
+        rows = self.box or []
+        self.box = None
+        for index, row in enumerate(rows):
+            if source := BOX_SOURCE.match(row):
+                if self.frames:
+                    frame = self.frames[-1]
+                    text = source["source"].strip(" │")
+                    self.frames[-1] = Frame(frame.file, frame.line, frame.function, text)
+                continue
+            if not row.strip() or re.match(r"\s*\d+ [ │]", row):
+                continue
+            following = rows[index + 1] if index + 1 < len(rows) else ""
+            for joined in (
+                row.strip(),
+                f"{row.strip()}{following.strip()}",
+                f"{row.strip()} {following.strip()}",
+            ):
+                place = BOX_FRAME.match(joined)
+                if place and (
+                    BOX_FRAME.match(row.strip())
+                    or not BOX_FRAME.match(following.strip())
+                    or joined is row
+                ):
+                    self._frame(place)
+                    break
+        self.near = True

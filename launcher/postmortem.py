@@ -1,0 +1,62 @@
+"""`safe-launch diagnose`: what killed a training, from nothing but its logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import terminal
+from .failure import KnownFailure, Spot
+from .logs import files, report
+from .logs.judgement import Judgement, Verdict, decisive, judge
+from .logs.reader import Reader
+from .source import spots
+
+CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2}
+"""Exit codes of `safe-launch diagnose`."""
+
+
+def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_json: bool) -> int:
+    """Prints what the logs tell; returns the exit code of the verdict.
+
+    Raises:
+        LaunchError: a path can't be read.
+    """
+    chosen = files.chosen(paths)
+    attempts = read(chosen.paths, catalogue)
+    last = decisive(attempts)
+    places = _spots(last)
+    if as_json:
+        terminal.show(json.dumps(report.document(last, attempts, chosen.notes, places), indent=1))
+        return CODES[last.verdict]
+    lines = [report.headline(last)]
+    if len(attempts) > 1:
+        lines[0] = f"attempt {last.attempt} of {len(attempts)}: {lines[0]}"
+    lines += terminal.table(report.rows(last, places))
+    lines += terminal.table(report.attempt_rows(attempts, last))
+    lines += terminal.table(("note", note) for note in chosen.notes)
+    terminal.show("\n".join(lines))
+    return CODES[last.verdict]
+
+
+def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
+    """The judgement on each attempt that the logs are of.
+
+    Raises:
+        LaunchError: a path can't be read.
+    """
+    reader = Reader(catalogue)
+    for path in paths:
+        with files.opened(path) as file:
+            reader.read(path, file)
+    return judge(reader.attempts, catalogue)
+
+
+def _spots(judgement: Judgement) -> tuple[Spot, ...]:
+    """The user's lines that the failure is about, where their files are on this machine."""
+    root = judgement.root
+    if root is None or root.finding.entry is None or root.finding.entry.points_at is None:
+        return ()
+    here = [file for file in root.finding.record.user_files if Path(file).is_file()]
+    return spots(root.finding.entry.points_at, here)
