@@ -35,7 +35,7 @@ class EntryDocument:
     title: str = "???"
     role: str = "???"
     class_: str = "???"
-    signatures: list[dict[str, str]] = field(default_factory=list)
+    signatures: list[dict[str, str | bool]] = field(default_factory=list)
     when: dict[str, str] = field(default_factory=dict)
     proves: dict[str, Any] = field(default_factory=dict)
     forbids: list[dict[str, Any]] = field(default_factory=list)
@@ -140,21 +140,23 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
         raise DocumentError(*place, f"{key}: `{raw}`", near(raw, kind)) from None
 
 
-def _signature(place: Place, raw: dict[str, str]) -> Signature:
+def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     parts: dict[str, Any] = {}
     known = [one.name for one in fields(Signature)]
     for key, value in raw.items():
         if key not in known:
             raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
-        if key in ("message", "source", "log", "context"):
+        if key == "oom_kill":
+            if value is not True:
+                raise DocumentError(*place, f"signatures: oom_kill is true or left out: {value}")
+            parts[key] = True
+        elif not isinstance(value, str):
+            raise DocumentError(*place, f"signatures: `{key}` is a text, put quotes around {value}")
+        elif key in ("message", "source", "log", "context"):
             try:
                 parts[key] = compiled(value)
             except PatternError as error:
                 raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
-        elif key == "oom_kill":
-            if value.lower() != "true":
-                raise DocumentError(*place, f"signatures: oom_kill is true or left out: {value}")
-            parts[key] = True
         elif key == "signal":
             if value not in Signals.__members__:
                 hint = near(value, Signals.__members__)

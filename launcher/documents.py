@@ -6,14 +6,15 @@ import difflib
 import json
 import re
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from .exit_code import ExitCode, LaunchError
 
 Schema = TypeVar("Schema")
-OTHER_THAN_TEXT = ("bool", "int", "float", "list", "dict")
-"""Types of fields that a text isn't one of, though `${...}` passes for any type."""
+MISSING = "???"
+"""The default of a field that a document must give."""
 
 
 class DocumentError(LaunchError):
@@ -26,8 +27,6 @@ class DocumentError(LaunchError):
 def read_document(path: Path, text: str, schema: type[Schema], first_line: int = 1) -> Schema:
     """The YAML `text` of the file `path` as an instance of the dataclass `schema`.
 
-    Values are taken literally: `${...}` isn't interpolated, since patterns may contain it.
-
     Args:
         path: the file, for messages.
         text: YAML, a mapping.
@@ -39,53 +38,55 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         DocumentError: not YAML, not a mapping, an unknown key, a value of the wrong type, or a
             missing value.
     """
+    import msgspec
     import yaml
-    from omegaconf import MISSING, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     try:
-        raw = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+        raw = yaml.load(text, _loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = first_line + (0 if mark is None else mark.line)
         raise DocumentError(path, line, f"not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        problem = str(error).splitlines()[0]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise DocumentError(path, first_line, f"not YAML: {problem}") from error
     if not isinstance(raw, dict):
         raise DocumentError(path, first_line, "a mapping of keys to values is expected")
-    keys = {field.name.removesuffix("_"): field.name for field in fields(schema)}  # type: ignore[arg-type]
-    kinds = {field.name: str(field.type) for field in fields(schema)}  # type: ignore[arg-type]
-    for key in raw:
-        if key not in keys:
-            raise DocumentError(
-                path,
-                line_of(str(key), text, first_line),
-                f"unknown key `{key!s}`",
-                near(key, list(keys)),
-            )
-    typed = OmegaConf.structured(schema)
-    refusals = (OmegaConfBaseException, OverflowError, TypeError)
-    try:
-        merged = OmegaConf.merge(typed, {keys[str(key)]: value for key, value in raw.items()})
-        plain: Any = OmegaConf.to_container(merged, resolve=False)
-    except refusals as error:
-        # The error itself doesn't always name the key; alone, the guilty one fails again.
-        problem = str(error).splitlines()[0]
-        for key, value in raw.items():
-            try:
-                OmegaConf.merge(typed, {keys[str(key)]: value})
-            except refusals:
-                break
+    known = {field.name.removesuffix("_"): field for field in fields(schema)}  # type: ignore[arg-type]
+    kinds = get_type_hints(schema)
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
         line = line_of(str(key), text, first_line)
-        raise DocumentError(path, line, f"`{key!s}`: {problem}") from error
-    for key, name in keys.items():
-        if plain[name] == MISSING:
+        if key not in known:
+            raise DocumentError(path, line, f"unknown key `{key!s}`", near(key, list(known)))
+        name = known[key].name
+        try:
+            values[name] = msgspec.convert(value, kinds[name])
+        except (msgspec.ValidationError, RecursionError) as error:
+            problem = str(error)[:1].lower() + str(error).partition(" - at ")[0][1:]
+            hint = "put quotes around it" if problem.startswith("expected `str`") else ""
+            raise DocumentError(path, line, f"`{key!s}`: {problem}", hint) from error
+    for key, field in known.items():
+        if field.name not in values and field.default == MISSING:
             raise DocumentError(path, first_line, f"`{key}` is missing")
-        if isinstance(plain[name], str) and kinds[name].startswith(OTHER_THAN_TEXT):
-            line = line_of(key, text, first_line)
-            raise DocumentError(path, line, f"`{key}`: {plain[name]!r} isn't a {kinds[name]}")
-    return schema(**plain)
+    return schema(**values)
+
+
+@cache
+def _loader() -> Any:
+    """YAML's safe loader, in C where there is one, that refuses a key given twice."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for place, (key, _) in enumerate(node.value):
+                if keys[place] in keys[:place]:
+                    problem = f"found duplicate key {keys[place]}"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

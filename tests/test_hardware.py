@@ -108,8 +108,8 @@ GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
         ("name: l40s", "name: [", "not YAML"),
         ("name: l40s", "name: \0", "not YAML"),
         ("compute_tflops: 362", f"compute_tflops: {10**400}", "`compute_tflops`"),
-        ("memory_gib: 44.3", "memory_gib: ${x}", "`memory_gib`: '${x}' isn't a float"),
-        ("['L40S']", "${x}", "`aliases`: '${x}' isn't a list[str]"),
+        ("memory_gib: 44.3", "memory_gib: ${x}", "`memory_gib`: expected `float`, got `str`"),
+        ("['L40S']", "${x}", "`aliases`: expected `array`, got `str`"),
     ],
 )
 def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -> None:

@@ -119,9 +119,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        source = gzip.open(path) if path.endswith(".gz") else Path(path).open("rb")
-        with cast("BinaryIO", source) as file:
-            yield file
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            yield cast("BinaryIO", file)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
