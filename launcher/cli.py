@@ -7,24 +7,28 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from . import commands
+from .commands import Parser
 from .exit_code import ExitCode, LaunchError
 from .request import Fix, LaunchRequest, StopTimes
 
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
        safe-launch plan [options] script.py [script arguments]
-       safe-launch explain [ID]
+       safe-launch catalogue [WORDS...]
+       safe-launch explain [ID...]
        safe-launch hardware [--json]"""
 
 EPILOG = f"""\
 commands:
-  plan      print what would be launched, and launch nothing
-  explain   list the known failures, or print one of them
-  hardware  list the accelerators that are known, and show what was found on this host
+  plan       print what would be launched, and launch nothing
+  catalogue  search the known failures by a message or by words, or list them
+  explain    print known failures whole, or list them
+  hardware   list the accelerators that are known, and show what was found on this host
 
 exit codes:
   {ExitCode.SUCCESS.value:<4}the script ran to its end on every rank
@@ -38,16 +42,12 @@ exit codes:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes end with our own exit code."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises the mistake, for `main` to say.
-
-        Raises:
-            LaunchError: always.
-        """
-        raise LaunchError(ExitCode.USAGE, message, "safe-launch --help lists the options")
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "catalogue": commands.catalogue,
+    "explain": commands.explain,
+    "hardware": commands.hardware,
+}
+"""The commands that need no script; `plan` takes the options of a launch."""
 
 
 def parser() -> Parser:
@@ -220,10 +220,8 @@ def run(arguments: Sequence[str]) -> int:
         LaunchError: it can't be done as it is.
     """
     command = arguments[0] if arguments and not Path(arguments[0]).is_file() else ""
-    if command == "explain":
-        return _explain(arguments[1:])
-    if command == "hardware":
-        return _hardware(arguments[1:])
+    if command in COMMANDS:
+        return COMMANDS[command](arguments[1:])
     options = parser().parse_args(arguments[1:] if command == "plan" else arguments)
     if options.version:
         from . import __version__, terminal
@@ -231,7 +229,6 @@ def run(arguments: Sequence[str]) -> int:
         terminal.show(f"safe-launch {__version__}")
         return ExitCode.SUCCESS
     from . import accelerate_config, detection, named_presets, preview, profiles, session
-    from .catalogue import read_catalogue
     from .readers import read_workload
 
     found = detection.detect()
@@ -247,55 +244,10 @@ def run(arguments: Sequence[str]) -> int:
     workload = named_presets.with_wanted(
         workload, named_presets.wanted(options.preset, options.set)
     )
-    catalogue = read_catalogue()
-    if options.catalogue is not None:
-        if not options.catalogue.is_dir():
-            raise LaunchError(ExitCode.USAGE, f"--catalogue {options.catalogue}: no such folder")
-        catalogue += read_catalogue(options.catalogue)
+    catalogue = commands.known_failures(options.catalogue)
     if command == "plan":
         return preview.show_plan(request, workload, hardware, catalogue, options.json)
     return session.launch(request, workload, hardware, catalogue)
-
-
-def _hardware(arguments: Sequence[str]) -> int:
-    """Prints what was found on this host, and the profiles that are known."""
-    from . import detection, inventory, profiles, terminal
-
-    found = detection.detect()
-    if list(arguments) == ["--json"]:
-        import json
-
-        from .journal import plain
-
-        document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
-        terminal.show(json.dumps(plain(document), indent=1))
-        return ExitCode.SUCCESS
-    if arguments:
-        problem = f"safe-launch hardware takes no `{arguments[0]}`"
-        raise LaunchError(ExitCode.USAGE, problem, "only --json")
-    terminal.say(*terminal.table(inventory.found_rows(found), indent=0))
-    devices = [profiles.accelerator_of(one) for one in profiles.profiles()]
-    terminal.show(inventory.known_table(devices, [one.name for one in profiles.nodes()]))
-    return ExitCode.SUCCESS
-
-
-def _explain(names: Sequence[str]) -> int:
-    """Prints known failures; all of them in a line each where none is named."""
-    from . import terminal
-    from .catalogue import read_catalogue
-    from .documents import near
-    from .explain import entry_text
-
-    entries = {entry.id: entry for entry in read_catalogue()}
-    if not names:
-        width = max(map(len, entries))
-        terminal.show("\n".join(f"{one.id:<{width}}  {one.title}" for one in entries.values()))
-    for name in names:
-        if name not in entries:
-            problem = f"there is no known failure `{name}`"
-            raise LaunchError(ExitCode.USAGE, problem, near(name, entries))
-        terminal.show(entry_text(entries[name]))
-    return ExitCode.SUCCESS
 
 
 def main() -> NoReturn:

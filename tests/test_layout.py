@@ -32,6 +32,7 @@ LAYERS = {
         "allocation",
         "budget",
         "calibrate",
+        "catalogue_search",
         "cost",
         "diagnose",
         "explain",
@@ -73,7 +74,7 @@ LAYERS = {
         "workers",
     },
     "session": {"postmortem", "preview", "session"},
-    "cli": {"__init__", "__main__", "cli"},
+    "cli": {"__init__", "__main__", "cli", "commands"},
 }
 ORDER = list(LAYERS)
 LIGHT = {"values", "reasoning"}
