@@ -146,9 +146,9 @@ def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     for key, value in raw.items():
         if key not in known:
             raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
-        if key == "oom_kill":
+        if key in ("oom_kill", "finished"):
             if value is not True:
-                raise DocumentError(*place, f"signatures: oom_kill is true or left out: {value}")
+                raise DocumentError(*place, f"signatures: {key} is true or left out: {value}")
             parts[key] = True
         elif not isinstance(value, str):
             raise DocumentError(*place, f"signatures: `{key}` is a text, put quotes around {value}")
@@ -157,6 +157,8 @@ def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
                 parts[key] = compiled(value)
             except PatternError as error:
                 raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
+            if key == "log" and parts[key].search(""):
+                raise DocumentError(*place, f"signatures: log: an empty line matches: {value}")
         elif key == "signal":
             if value not in Signals.__members__:
                 hint = near(value, Signals.__members__)
@@ -164,7 +166,7 @@ def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
             parts[key] = Signals[value].value
         else:
             parts[key] = value
-    if not parts.keys() - {"exception", "file", "context"}:
+    if not parts.keys() - {"exception", "file", "context", "finished"}:
         raise DocumentError(*place, "signatures: an exception's type alone is no signature")
     return Signature(**parts)
 

@@ -172,6 +172,7 @@ class Signature:
         signal: number of the signal that ended the worker.
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
             the worker itself was killed.
+        finished: the script had run to its end before.
     """
 
     exception: str | None = None
@@ -183,6 +184,7 @@ class Signature:
     context: Pattern | None = None
     signal: int | None = None
     oom_kill: bool = False
+    finished: bool = False
 
     @property
     def is_of_exception(self) -> bool:
@@ -198,7 +200,7 @@ class Signature:
 
     def matched(self, record: FailureRecord) -> int | None:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
-        if self.oom_kill and record.oom_kills == 0:
+        if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
         lines = [" ".join(one.split()) for one in (*record.log_tail, *record.message.splitlines())]
         for pattern in (self.log, self.context):

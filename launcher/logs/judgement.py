@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from ..diagnose import finding_of, urgency
 from ..explain import death_text
-from ..failure import FailureRecord, Finding, KnownFailure, Role
+from ..failure import Finding, KnownFailure, Role
 from .reader import ENOUGH, Evidence, Reading
 
 
@@ -149,29 +149,16 @@ def _deaths(
     """
     ranks = {one.finding.record.rank for one in shown}
     are_consequences = bool(shown) and all(one.finding.role is not Role.INITIATING for one in shown)
-    told: set[tuple[int | None, int]] = set()
-    for file, text, death in reading.deaths:
-        if (death.rank, death.exit_code) in told:
+    told: set[tuple[int | None, int | None]] = set()
+    for death in reading.deaths:
+        record = death.record
+        if (record.rank, record.exit_code) in told:
             continue
-        told.add((death.rank, death.exit_code))
-        record = FailureRecord(
-            death.rank,
-            float(death.number),
-            exit_code=death.exit_code,
-            signal=death.signal,
-            log_tail=(text,),
-        )
+        told.add((record.rank, record.exit_code))
         finding = finding_of(record, catalogue)
-        is_asked = death.signal in (signal.SIGTERM, signal.SIGINT)
-        is_silent = death.signal is None or death.signal == signal.SIGABRT
-        is_others = (
-            are_consequences
-            and death.rank is not None
-            and None not in ranks
-            and death.rank not in ranks
-        )
-        if is_asked and shown:
+        is_asked = record.signal in (signal.SIGTERM, signal.SIGINT)
+        is_silent = record.signal in (None, signal.SIGABRT)
+        is_others = are_consequences and record.rank is not None and not {None, record.rank} & ranks
+        if shown and (is_asked or (is_silent and not (is_others and record.signal is None))):
             continue
-        if is_silent and shown and not (is_others and death.signal is None):
-            continue
-        yield Shown(finding, Evidence(record, file, ((death.number, text),)))
+        yield Shown(finding, death)

@@ -77,9 +77,10 @@ DIED = {
     "Floating point exception": signal.SIGFPE,
 }
 SHELL = re.compile(
-    r"(?:\S+: line \d+: +\d+ |\[?\w*\]?\+? *)?(?P<what>Killed|Segmentation fault|Bus error|Aborted"
-    r"|Illegal instruction|Floating point exception)(?: +\(core dumped\))?(?:$|  +\S)"
+    r"(?:\S+: line \d+: +\d+ +(?P<job>[A-Z][a-z]+(?: [a-z]+)*)"
+    r"|(?:\[\d+\]\+? +)?(?P<what>[A-Z][a-z]+(?: [a-z]+)*)(?= *\(core dumped\)$| *$))"
 )
+"""bash's words on a child's death, with and without the script's name."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
 CONTAINER = re.compile(r"command terminated with exit code (?P<code>\d+)")
 
@@ -120,7 +121,9 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
         if found["code"]:
             return _ended(number, int(found["rank"]), int(found["code"]))
         return _ended(number, int(found["rank"]), -DIED[found["what"]])
-    if found := SHELL.match(text) or FATAL.match(text):
+    if (found := SHELL.match(text)) and (what := found["job"] or found["what"]) in DIED:
+        return _ended(number, None, -DIED[what])
+    if found := FATAL.match(text):
         return _ended(number, None, -DIED[found["what"]])
     if found := CONTAINER.search(text):
         return _ended(number, None, int(found["code"]))

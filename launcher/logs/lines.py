@@ -66,7 +66,7 @@ def loosened(pattern: str) -> str:
                     position += 1
                     result.append("]")
         elif char == " ":
-            result.append(r"[ \t]+")
+            result.append(r"(?:[ \t]+)")
         elif char not in "^$":
             result.append(char)
         position += 1

@@ -15,7 +15,6 @@ from .launchers import (
     PROGRESS,
     STARTS,
     SUMMARY_RANK,
-    Death,
     death_of,
     is_launchers_own,
     is_users,
@@ -81,7 +80,7 @@ class Reading:
     """
 
     events: list[Evidence] = field(default_factory=list)
-    deaths: list[tuple[str, str, Death]] = field(default_factory=list)
+    deaths: list[Evidence] = field(default_factory=list)
     has_failed: bool = False
     is_complete: bool = False
 
@@ -149,6 +148,7 @@ class _File:
         self.reader, self.name, self.attempt, self.rank = reader, name, attempt, rank
         self.streams: dict[str, _Stream] = {}
         self.summary_rank: int | None = None
+        self.is_finished = False
 
     @property
     def reading(self) -> Reading:
@@ -199,14 +199,23 @@ class _File:
             self.finish()
             self.streams.clear()
             self.attempt += 1
+            self.is_finished = False
         if self.reader.ends.search(text):
             self.reading.has_failed = True
         if self.reader.completions.search(text):
-            self.reading.is_complete = True
+            self.reading.is_complete = self.is_finished = True
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
         if (death := death_of(number, text, self.summary_rank)) is not None:
-            self.reading.deaths.append((self.name, text, death))
+            record = FailureRecord(
+                death.rank,
+                float(number),
+                exit_code=death.exit_code,
+                signal=death.signal,
+                log_tail=(text,),
+                finished=self.is_finished,
+            )
+            self.reading.deaths.append(Evidence(record, self.name, ((number, text),)))
 
     def _progressed(self) -> None:
         self.reading.events[:] = [
@@ -228,7 +237,10 @@ class _File:
         self._add(
             Evidence(
                 FailureRecord(
-                    self.rank if rank is None else rank, float(number), log_tail=(*before, text)
+                    self.rank if rank is None else rank,
+                    float(number),
+                    log_tail=(*before, text),
+                    finished=self.is_finished,
                 ),
                 self.name,
                 ((number, text),),
