@@ -18,6 +18,7 @@ from .plan import NoPlan, Plan
 from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import as_asked
+from .suspicions import Suspicion, suspicions
 from .workload import Workload
 
 
@@ -34,17 +35,27 @@ def first_plan(
     workload: Workload,
     hardware: Hardware,
     known: Sequence[Constraint],
+    entries: Sequence[KnownFailure],
 ) -> Plan | None:
-    """The plan before anything was tried, told to the user; None where nothing may be launched."""
+    """The plan before anything was tried, told to the user; None where nothing may be launched.
+
+    Args:
+        request: what the user asked the launcher for.
+        workload: what is known of the training.
+        hardware: what it runs on.
+        known: what is forbidden.
+        entries: the known failures that concern the installed versions.
+    """
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
         dead_end(plan)
         return None
     if request.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
-        _say([*explain.plan_rows(asked), *explain.suggestion_rows(plan)])
+        feared = suspicion_rows(suspicions(asked, entries))
+        _say([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
         return asked
-    _say(explain.plan_rows(plan))
+    _say([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
     return plan if _refused(request, plan) is ExitCode.SUCCESS else None
 
 
@@ -57,8 +68,13 @@ def show_plan(
 ) -> int:
     """Tells the plan in full and launches nothing."""
     plan = planned(request, workload, hardware, known_constraints(workload, catalogue))
+    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    feared = suspicions(plan, entries) if isinstance(plan, Plan) else ()
     if as_json:
         document = plan_report.document(request, workload, hardware, plan)
+        document["suspicions"] = [
+            {"failure": one.entry.id, "line": one.spot, "change": one.change} for one in feared
+        ]
         terminal.show(json.dumps(plain(document), indent=1))
     elif isinstance(plan, NoPlan):
         _say(_what_is_known(workload))
@@ -71,7 +87,7 @@ def show_plan(
                 "candidates: GiB a rank by component, at most, time of a step against the chosen",
                 *plan_report.table(plan.considered, plan.chosen),
             )
-        _say(explain.plan_rows(plan))
+        _say([*explain.plan_rows(plan), *suspicion_rows(feared)])
     if isinstance(plan, NoPlan):
         return ExitCode.NO_PLAN
     return _refused(request, plan)
@@ -89,6 +105,21 @@ def _what_is_known(workload: Workload) -> list[explain.Row]:
     job = job_of(workload)
     model = plan_report.model_text(workload, 0 if job is None else job.trained)
     return [("model", model), *plan_report.known_rows(workload)]
+
+
+def suspicion_rows(feared: Sequence[Suspicion]) -> list[explain.Row]:
+    """Each line that is feared with the failure it may lead to; once for each, what to do."""
+    rows: list[explain.Row] = []
+    for entry in dict.fromkeys(one.entry.id for one in feared):
+        own = [one for one in feared if one.entry.id == entry]
+        for one in own:
+            spot, change = one.spot, one.change
+            text = f"{explain.short(spot.file)}:{spot.line}: {spot.text}"
+            rows.append(("note", f"{text}\n-> {change}" if change else text))
+        known = own[0].entry
+        rows.append(("may end", f"{known.title}\nsafe-launch explain {known.id}"))
+        rows.append(("do", explain.first_paragraph(known.sections["What to do"])))
+    return rows
 
 
 def dead_end(refused: NoPlan) -> ExitCode:

@@ -64,7 +64,7 @@ def launch(
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
     state = Next(None, workload, known)
-    plan = first_plan(request, workload, hardware, known)
+    plan = first_plan(request, workload, hardware, known, entries)
     if plan is None:
         return ExitCode.NO_PLAN
     run_id, run = journal.new_run(request.log_dir, request.script)

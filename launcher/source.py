@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .failure import Spot
 
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
-DETACHED = {"grad", "data", "detach"}
-CUTS = ("item", "tolist", "detach")
-"""Methods whose result takes no part in the graph."""
-WITHOUT_GRAPH = ("no_grad", "inference_mode")
+DETACHED = {"grad", "data", "shape", "numel", "isnan", "isinf", "isfinite"}
+"""Attributes and functions whose result takes no part in the graph."""
+CUT_METHODS = {"item", "tolist", "detach", "numpy"}
+CUT_FUNCTIONS = {"float", "int", "bool", "str", "round", "format", "print"}
+"""What takes a value out of the graph."""
+LOGGERS = {"add_scalar", "add_histogram", "debug", "info", "log", "warning", "write"}
+"""Methods that tell a value where they are given a text or a mapping first."""
+TEXTS = (ast.Constant, ast.JoinedStr, ast.Dict)
+WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled(False)", "GatheredParameters")
+"""Contexts without a graph, or in which ZeRO-3's parameters are whole."""
 PARAMETER_ITERATORS = ("parameters", "named_parameters")
+SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Values of `device_map` that lay one model over all devices (accelerate/big_modeling.py)."""
+GUARD = re.compile(
+    r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
+    r"|device_count|multi|single|infer|eval|test",
+    re.IGNORECASE,
+)
+"""Words of a condition that may well keep what it guards out of a distributed run."""
+ASIDE = re.compile(r"infer|eval|test|predict|generat|single|export|merge", re.IGNORECASE)
+"""Words in the name of a function that isn't training."""
 
 
 def spots(search: str, paths: Sequence[str]) -> tuple[Spot, ...]:
@@ -59,17 +76,30 @@ def _iterates_parameters(node: ast.expr) -> bool:
 
 def _is_cut(node: ast.AST) -> bool:
     """Whether what a node computes takes no part in the graph."""
-    if isinstance(node, ast.With):
-        around = [item.context_expr for item in node.items]
-    elif isinstance(node, ast.FunctionDef):
-        around = node.decorator_list
-    else:
-        return (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in CUTS
-        )
+    match node:
+        case ast.With(items=items):
+            around = [item.context_expr for item in items]
+        case ast.FunctionDef(decorator_list=decorators):
+            around = decorators
+        case ast.Compare() | ast.JoinedStr():
+            return True
+        case ast.Call(args=arguments):
+            name = _called(node)
+            if isinstance(node.func, ast.Name):
+                return name in CUT_FUNCTIONS
+            told = isinstance(arguments[0], TEXTS) if arguments else False
+            return name in CUT_METHODS or (name in LOGGERS and told)
+        case _:
+            return False
     return any(name in ast.unparse(one) for one in around for name in WITHOUT_GRAPH)
+
+
+def _called(node: ast.Call) -> str:
+    """The name of what a call calls, without what it is an attribute of."""
+    match node.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
 
 
 def _names(target: ast.expr) -> set[str]:
@@ -89,14 +119,87 @@ def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
             and part.func.attr in REDUCTIONS
             and id(part) not in cut
         ):
-            leaves = list(ast.walk(part))
+            leaves = [leaf for leaf in ast.walk(part) if id(leaf) not in cut]
             names_used = {leaf.id for leaf in leaves if isinstance(leaf, ast.Name)}
             attributes = {leaf.attr for leaf in leaves if isinstance(leaf, ast.Attribute)}
             if names_used & names and not attributes & DETACHED:
                 yield part.lineno
 
 
+def device_maps(tree: ast.AST) -> Iterator[int]:
+    """Lines that lay a model over all devices, in every rank: `device_map="auto"`."""
+    for call in _unguarded_calls(tree):
+        for keyword in call.keywords:
+            match keyword:
+                case ast.keyword(arg="device_map", value=ast.Constant(value=str(value))):
+                    if value in SPREAD:
+                        yield keyword.value.lineno
+
+
+def fixed_devices(tree: ast.AST) -> Iterator[int]:
+    """Lines that send every rank to one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
+    if any(
+        isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES"
+        for node in ast.walk(tree)
+    ):
+        return  # the script may give every rank a device of its own to see
+    for call in _unguarded_calls(tree):
+        match call:
+            case ast.Call(args=[ast.Constant(value=value)]):
+                name = _called(call)
+                is_named = isinstance(value, str) and bool(re.fullmatch(r"(cuda|npu):\d+", value))
+                is_number = isinstance(value, int) and not isinstance(value, bool)
+                if (is_named and name in ("to", "set_device")) or (
+                    is_number and name in ("cuda", "npu", "set_device")
+                ):
+                    yield call.lineno
+
+
+def no_sync_calls(tree: ast.AST) -> Iterator[int]:
+    """Lines that enter a module's own `no_sync()`; accelerate's takes the model, and looks."""
+    for call in _unguarded_calls(tree):
+        if _called(call) == "no_sync" and isinstance(call.func, ast.Attribute) and not call.args:
+            yield call.lineno
+
+
+def _unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
+    """All calls, but those under a condition that may keep them out of a distributed run."""
+    if isinstance(node, ast.If | ast.IfExp) and GUARD.search(ast.unparse(node.test)):
+        return
+    if isinstance(node, ast.FunctionDef) and ASIDE.search(node.name):
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _unguarded_calls(child)
+
+
 SEARCHES: dict[str, Callable[[ast.AST], Iterator[int]]] = {
     "parameter_reductions": parameter_reductions,
+    "device_maps": device_maps,
+    "fixed_devices": fixed_devices,
+    "no_sync_calls": no_sync_calls,
 }
 """The searches that an entry's `points_at` may name."""
+
+FORMATTED = "f\"\\1:{os.environ['LOCAL_RANK']}\""
+CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
+    "device_maps": (
+        (r"""\s*device_map\s*=\s*["']\w+["']\s*,\s*""", " "),
+        (r"""(,\s*)?device_map\s*=\s*["']\w+["']""", ""),
+    ),
+    "fixed_devices": (
+        (r"""["'](cuda|npu):\d+["']""", FORMATTED),
+        (r"""\.(cuda|npu|set_device)\(\d+\)""", r""".\1(int(os.environ["LOCAL_RANK"]))"""),
+    ),
+}
+"""What to replace in a line that a search has found; the first that applies."""
+
+
+def changed(search: str, line: str) -> str | None:
+    """The user's line as it should be; None where that can't be told from the line alone."""
+    for pattern, replacement in CHANGES.get(search, ()):
+        new, count = re.subn(pattern, replacement, line)
+        if count:
+            return new.replace("( ", "(").strip() or "(without this line)"
+    return None

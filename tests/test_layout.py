@@ -68,6 +68,7 @@ LAYERS = {
         "shapes",
         "source",
         "stops",
+        "suspicions",
         "supervise",
         "terminal",
         "worker",

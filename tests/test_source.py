@@ -28,11 +28,14 @@ def found(text: str, folder: Path) -> tuple[Spot, ...]:
         "for _, p in m.named_parameters(): loss += torch.mean(p) * 0",
         "loss += torch.stack([p.abs().mean() for p in m.parameters()]).sum() * 0",
         "loss += sum(p.sum() for m in adapters for p in m.parameters()) * 0",
+        "loss += 0.0 * sum(p.float().pow(2).sum() for p in m.parameters())",
+        "for p in m.parameters():\n    if p.requires_grad: loss += p.sum() * 0",
     ],
 )
 def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
     """Comprehensions and loops over parameters whose element is reduced."""
-    spot = Spot(str(tmp_path / "train.py"), 2, line)
+    number, text = len(line.splitlines()) + 1, line.splitlines()[-1].strip()
+    spot = Spot(str(tmp_path / "train.py"), number, text)
     assert found(f"loss = 0\n{line}\n", tmp_path) == (spot,)
 
 
@@ -52,6 +55,16 @@ def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
         "@torch.no_grad()\ndef norm(m): return sum(p.norm() for p in m.parameters())",
         "for x in m.buffers(): total += x.sum()",
         "for p in m.parameters(): total += other.sum()",
+        "zeros = sum((p == 0).sum() for p in model.parameters())",
+        "bad = sum(torch.isnan(p).sum() for p in model.parameters())",
+        "total = sum(float(p.norm()) for p in model.parameters())",
+        "for n, p in m.named_parameters(): print(n, p.mean())",
+        "for n, p in m.named_parameters(): print(f'{n}: {p.mean():.3f}')",
+        "for n, p in m.named_parameters(): writer.add_scalar(f'norm/{n}', p.norm(), step)",
+        "for n, p in m.named_parameters(): wandb.log({n: p.norm()})",
+        "for p in m.parameters(): assert p.abs().sum() > 0",
+        "with deepspeed.zero.GatheredParameters(ps): y = sum(p.sum() for p in m.parameters())",
+        "with torch.set_grad_enabled(False): y = sum(p.sum() for p in m.parameters())",
         "with torch.no_grad(): total = sum(p.sum() for p in model.parameters())",
     ],
 )

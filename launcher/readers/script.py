@@ -131,7 +131,7 @@ def read_script(request: LaunchRequest) -> Script:
         LaunchError: there is no such script, it has a syntax error, or its file of arguments can't
             be read.
     """
-    path = _module_file(request.script) if request.is_module else Path(request.script)
+    path = module_file(request.script) if request.is_module else Path(request.script)
     tree = None if path is None else _parsed(path)
     names = frozenset() if tree is None else frozenset(_names(tree))
     if request.is_module:
@@ -174,7 +174,7 @@ def package_folders(name: str) -> Iterator[Path]:
     return (folder for folder in folders if (folder / "__init__.py").is_file())
 
 
-def _module_file(name: str) -> Path | None:
+def module_file(name: str) -> Path | None:
     """The file of a module; None where it isn't on the interpreter's path."""
     stem = Path(*name.split("."))
     for folder in ("", *sys.path):

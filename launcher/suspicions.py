@@ -1,0 +1,114 @@
+"""What the user's own lines give reason to fear, before anything is launched."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .diagnose import constraints_of
+from .failure import KnownFailure, Spot
+from .plan import Plan
+from .readers.script import module_file
+from .request import LaunchRequest
+from .settings import Engine, Framework, Name, Value
+from .source import changed, spots
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A line of the user's that is known to fail under the plan, if it does what it looks like.
+
+    Attributes:
+        entry: the known failure.
+        spot: the line.
+        change: the line as it should be, where that can be told.
+    """
+
+    entry: KnownFailure
+    spot: Spot
+    change: str | None
+
+
+def _is_spread(plan: Plan) -> bool:
+    """Whether accelerate or transformers train with several ranks that see several devices."""
+    several = plan.request.nproc > 1 and plan.hardware.accelerators > 1
+    return several and plan.workload.framework is not Framework.NONE
+
+
+def _is_partitioned(plan: Plan) -> bool:
+    """Whether ZeRO partitions the gradients in a loop of the user's own."""
+    stage = plan.preset.zero_stage or 0
+    is_own = plan.workload.framework is Framework.NONE
+    return plan.workload.engine is Engine.DEEPSPEED and stage >= 2 and is_own
+
+
+HARMS: dict[str, Callable[[Plan], bool]] = {
+    "device_maps": _is_spread,
+    "fixed_devices": lambda plan: plan.request.nproc > 1 and plan.hardware.accelerators > 1,
+    "no_sync_calls": _is_partitioned,
+}
+"""Under which plans the lines that a search finds do harm; without a condition under any."""
+
+
+def suspicions(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[Suspicion, ...]:
+    """The user's lines that entries point at and that the plan doesn't avoid.
+
+    Args:
+        plan: what is going to be launched.
+        entries: those that concern the installed versions.
+    """
+    relevant = [one for one in entries if one.points_at is not None and is_open(one, plan)]
+    if not relevant:
+        return ()
+    files = tuple(map(str, dict.fromkeys(user_files(plan.request))))
+    return tuple(
+        Suspicion(entry, spot, changed(entry.points_at, spot.text))
+        for entry in relevant
+        if entry.points_at is not None
+        for spot in spots(entry.points_at, files)
+    )
+
+
+def is_open(entry: KnownFailure, plan: Plan) -> bool:
+    """Whether the plan would be forbidden if the facts that the entry proves were known.
+
+    What is known otherwise holds against that. An entry that forbids nothing is one that no plan
+    avoids.
+    """
+    harms = HARMS.get(entry.points_at or "")
+    if harms is not None and not harms(plan):
+        return False
+    point: dict[Name, Value] = {**dict(entry.proves.items()), **plan.workload.facts}
+    point.update(plan.preset.settings().items())
+    rules = constraints_of(entry)
+    return not rules or any(one.forbids(point) for one in rules)
+
+
+def user_files(request: LaunchRequest) -> Iterator[Path]:
+    """The script and the modules that it imports from its own folder, if it is the user's."""
+    path = module_file(request.script) if request.is_module else Path(request.script)
+    if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
+        return
+    yield path
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, SyntaxError, ValueError):
+        return
+    roots = (path.parent, Path()) if request.is_module else (path.parent,)
+    for name in imported(tree):
+        for root in roots:
+            stem = root.joinpath(*name.split("."))
+            yield from filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Names of the modules that a file imports, with what it may import from them as a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level < 2:
+            head = [node.module] if node.module else []
+            yield from head
+            yield from (".".join([*head, alias.name]) for alias in node.names)
