@@ -1,0 +1,23 @@
+"""The optimizer's states are to live in host memory, and torch's AdamW is passed in."""
+
+import sys
+
+import deepspeed
+import torch
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 2,
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}
+if "--advised" in sys.argv:
+    CONFIG["zero_force_ds_cpu_optimizer"] = False
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+engine, *_ = deepspeed.initialize(
+    model=model, optimizer=optimizer, config=CONFIG, dist_init_required=True
+)
+for _ in range(2):
+    engine.backward(engine(torch.ones(2, 4)).sum())
+    engine.step()
+deepspeed.comm.destroy_process_group()
