@@ -40,6 +40,7 @@ arguments = TrainingArguments(
     deepspeed={
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
+        "fp16": {"enabled": "auto"},
         "zero_optimization": ZERO,
     },
     report_to=[],
