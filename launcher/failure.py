@@ -99,6 +99,15 @@ class FailureRecord:
             yield Raised(self.exception, self.message, frame)
             yield from self.chain
 
+    def is_users_own(self, raised: Raised) -> bool:
+        """Whether a `raise` of the user's own code raised it: whatever it says, it isn't known."""
+        frame = raised.frame
+        return (
+            frame is not None
+            and frame.file in self.user_files
+            and frame.source.startswith("raise ")
+        )
+
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:
     """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON."""
@@ -202,15 +211,20 @@ class Signature:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
         if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
+        tail = len(record.log_tail)
         lines = [" ".join(one.split()) for one in (*record.log_tail, *record.message.splitlines())]
         for pattern in (self.log, self.context):
             if pattern is not None and not any(map(pattern.search, lines)):
                 return None
         if self.is_of_exception:
-            depths = [at for at, one in enumerate(record.raised()) if self._is_shown_by(one)]
+            depths = [
+                at
+                for at, one in enumerate(record.raised())
+                if self._is_shown_by(one) and (self.file or not record.is_users_own(one))
+            ]
             return depths[-1] if depths else None
         if record.exception:
-            said = lines[len(record.log_tail) :]
+            said = () if record.is_users_own(next(record.raised())) else lines[tail:]
             return 0 if self.log is not None and any(map(self.log.search, said)) else None
         deadly = signal.SIGKILL if self.oom_kill else self.signal
         return 0 if deadly in (None, record.signal) else None

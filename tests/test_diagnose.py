@@ -18,7 +18,7 @@ from safe_launch.diagnose import (
     observed_statements,
     tried_settings,
 )
-from safe_launch.failure import FailureRecord, Finding, Kind, Role
+from safe_launch.failure import FailureRecord, Finding, Frame, Kind, Raised, Role
 from safe_launch.plan import NoPlan, Plan
 from safe_launch.resolve import forbidden_by, resolve
 from safe_launch.settings import Fact, Framework, Origin, Setting
@@ -90,7 +90,7 @@ def test_a_death_without_evidence_is_initiating() -> None:
     killed = FailureRecord(rank=1, at=2.0, signal=9, exit_code=137)
     lost = record(0, 1.0, "builtins.RuntimeError", GLOO)
     root = diagnose([lost, killed], CATALOGUE).root
-    assert (root.record.rank, root.role, root.entry) == (1, Role.INITIATING, None)
+    assert (root.record.rank, root.role, named(root)) == (1, Role.INITIATING, "worker-killed")
 
 
 def test_an_unexplained_exception_is_no_consequence() -> None:
@@ -110,7 +110,31 @@ def test_words_in_another_exception_dont_match() -> None:
 def test_a_death_without_exception_isnt_matched_by_messages() -> None:
     """A killed worker whose log quotes a known message isn't that failure."""
     killed = FailureRecord(rank=0, at=1.0, signal=9, exit_code=137, log_tail=(READY,))
-    assert diagnose([killed], CATALOGUE).root.entry is None
+    assert named(diagnose([killed], CATALOGUE).root) == "worker-killed"
+
+
+def test_what_the_users_code_raises_itself_is_not_known() -> None:
+    """Whatever its type and words; re-raised, what led to it still is."""
+    own = Frame("/home/me/train.py", 3, "main", f"raise RuntimeError({READY!r})")
+    said = replace(
+        record(0, 1.0, "builtins.RuntimeError", READY), frames=(own,), user_files=(own.file,)
+    )
+    assert diagnose([said], CATALOGUE).root.entry is None
+    again = replace(said, chain=(Raised("builtins.RuntimeError", READY),))
+    assert named(diagnose([again], CATALOGUE).root) == "ddp-parameter-ready-twice"
+
+
+def test_who_is_stopped_began_nothing() -> None:
+    """A worker ended by SIGTERM comes after every other, whenever it was seen."""
+    stopped = FailureRecord(rank=1, at=1.0, signal=15, exit_code=143)
+    lost = record(0, 2.0, "builtins.RuntimeError", GLOO)
+    findings = diagnose([stopped, lost], CATALOGUE).findings
+    assert [named(one) for one in findings] == ["gloo-peer-lost", "stopped-from-outside"]
+
+
+def named(finding: Finding) -> str | None:
+    """The id of the entry that explains a finding, if any does."""
+    return None if finding.entry is None else finding.entry.id
 
 
 def attempt_of(plan: Plan, number: int) -> Attempt:

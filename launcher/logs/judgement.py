@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ..diagnose import finding_of, urgency
@@ -123,11 +123,12 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
         (ignored if event.is_ignored or _is_doubtful(event, finding) else shown).append(
             Shown(finding, event)
         )
-    if not shown and (reading.has_failed or reading.deaths):
+    if not shown:
+        has_failed = reading.has_failed or bool(reading.deaths)
         shown = [
-            Shown(replace(one.finding, role=one.finding.role), one.evidence)
+            one
             for one in ignored
-            if not one.evidence.is_ignored or one.finding.entry is not None
+            if one.finding.entry or (has_failed and not one.evidence.is_ignored)
         ]
     if not has_ended_well:
         shown += list(_deaths(reading, shown, catalogue))

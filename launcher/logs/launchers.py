@@ -40,7 +40,7 @@ LAUNCHER_FILES = (
     "llamafactory/launcher.py",
 )
 INSTALLED = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|"
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|^\.\.\./|"
     r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
     r"|lightning|pytorch_lightning|datasets|FlagEmbedding|multiprocessing|concurrent|importlib)[/\\]"
     r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
@@ -77,8 +77,8 @@ DIED = {
     "Floating point exception": signal.SIGFPE,
 }
 SHELL = re.compile(
-    r"(?:\S+: line \d+: +\d+ +(?P<job>[A-Z][a-z]+(?: [a-z]+)*)"
-    r"|(?:\[\d+\]\+? +)?(?P<what>[A-Z][a-z]+(?: [a-z]+)*)(?= *\(core dumped\)$| *$))"
+    rf"\S+: line \d+: +\d+ +(?P<job>{'|'.join(DIED)})\b"
+    rf"|(?:\[\d+\]\+? +)?(?P<what>{'|'.join(DIED)})(?: +\(core dumped\))?$"
 )
 """bash's words on a child's death, with and without the script's name."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
@@ -121,8 +121,8 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
         if found["code"]:
             return _ended(number, int(found["rank"]), int(found["code"]))
         return _ended(number, int(found["rank"]), -DIED[found["what"]])
-    if (found := SHELL.match(text)) and (what := found["job"] or found["what"]) in DIED:
-        return _ended(number, None, -DIED[what])
+    if found := SHELL.match(text):
+        return _ended(number, None, -DIED[found["job"] or found["what"]])
     if found := FATAL.match(text):
         return _ended(number, None, -DIED[found["what"]])
     if found := CONTAINER.search(text):

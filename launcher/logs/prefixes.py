@@ -15,14 +15,13 @@ RANKS = (
     re.compile(
         r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:"
     ),  # torchrun --tee, by role and local rank
-    re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:err|out|diag)>: ?"),  # mpirun --tag-output
+    re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:err|out|diag)>: ?"),  # mpirun, horovodrun
 )
 """Prefixes that name a rank; an inner one is the surer."""
 STREAMS = (
     re.compile(r"(?P<stream>\d{1,4}): (?=\s*\S)"),  # srun --label
-    re.compile(r"\[(?P<stream>\d{1,7})\] "),
     re.compile(  # pdsh, and `kubectl logs` of several pods
-        r"(?P<stream>(?!\S*(?:Error|Exception|Warning|\.py):)"
+        r"(?P<stream>(?!\S*(?:Error|Exception|Warning|\.py):|E[A-Z\d]\d{4}:|ERR\d+:)"
         r"(?:localhost|\d+\.\d+\.\d+\.\d+|[A-Za-z][\w-]*\d[\w-]*(?:\.[A-Za-z][\w-]*)*)): "
     ),
     re.compile(r"\[(?P<stream>pod/[^\]\s]+)\] ?"),
@@ -30,6 +29,7 @@ STREAMS = (
 )
 """Prefixes that tell one process's or host's lines from another's."""
 STAMPS = (
+    re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
 )

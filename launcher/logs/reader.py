@@ -231,13 +231,11 @@ class _File:
         if all(one in stream.told for one in told):
             return
         stream.told.update(told)
-        named = RANK_IN_TEXT.search(text)
-        rank = int(named[1]) if named and stream.rank is None else stream.rank
         before = [line for _, line in stream.texts]
         self._add(
             Evidence(
                 FailureRecord(
-                    self.rank if rank is None else rank,
+                    self._rank(stream, text),
                     float(number),
                     log_tail=(*before, text),
                     finished=self.is_finished,
@@ -246,6 +244,13 @@ class _File:
                 ((number, text),),
             )
         )
+
+    def _rank(self, stream: _Stream, text: str) -> int | None:
+        """The rank by its prefix, by what c10d says of itself, or by the file's name."""
+        if stream.rank is not None:
+            return stream.rank
+        named = RANK_IN_TEXT.search(text)
+        return int(named[1]) if named else self.rank
 
     def _add(self, event: Evidence) -> None:
         if len(self.reading.events) < MOST_EVENTS:
@@ -265,7 +270,7 @@ class _File:
             )
         kind = one.raised.exception
         record = FailureRecord(
-            self.rank if stream.rank is None else stream.rank,
+            self._rank(stream, one.raised.message),
             float(one.said),
             exception=kind if "." in kind else f"builtins.{kind}",
             message=one.raised.message,
@@ -274,4 +279,6 @@ class _File:
             user_files=tuple({file: None for file in files if is_users(file)}),
             log_tail=tuple(line for _, line in stream.texts),
         )
-        self._add(Evidence(record, self.name, tuple(lines), one.is_ignored, one.is_bare))
+        says_nothing = kind == "c10.DistBackendError" and "what()" not in one.raised.message
+        is_bare = one.is_bare or says_nothing
+        self._add(Evidence(record, self.name, tuple(lines), one.is_ignored, is_bare))

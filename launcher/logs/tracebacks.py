@@ -136,7 +136,7 @@ class Tracebacks:
         if ended := LAST_WORDS.match(text):
             found += self._flush()
             self._open(number)
-            self._raise(number, ended["kind"].replace("::", "."), "")
+            self._raise(number, ended["kind"].replace("::", "."), ended[0])
             return True, found
         if self.is_open:
             return self._inside(number, text, found)
@@ -198,7 +198,7 @@ class Tracebacks:
     def _goes_on(self, text: str) -> bool:
         """Whether a line goes on with the message that has been begun."""
         if what := WHAT.match(text):
-            self.message.append(what["message"])
+            self.message.append(f"what(): {what['message']}")
             return True
         if not text.strip():
             was_blank, self.blank = self.blank, True
