@@ -1,0 +1,135 @@
+"""Regular expressions as a person would write the messages that they match."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+ANY = "…"
+NUMBER = "N"
+FREE = {ANY, NUMBER, " "}
+"""What stands for something that varies, or for white space: repeated it is the same."""
+ESCAPES = {
+    **dict.fromkeys("dD", NUMBER),
+    **dict.fromkeys("wWSpPC", ANY),
+    **dict.fromkeys("sntrfv", " "),
+    **dict.fromkeys("bBAzQE", ""),
+}
+"""What the escapes of RE2's syntax that aren't their own character stand for."""
+QUOTES = set("'\"`")
+MOST = 5
+"""Alternatives inside a message that are told."""
+FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*(:|\)))")
+QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
+
+
+def plain(pattern: str) -> tuple[str, ...]:
+    """The messages that a pattern matches, one for each alternative at its top level.
+
+    N stands for a number, an ellipsis for anything, parentheses for what may be left out or what
+    there is a choice of. Meant to be read, not matched.
+    """
+    texts: list[str] = []
+    for text in _Reader(pattern).alternatives():
+        texts += text[1:-1].split(" | ") if _is_enclosed(text) else [text]
+    return tuple(text for text in dict.fromkeys(map(_tidied, texts)) if text)
+
+
+def _tidied(text: str) -> str:
+    text = re.sub(rf"{ANY}( ?{ANY})+", ANY, " ".join(text.split()))
+    return text.strip(f"{ANY} ")
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether one pair of parentheses stands around it all."""
+    depths = list(itertools.accumulate((one == "(") - (one == ")") for one in text))
+    return text.startswith("(") and depths.index(0) == len(text) - 1 if 0 in depths else False
+
+
+class _Reader:
+    """A pattern and how far it has been read."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+
+    def alternatives(self) -> list[str]:
+        """What stands up to the end or to the closing parenthesis, split at the bars.
+
+        What may be left out at the beginning is left out: a log's own prefixes, as a rule.
+        """
+        texts = [""]
+        while self.at < len(self.pattern) and self.pattern[self.at] != ")":
+            if self.pattern[self.at] == "|":
+                self.at += 1
+                texts.append("")
+                continue
+            text, may_be_absent = self.piece()
+            if not may_be_absent:
+                texts[-1] += text
+            elif texts[-1].strip(f"{ANY} "):
+                texts[-1] += text if text in FREE or _is_enclosed(text) or not text else f"({text})"
+        return texts
+
+    def piece(self) -> tuple[str, bool]:
+        """One part with what says how often it is repeated, and whether it may be absent."""
+        is_dot = self.pattern[self.at] == "."
+        text, may_be_absent = self.atom()
+        quantifier = QUANTIFIER.match(self.pattern, self.at)
+        if quantifier is None:
+            return text, may_be_absent
+        self.at = quantifier.end()
+        if is_dot:
+            return ("", True) if quantifier[1] == "?" else (ANY, False)
+        if quantifier[1] == "?" and len(text) == 1 and not text.isalnum():
+            return text.strip("'\"`…"), False  # a quote or a space that some versions have
+        is_least_none = quantifier[1][0] in "*?" or quantifier[1].startswith("{0")
+        return text, may_be_absent or (is_least_none and text not in FREE)
+
+    def atom(self) -> tuple[str, bool]:
+        """One character, class or group, and whether it may be absent."""
+        sign = self.pattern[self.at]
+        self.at += 1
+        match sign:
+            case "\\":
+                escaped = self.pattern[self.at : self.at + 1]
+                self.at += 1
+                return ESCAPES.get(escaped, escaped), False
+            case "[":
+                return self.characters(), False
+            case "(":
+                return self.group()
+            case "^" | "$":
+                return "", False
+            case _:
+                return sign, False
+
+    def group(self) -> tuple[str, bool]:
+        """What stands between two parentheses; flags stand for nothing."""
+        head = FLAGS.match(self.pattern, self.at)
+        if head is not None:
+            self.at = head.end()
+            if head[0].endswith(")"):
+                return "", False
+        texts = list(dict.fromkeys(self.alternatives()))
+        self.at += 1
+        told = [text for text in texts if text]
+        if len(told) > MOST:
+            told = [*told[: MOST - 1], ANY]
+        if len(told) > 1 and any(set(one) & {" ", "/"} for one in told):
+            return f"({' | '.join(told)})", "" in texts
+        return "/".join(told), "" in texts
+
+    def characters(self) -> str:
+        """A class of characters: the one that is meant, a few to choose from, or anything."""
+        end = self.pattern.index("]", self.at + 1)
+        while self.pattern[end - 1] == "\\" and self.pattern[end - 2] != "\\":
+            end = self.pattern.index("]", end + 1)
+        inner, self.at = self.pattern[self.at : end], end + 1
+        if re.fullmatch(r"(0-9|\\d|a-f|A-F|x|\.|,)+", inner) and ("0-9" in inner or "d" in inner):
+            return NUMBER
+        letters = re.sub(r"\\([^a-zA-Z])", r"\1", inner)
+        if inner.startswith("^") or "\\" in letters or re.search(r"\w-\w", letters):
+            return ANY
+        kinds = list(dict.fromkeys(letters.lower()))
+        return letters[0] if len(kinds) == 1 or set(letters) <= QUOTES else "/".join(kinds)
