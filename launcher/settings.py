@@ -144,6 +144,8 @@ class Fact(StrEnum):
     """The script computes on parameters outside the forward pass of the module that owns them."""
     UNUSED_PARAMETERS = "unused_parameters"
     """Some trainable parameters take no part in the loss of a step."""
+    GRAPH_CHANGES = "graph_changes"
+    """Which parameters take part in the loss differs from step to step."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
     """A checkpointed block's inputs take no gradient, since all that comes before is frozen."""
     FP32_ACCUMULATION = "fp32_accumulation"
@@ -217,6 +219,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.BLOCK_RUNS_TWICE: bool,
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,
+    Fact.GRAPH_CHANGES: bool,
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
