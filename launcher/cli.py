@@ -19,6 +19,7 @@ from .request import Fix, LaunchRequest, StopTimes
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
        safe-launch plan [options] script.py [script arguments]
+       safe-launch diagnose [--json] PATH...
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
        safe-launch hardware [--json]"""
@@ -26,6 +27,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
 EPILOG = f"""\
 commands:
   plan       print what would be launched, and launch nothing
+  diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures whole, or list them
   hardware   list the accelerators that are known, and show what was found on this host
@@ -44,6 +46,7 @@ exit codes:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "catalogue": commands.catalogue,
+    "diagnose": commands.diagnose,
     "explain": commands.explain,
     "hardware": commands.hardware,
 }

@@ -44,6 +44,20 @@ def hardware(arguments: Sequence[str]) -> int:
     return ExitCode.SUCCESS
 
 
+def diagnose(arguments: Sequence[str]) -> int:
+    """Prints what the logs of a training tell of its end."""
+    from .postmortem import CODES, show_diagnosis
+
+    command = _parser("diagnose", "names the root cause of a failed training from its logs")
+    command.epilog = "exit codes: " + ", ".join(f"{code} {one}" for one, code in CODES.items())
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument(
+        "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
+    )
+    options = command.parse_args(arguments)
+    return show_diagnosis(options.paths, known_failures(options.catalogue), options.json)
+
+
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures; all of them in a line each where none is named."""
     from . import terminal

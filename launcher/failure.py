@@ -100,10 +100,14 @@ class FailureRecord:
             yield from self.chain
 
     def is_users_own(self, raised: Raised) -> bool:
-        """Whether a `raise` of the user's own code raised it: whatever it says, it isn't known."""
+        """Whether a `raise` of the user's own code raised it: whatever it says, it isn't known.
+
+        What the operating system says is passed on by everybody.
+        """
         frame = raised.frame
         return (
             frame is not None
+            and raised.exception.rpartition(".")[2] != "OSError"
             and frame.file in self.user_files
             and frame.source.startswith("raise ")
         )

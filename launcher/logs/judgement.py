@@ -9,8 +9,12 @@ from enum import StrEnum
 
 from ..diagnose import finding_of, urgency
 from ..explain import death_text
-from ..failure import Finding, KnownFailure, Role
+from ..failure import FailureRecord, Finding, KnownFailure, Role
 from .reader import ENOUGH, Evidence, Reading
+from .shuffled import entry_in
+
+NEAR = 40
+"""Lines that two ranks' tracebacks take together."""
 
 
 class Verdict(StrEnum):
@@ -130,6 +134,10 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
             for one in ignored
             if one.finding.entry or (has_failed and not one.evidence.is_ignored)
         ]
+    if not has_ended_well and not any(one.finding.entry for one in shown):
+        at_once = list(_shuffled(reading, catalogue))
+        shown = [one for one in shown if not any(_is_near(one, other) for other in at_once)]
+        shown += at_once
     if not has_ended_well:
         shown += list(_deaths(reading, shown, catalogue))
     return sorted(shown, key=lambda one: urgency(one.finding))
@@ -138,6 +146,22 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
 def _is_doubtful(event: Evidence, finding: Finding) -> bool:
     """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
     return event.is_bare and finding.entry is None
+
+
+def _is_near(one: Shown, other: Shown) -> bool:
+    """Whether an exception may be the rest of what two ranks wrote at once."""
+    distance = abs(one.finding.record.at - other.finding.record.at)
+    return one.evidence.file == other.evidence.file and distance < NEAR
+
+
+def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Shown]:
+    """Known messages that two ranks wrote at once."""
+    for file, number, text in reading.shuffled:
+        if (entry := entry_in(text, catalogue)) is not None:
+            record = FailureRecord(None, float(number), log_tail=(text,))
+            yield Shown(
+                Finding(record, entry.role, entry), Evidence(record, file, ((number, text),))
+            )
 
 
 def _deaths(

@@ -21,6 +21,7 @@ from .launchers import (
 )
 from .lines import Line, automaton, interesting, loosened
 from .prefixes import stripped
+from .shuffled import IS_SHUFFLED, TRIGGER
 from .tracebacks import KINDS, Shown, Tracebacks
 
 BEGINNINGS = (
@@ -32,11 +33,14 @@ BEGINNINGS = (
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
     r"terminate called",
+    TRIGGER,
 )
 """What the evidence of a failure may begin with, beside the catalogue's own patterns."""
 ENOUGH = 5
 """Signs of a training that goes on, after which an exception counts as survived."""
 MOST_EVENTS = 2000
+MOST_SHUFFLED = 6
+"""Lines of two ranks at once that are read together."""
 TAIL = 40
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
@@ -75,12 +79,14 @@ class Reading:
     Attributes:
         events: evidence in the order of its lines.
         deaths: what the launcher said of its workers.
+        shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
         is_complete: the training said that it has come to its end.
     """
 
     events: list[Evidence] = field(default_factory=list)
     deaths: list[Evidence] = field(default_factory=list)
+    shuffled: list[tuple[str, int, str]] = field(default_factory=list)
     has_failed: bool = False
     is_complete: bool = False
 
@@ -174,9 +180,20 @@ class _File:
         if line.is_found and not is_part and not WARNING.match(one.text):
             self._native(line.number, collapsed, stream)
         stream.texts.append((line.number, one.text))
+        self._shuffled(line)
         if self.reader.progress.search(collapsed):
             self._progressed()
         return self._wants_more()
+
+    def _shuffled(self, line: Line) -> None:
+        """Keeps a line that looks like two ranks' at once, and the few that follow it."""
+        kept = self.reading.shuffled
+        if kept and kept[-1][0] == self.name and line.number - kept[-1][1] < MOST_SHUFFLED:
+            _, number, text = kept[-1]
+            kept[-1] = (self.name, number, text + line.text)
+        elif line.is_found and len(kept) < MOST_EVENTS and IS_SHUFFLED.search(line.text):
+            before = "".join(text for stream in self.streams.values() for _, text in stream.texts)
+            kept.append((self.name, line.number, f"{before}{line.text}"))
 
     def _wants_more(self) -> bool:
         return any(stream.tracebacks.wants_more for stream in self.streams.values())

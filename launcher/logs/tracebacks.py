@@ -19,6 +19,12 @@ RAISED = re.compile(
 SURELY_RAISED = re.compile(
     rf"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{KINDS}))(?:: ?(?P<message>.*))?$"
 )
+DOUBLED = re.compile(
+    rf"(?P<kind>(?:[A-Za-z_]\w{{0,40}}\.)*[A-Z]\w{{0,40}}?(?:{KINDS}))(?P=kind)+(?:: ?)*"
+    r"(?P<message>.*)$"
+    r"|(?P<other>[A-Z]\w{2,40}): (?P=other)(?P<rest>(?!:).*)$"
+)
+"""The type of an exception that two ranks printed at once, piece by piece."""
 CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"
@@ -35,7 +41,7 @@ ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
     r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\{'|\s*\d+%\|"
     r"|srun: |slurmstepd: |\[safe-launch\]|Fatal Python error|terminate called|Exception ignored"
-    r"|Process \S+:|wandb: |Time to load |Loading |Epoch |Step |step |INFO:|<frozen "
+    r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
 )
 """What begins a line that no exception's message goes on with."""
 GOES_ON = re.compile(
@@ -137,6 +143,13 @@ class Tracebacks:
             found += self._flush()
             self._open(number)
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
+            return True, found
+        if double := DOUBLED.match(text):
+            found += self._flush()
+            if not self.is_open:
+                self._open(number)
+            kind, message = double["kind"] or double["other"], double["message"] or double["rest"]
+            self._raise(number, kind, message or "")
             return True, found
         if self.is_open:
             return self._inside(number, text, found)
