@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 RANKS = 1
-FRESH = True
 
 NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
 
