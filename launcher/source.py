@@ -25,7 +25,7 @@ SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 """Values of `device_map` that lay one model over all devices (accelerate/big_modeling.py)."""
 GUARD = re.compile(
     r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
-    r"|device_count|multi|single|infer|eval|test",
+    r"|device_count|multi|single|infer|eval|test|version",
     re.IGNORECASE,
 )
 """Words of a condition that may well keep what it guards out of a distributed run."""
@@ -34,18 +34,39 @@ ASIDE = re.compile(r"infer|eval|test|predict|generat|single|export|merge", re.IG
 
 
 def spots(search: str, paths: Sequence[str]) -> tuple[Spot, ...]:
-    """What the search of that name finds in the files; files that can't be parsed are skipped."""
-    found: list[Spot] = []
+    """What the search of that name finds in the files; files that can't be parsed are skipped.
+
+    Nothing where the files together name what makes such lines harmless.
+    """
+    parsed: list[tuple[str, list[str], ast.AST]] = []
     for path in paths:
         try:
             text = Path(path).read_text(encoding="utf-8", errors="replace")
-            tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError):
+            parsed.append((path, text.splitlines(), ast.parse(text)))
+        except (OSError, SyntaxError, ValueError, RecursionError):
             continue
-        lines = text.splitlines()
-        numbers = dict.fromkeys(SEARCHES[search](tree))
-        found += [Spot(path, number, lines[number - 1].strip()) for number in numbers]
-    return tuple(found)
+    unless = UNLESS.get(search, frozenset())
+    if unless and any(unless & _words(tree) for _, _, tree in parsed):
+        return ()
+    return tuple(
+        Spot(path, number, lines[number - 1].strip())
+        for path, lines, tree in parsed
+        for number in dict.fromkeys(SEARCHES[search](tree))
+    )
+
+
+def _words(tree: ast.AST) -> set[str]:
+    """All names, attributes, imports and texts of a file."""
+    words: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.Constant(value=str(word)):
+                words.add(word)
+            case ast.alias(name=name):
+                words |= {name, name.partition(".")[0]}
+            case ast.ImportFrom(module=str(name)):
+                words.add(name.partition(".")[0])
+    return words
 
 
 def parameter_reductions(tree: ast.AST) -> Iterator[int]:
@@ -128,21 +149,36 @@ def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
 
 def device_maps(tree: ast.AST) -> Iterator[int]:
     """Lines that lay a model over all devices, in every rank: `device_map="auto"`."""
-    for call in _unguarded_calls(tree):
-        for keyword in call.keywords:
-            match keyword:
-                case ast.keyword(arg="device_map", value=ast.Constant(value=str(value))):
-                    if value in SPREAD:
-                        yield keyword.value.lineno
+    for line, value in _keywords(tree, ("device_map",)):
+        if isinstance(value, ast.Constant) and value.value in SPREAD:
+            yield line
+
+
+def device_map_arguments(tree: ast.AST) -> Iterator[int]:
+    """Lines that give a model any map of devices."""
+    for line, value in _keywords(tree, ("device_map",)):
+        is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        if is_text or isinstance(value, ast.Dict):
+            yield line
+
+
+def half_precision_loads(tree: ast.AST) -> Iterator[int]:
+    """Lines that load the only model of a file in fp16."""
+    loads = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and _called(node) == "from_pretrained"
+        and re.search(r"Model|For[A-Z]", ast.unparse(node.func))
+    ]
+    if len(loads) == 1:
+        for line, value in _keywords(loads[0], ("torch_dtype", "dtype")):
+            if ast.unparse(value) in ("torch.float16", "torch.half", "'float16'"):
+                yield line
 
 
 def fixed_devices(tree: ast.AST) -> Iterator[int]:
     """Lines that send every rank to one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
-    if any(
-        isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES"
-        for node in ast.walk(tree)
-    ):
-        return  # the script may give every rank a device of its own to see
     for call in _unguarded_calls(tree):
         match call:
             case ast.Call(args=[ast.Constant(value=value)]):
@@ -162,6 +198,31 @@ def no_sync_calls(tree: ast.AST) -> Iterator[int]:
             yield call.lineno
 
 
+def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
+    """Lines that put adapters into a model whose blocks then get inputs without a gradient."""
+    for call in _unguarded_calls(tree):
+        if _called(call) == "get_peft_model":
+            yield call.lineno
+
+
+def outdated_arguments(tree: ast.AST) -> Iterator[int]:
+    """Lines that give transformers' arguments a name that they no longer have."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for call in _unguarded_calls(tree):
+        if _called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - own:
+            for keyword in call.keywords:
+                if keyword.arg == "evaluation_strategy":
+                    yield keyword.lineno
+
+
+def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
+    """Line and value of every argument of one of these names in calls that nothing guards."""
+    for call in _unguarded_calls(tree):
+        for keyword in call.keywords:
+            if keyword.arg in names:
+                yield keyword.lineno, keyword.value
+
+
 def _unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
     """All calls, but those under a condition that may keep them out of a distributed run."""
     if isinstance(node, ast.If | ast.IfExp) and GUARD.search(ast.unparse(node.test)):
@@ -177,17 +238,52 @@ def _unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
 SEARCHES: dict[str, Callable[[ast.AST], Iterator[int]]] = {
     "parameter_reductions": parameter_reductions,
     "device_maps": device_maps,
+    "device_map_arguments": device_map_arguments,
+    "half_precision_loads": half_precision_loads,
     "fixed_devices": fixed_devices,
     "no_sync_calls": no_sync_calls,
+    "frozen_block_inputs": frozen_block_inputs,
+    "outdated_arguments": outdated_arguments,
 }
 """The searches that an entry's `points_at` may name."""
 
-FORMATTED = "f\"\\1:{os.environ['LOCAL_RANK']}\""
-CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
-    "device_maps": (
-        (r"""\s*device_map\s*=\s*["']\w+["']\s*,\s*""", " "),
-        (r"""(,\s*)?device_map\s*=\s*["']\w+["']""", ""),
+ADAPTED = {"get_peft_model", "PeftModel", "LoraConfig", "prepare_model_for_kbit_training"}
+UNLESS: dict[str, frozenset[str]] = {
+    "half_precision_loads": frozenset(
+        {*ADAPTED, "float", "float32", "requires_grad", "requires_grad_"}
     ),
+    "fixed_devices": frozenset({"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"}),
+    "frozen_block_inputs": frozenset(
+        {
+            "enable_input_require_grads",
+            "gradient_checkpointing_enable",
+            "prepare_model_for_kbit_training",
+            "prepare_model_for_int8_training",
+            "register_forward_hook",
+            "requires_grad",
+            "requires_grad_",
+            "trl",
+        }
+    ),
+}
+"""Words that, anywhere in the user's files, make what a search finds harmless, or may."""
+
+FORMATTED = "f\"\\1:{os.environ['LOCAL_RANK']}\""
+WITHOUT_MAP = (
+    (r"""\s*device_map\s*=\s*(["']\w+["']|\{[^{}]*\})\s*,\s*""", " "),
+    (r"""(,\s*)?device_map\s*=\s*(["']\w+["']|\{[^{}]*\})""", ""),
+)
+CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
+    "device_maps": WITHOUT_MAP,
+    "device_map_arguments": WITHOUT_MAP,
+    "half_precision_loads": (
+        (r"torch\.(float16|half)\b", "torch.float32"),
+        (r"""["']float16["']""", '"float32"'),
+    ),
+    "frozen_block_inputs": (
+        (r"^\w+ *= *get_peft_model\( *([\w.]+) *,.*", r"\1.enable_input_require_grads(); \g<0>"),
+    ),
+    "outdated_arguments": ((r"\bevaluation_strategy\b", "eval_strategy"),),
     "fixed_devices": (
         (r"""["'](cuda|npu):\d+["']""", FORMATTED),
         (r"""\.(cuda|npu|set_device)\(\d+\)""", r""".\1(int(os.environ["LOCAL_RANK"]))"""),

@@ -12,7 +12,7 @@ from .failure import KnownFailure, Spot
 from .plan import Plan
 from .readers.script import module_file
 from .request import LaunchRequest
-from .settings import Engine, Framework, Name, Value
+from .settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
 from .source import changed, spots
 
 
@@ -31,23 +31,57 @@ class Suspicion:
     change: str | None
 
 
-def _is_spread(plan: Plan) -> bool:
-    """Whether accelerate or transformers train with several ranks that see several devices."""
-    several = plan.request.nproc > 1 and plan.hardware.accelerators > 1
-    return several and plan.workload.framework is not Framework.NONE
+def _has_several(plan: Plan) -> bool:
+    """Whether several ranks see several devices."""
+    return plan.request.nproc > 1 and plan.hardware.accelerators > 1
 
 
-def _is_partitioned(plan: Plan) -> bool:
-    """Whether ZeRO partitions the gradients in a loop of the user's own."""
-    stage = plan.preset.zero_stage or 0
-    is_own = plan.workload.framework is Framework.NONE
-    return plan.workload.engine is Engine.DEEPSPEED and stage >= 2 and is_own
+def _is_zero(plan: Plan, least: int) -> bool:
+    """Whether DeepSpeed trains with at least that ZeRO stage."""
+    return plan.workload.engine is Engine.DEEPSPEED and (plan.preset.zero_stage or 0) >= least
+
+
+def _is_own_loop(plan: Plan) -> bool:
+    """Whether the training loop is the user's own, without DeepSpeed or FSDP."""
+    is_ddp = plan.workload.engine in (None, Engine.DDP)
+    return plan.workload.framework is Framework.NONE and is_ddp
+
+
+def _is_on_trainer(plan: Plan) -> bool:
+    return plan.workload.framework is Framework.TRANSFORMERS
+
+
+def _is_scaled(plan: Plan) -> bool:
+    """Whether torch's gradient scaler trains all of a model."""
+    adapted = plan.workload.value(Fact.ADAPTER) == Adapter.LORA
+    partly = adapted or plan.workload.value(Fact.FROZEN_PARAMETERS) is True
+    is_ddp = plan.workload.engine in (None, Engine.DDP)
+    is_fp16 = plan.preset.precision is Precision.FP16
+    return is_fp16 and is_ddp and not partly and _is_on_trainer(plan)
+
+
+def _transformers(plan: Plan, allowed: str) -> bool:
+    """Whether the installed transformers is among these versions."""
+    from packaging.specifiers import SpecifierSet
+
+    version = plan.workload.versions.get("transformers")
+    return version is not None and SpecifierSet(allowed, prereleases=True).contains(version)
 
 
 HARMS: dict[str, Callable[[Plan], bool]] = {
-    "device_maps": _is_spread,
-    "fixed_devices": lambda plan: plan.request.nproc > 1 and plan.hardware.accelerators > 1,
-    "no_sync_calls": _is_partitioned,
+    "device_maps": lambda plan: (
+        _has_several(plan)
+        and plan.workload.framework is not Framework.NONE
+        and not _is_zero(plan, 3)
+    ),
+    "device_map_arguments": lambda plan: _is_zero(plan, 3) and _is_on_trainer(plan),
+    "half_precision_loads": _is_scaled,
+    "fixed_devices": lambda plan: _has_several(plan) and _is_own_loop(plan),
+    "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
+    # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.
+    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _transformers(plan, "<5"),
+    # Gone in 4.57.1 at the latest.
+    "outdated_arguments": lambda plan: _transformers(plan, ">=4.57"),
 }
 """Under which plans the lines that a search finds do harm; without a condition under any."""
 

@@ -14,7 +14,7 @@ from safe_launch.preview import suspicion_rows
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import as_asked
 from safe_launch.settings import Fact, Framework, Name, Origin, Setting, Value
-from safe_launch.source import SEARCHES, changed
+from safe_launch.source import SEARCHES, changed, spots
 from safe_launch.suspicions import Suspicion, suspicions
 from safe_launch.workload import Known
 from stacks import CURRENT
@@ -126,6 +126,12 @@ def lines_of(search: str, text: str) -> list[int]:
         ("fixed_devices", "model = Net().cuda(0)"),
         ("fixed_devices", 'model.to("npu:0")'),
         ("no_sync_calls", "if step % 4:\n    with engine.no_sync():\n        step()"),
+        ("device_map_arguments", 'm = A.from_pretrained(n, device_map={"": rank})'),
+        ("half_precision_loads", "m = AutoModel.from_pretrained(n, torch_dtype=torch.float16)"),
+        ("half_precision_loads", "m = LlamaForCausalLM.from_pretrained(n, dtype='float16')"),
+        ("frozen_block_inputs", "model = get_peft_model(model, config)"),
+        ("frozen_block_inputs", "if args.lora:\n    model = peft.get_peft_model(model, config)"),
+        ("outdated_arguments", "a = TrainingArguments(out,\n  evaluation_strategy='steps')"),
         ("no_sync_calls", "with m.no_sync() if step % 4 else nullcontext(): step()"),
     ],
 )
@@ -149,8 +155,22 @@ def test_further_searches_find(search: str, text: str) -> None:
         ("fixed_devices", "torch.cuda.set_device(local_rank)"),
         ("fixed_devices", "model.cuda()"),
         ("fixed_devices", 'if not distributed:\n    model.to("cuda:0")'),
-        ("fixed_devices", 'os.environ["CUDA_VISIBLE_DEVICES"] = rank\nmodel.to("cuda:0")'),
         ("fixed_devices", 'torch.load(path, map_location="cuda:0")'),
+        ("device_map_arguments", "m = A.from_pretrained(n, device_map=None)"),
+        ("device_map_arguments", "m = A.from_pretrained(n, device_map=given)"),
+        ("half_precision_loads", "m = AutoModel.from_pretrained(n, torch_dtype=torch.bfloat16)"),
+        ("half_precision_loads", "m = AutoModel.from_pretrained(n, torch_dtype=dtype)"),
+        ("half_precision_loads", "t = Tokenizer.from_pretrained(n, torch_dtype=torch.float16)"),
+        (
+            "half_precision_loads",
+            "r = AutoModel.from_pretrained(n)\nm = AutoModel.from_pretrained(n, dtype=torch.half)",
+        ),
+        (
+            "outdated_arguments",
+            "class TrainingArguments: ...\nTrainingArguments(evaluation_strategy=1)",
+        ),
+        ("outdated_arguments", "if version < 5: TrainingArguments(evaluation_strategy='no')"),
+        ("outdated_arguments", "TrainingArguments(eval_strategy='no')"),
         ("no_sync_calls", "with accelerator.no_sync(model): step()"),
         ("no_sync_calls", "if args.backend == 'ddp':\n    with model.no_sync(): step()"),
         ("no_sync_calls", "with model.join(): step()"),
@@ -172,10 +192,89 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
     assert one.change == "m = A.from_pretrained(n)"
     assert suspicions(plan_of(script, {}, nproc=1), spread) == ()
     assert suspicions(plan_of(script, {}, Framework.NONE), spread) == ()
+    zero3 = [replace(bare, points_at="device_map_arguments")]
+    assert len(suspicions(plan_of(script, ZERO3), zero3)) == 1
+    assert suspicions(plan_of(script, ZERO3), spread) == ()
+    assert suspicions(plan_of(script, {}), zero3) == ()
     without = [replace(bare, points_at="no_sync_calls")]
     assert len(suspicions(plan_of(script, ZERO3, Framework.NONE), without)) == 1
     assert suspicions(plan_of(script, ZERO3), without) == ()
     assert suspicions(plan_of(script, {Fact.ENGINE: "ddp"}, Framework.NONE), without) == ()
+
+
+@pytest.mark.parametrize(
+    ("search", "line", "word"),
+    [
+        ("frozen_block_inputs", "m = get_peft_model(m, c)", "m.enable_input_require_grads()"),
+        ("frozen_block_inputs", "m = get_peft_model(m, c)", "from trl import SFTTrainer"),
+        ("half_precision_loads", "m = AutoModel.from_pretrained(n, dtype=torch.half)", "m.float()"),
+        ("fixed_devices", 'm.to("cuda:0")', 'os.environ["CUDA_VISIBLE_DEVICES"] = rank'),
+    ],
+)
+def test_a_word_elsewhere_makes_a_line_harmless(
+    search: str, line: str, word: str, tmp_path: Path
+) -> None:
+    """Also where it stands in another of the user's files."""
+    paths = [str(tmp_path / "model.py"), str(tmp_path / "train.py")]
+    Path(paths[0]).write_text(f"{line}\n")
+    Path(paths[1]).write_text("import torch\n")
+    assert len(spots(search, paths)) == 1
+    Path(paths[1]).write_text(f"{word}\n")
+    assert spots(search, paths) == ()
+
+
+@pytest.mark.parametrize(
+    ("search", "values", "versions", "framework", "count"),
+    [
+        ("frozen_block_inputs", {}, {"transformers": "4.57.1"}, Framework.TRANSFORMERS, 1),
+        ("frozen_block_inputs", {}, {"transformers": "5.23.0"}, Framework.TRANSFORMERS, 0),
+        ("frozen_block_inputs", {}, {"transformers": "4.57.1"}, Framework.NONE, 0),
+        ("outdated_arguments", {}, {"transformers": "4.57.1"}, Framework.TRANSFORMERS, 1),
+        ("outdated_arguments", {}, {"transformers": "4.40.0"}, Framework.TRANSFORMERS, 0),
+        ("outdated_arguments", {}, {}, Framework.TRANSFORMERS, 0),
+        ("half_precision_loads", {Setting.PRECISION: "fp16"}, {}, Framework.TRANSFORMERS, 1),
+        ("half_precision_loads", {Setting.PRECISION: "bf16"}, {}, Framework.TRANSFORMERS, 0),
+        (
+            "half_precision_loads",
+            {Setting.PRECISION: "fp16", Fact.ENGINE: "deepspeed"},
+            {},
+            Framework.TRANSFORMERS,
+            0,
+        ),
+        (
+            "half_precision_loads",
+            {Setting.PRECISION: "fp16", Fact.ADAPTER: "lora"},
+            {},
+            Framework.TRANSFORMERS,
+            0,
+        ),
+        ("fixed_devices", {}, {}, Framework.NONE, 1),
+        ("fixed_devices", {Fact.ENGINE: "deepspeed"}, {}, Framework.NONE, 0),
+        ("fixed_devices", {}, {}, Framework.TRANSFORMERS, 0),
+    ],
+)
+def test_plans_under_which_a_line_does_harm(
+    search: str,
+    values: dict[Name, Value],
+    versions: dict[str, str],
+    framework: Framework,
+    count: int,
+    tmp_path: Path,
+) -> None:
+    """Versions, precision, engine and who owns the loop decide."""
+    lines = {
+        "frozen_block_inputs": "m = get_peft_model(m, c)",
+        "outdated_arguments": "TrainingArguments(evaluation_strategy='no')",
+        "half_precision_loads": "m = AutoModel.from_pretrained(n, dtype=torch.half)",
+        "fixed_devices": 'm.to("cuda:0")',
+    }
+    script = tmp_path / "train.py"
+    script.write_text(lines[search])
+    (entry,) = (one for one in ENTRIES if one.id == "zero3-parameter-outside-forward")
+    plan = plan_of(script, values, framework)
+    plan = replace(plan, workload=replace(plan.workload, versions=versions))
+    found = suspicions(plan, [replace(entry, forbids=(), proves={}, points_at=search)])
+    assert len(found) == count
 
 
 @pytest.mark.parametrize(
@@ -185,6 +284,19 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
         ("device_maps", "A.f(n, device_map='auto')", "A.f(n)"),
         ("device_maps", 'device_map="auto",', "(without this line)"),
         ("fixed_devices", 'm.to("cuda:0")', "m.to(f\"cuda:{os.environ['LOCAL_RANK']}\")"),
+        ("device_map_arguments", 'A.f(n, device_map={"": 0}, x=1)', "A.f(n, x=1)"),
+        (
+            "half_precision_loads",
+            "A.f(n, torch_dtype=torch.float16)",
+            "A.f(n, torch_dtype=torch.float32)",
+        ),
+        (
+            "frozen_block_inputs",
+            "model = get_peft_model(model, config)",
+            "model.enable_input_require_grads(); model = get_peft_model(model, config)",
+        ),
+        ("frozen_block_inputs", "return get_peft_model(model, config)", None),
+        ("outdated_arguments", 'evaluation_strategy="no",', 'eval_strategy="no",'),
         ("fixed_devices", "m.cuda(0)", 'm.cuda(int(os.environ["LOCAL_RANK"]))'),
         ("parameter_reductions", DUMMY, None),
     ],
