@@ -76,7 +76,7 @@ class Hit:
     Attributes:
         entry: the known failure.
         is_shown: whether a signature of it matches the text; otherwise they share words.
-        shared: how many words they share; of the name and the title twice.
+        shared: how many words they share.
     """
 
     entry: KnownFailure
@@ -87,20 +87,25 @@ class Hit:
 def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
     """The entries whose signatures match the text; where none does, those that share its words.
 
-    By words the entry that shares the most comes first, those of its name and title counting
-    twice, and what shares no more than half as many is left out.
+    By words the entry that shares the most comes first, and of two that share as many the one
+    with the rarer words, those of its name and title counting twice; what shares no more than half
+    as many as the first is left out.
     """
     asked = words(text)
-    hits = [
-        Hit(one, is_shown(text, one), len(asked & vocabulary(one)) + len(asked & heading(one)))
-        for one in entries
-    ]
+    known = {one.id: vocabulary(one) for one in entries}
+    hits = [Hit(one, is_shown(text, one), len(asked & known[one.id])) for one in entries]
     shown = [one for one in hits if one.is_shown]
     if not shown:
         most = max((one.shared for one in hits), default=0)
         hits = [one for one in hits if one.shared > most / 2]
     found = shown or hits
-    found.sort(key=lambda one: (-one.shared, one.entry.id))
+    rarity = {word: 1 / max(1, sum(word in one for one in known.values())) for word in asked}
+
+    def closeness(entry: KnownFailure) -> float:
+        both = [*(asked & known[entry.id]), *(asked & words(f"{entry.id} {entry.title}"))]
+        return sum(rarity[word] for word in both)
+
+    found.sort(key=lambda one: (-one.shared, -closeness(one.entry), one.entry.id))
     return tuple(found if shown else found[:MOST])
 
 
@@ -138,11 +143,6 @@ def words(text: str) -> frozenset[str]:
     """The words of a text in the singular, without those that tell nothing."""
     found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
     return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", one) for one in found)
-
-
-def heading(entry: KnownFailure) -> frozenset[str]:
-    """The words of an entry's name and title."""
-    return words(f"{entry.id} {entry.title}")
 
 
 def vocabulary(entry: KnownFailure) -> frozenset[str]:
