@@ -50,7 +50,8 @@ class FailureRecord:
         rank: the worker's rank; None where a log doesn't tell.
         at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
         exception: qualified name of the exception's type; empty for a death without one.
-        message: the exception's message.
+        message: the exception's message; without an exception the line of a log that tells of the
+            failure, where it is known which.
         chain: the exceptions that led to it, nearest first.
         frames: frames of the traceback, outermost first, without the launcher's own.
         traceback: the traceback as Python prints it, without the launcher's own frames.
@@ -215,21 +216,24 @@ class Signature:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
         if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
-        tail = len(record.log_tail)
-        lines = [" ".join(one.split()) for one in (*record.log_tail, *record.message.splitlines())]
-        for pattern in (self.log, self.context):
-            if pattern is not None and not any(map(pattern.search, lines)):
-                return None
+        said = [" ".join(one.split()) for one in record.message.splitlines()]
+        around = [" ".join(one.split()) for one in record.log_tail]
+        if self.context is not None and not any(map(self.context.search, (*around, *said))):
+            return None
         if self.is_of_exception:
+            if self.log is not None and not any(map(self.log.search, (*around, *said))):
+                return None
             depths = [
                 at
                 for at, one in enumerate(record.raised())
                 if self._is_shown_by(one) and (self.file or not record.is_users_own(one))
             ]
             return depths[-1] if depths else None
-        if record.exception:
-            said = () if record.is_users_own(next(record.raised())) else lines[tail:]
-            return 0 if self.log is not None and any(map(self.log.search, said)) else None
+        if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
+            return None
+        told = said if said or record.exception else around
+        if self.log is not None and not any(map(self.log.search, told)):
+            return None
         deadly = signal.SIGKILL if self.oom_kill else self.signal
         return 0 if deadly in (None, record.signal) else None
 

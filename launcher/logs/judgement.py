@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..diagnose import finding_of, urgency
@@ -42,12 +42,14 @@ class Judgement:
         verdict: what it shows.
         shown: everything that failed, the root first.
         is_complete: the training said that it has come to its end.
+        goes_on: it was seen to go on.
     """
 
     attempt: int
     verdict: Verdict
     shown: tuple[Shown, ...]
     is_complete: bool
+    goes_on: bool
 
     @property
     def root(self) -> Shown | None:
@@ -92,7 +94,7 @@ def _stream(one: Shown) -> tuple[str, int | None]:
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
-    """Every attempt's judgement, in order; the last is the job's."""
+    """Every attempt's judgement, in order."""
     result = []
     for place, (_, reading) in enumerate(sorted(attempts.items())):
         shown = _shown(reading, catalogue)
@@ -102,50 +104,62 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
             verdict = Verdict.UNKNOWN
         else:
             verdict = Verdict.KNOWN
-        result.append(Judgement(place + 1, verdict, tuple(shown), reading.is_complete))
-    return tuple(result) or (Judgement(1, Verdict.HEALTHY, (), False),)
+        goes_on = reading.progress >= ENOUGH
+        result.append(Judgement(place + 1, verdict, tuple(shown), reading.is_complete, goes_on))
+    return tuple(result) or (Judgement(1, Verdict.HEALTHY, (), False, False),)
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
     """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
     *before, last = judgements
-    if last.verdict is Verdict.HEALTHY and not last.is_complete:
+    if last.verdict is Verdict.HEALTHY and not last.is_complete and not last.goes_on:
         return next((one for one in reversed(before) if one.shown), last)
     return last
 
 
 def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
-    has_ended_well = reading.is_complete and not reading.has_failed
-    shown: list[Shown] = []
-    ignored: list[Shown] = []
+    """All findings of an attempt, the root first."""
+    sure: list[Shown] = []
+    doubtful: list[Shown] = []
     for event in reading.events:
-        if event.progress >= ENOUGH or has_ended_well:
+        one = Shown(finding_of(event.record, catalogue), event)
+        if one.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
-        finding = finding_of(event.record, catalogue)
-        if finding.entry is None and not event.record.exception:
-            continue
-        (ignored if event.is_ignored or _is_doubtful(event, finding) else shown).append(
-            Shown(finding, event)
-        )
-    if not shown:
-        has_failed = reading.has_failed or bool(reading.deaths)
-        shown = [
-            one
-            for one in ignored
-            if one.finding.entry or (has_failed and not one.evidence.is_ignored)
-        ]
-    if not has_ended_well and not any(one.finding.entry for one in shown):
+        is_noise = reading.is_complete and not reading.has_failed and _is_consequence(one)
+        (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
+    if not any(one.finding.entry for one in sure):
         at_once = list(_shuffled(reading, catalogue))
-        shown = [one for one in shown if not any(_is_near(one, other) for other in at_once)]
-        shown += at_once
-    if not has_ended_well:
-        shown += list(_deaths(reading, shown, catalogue))
+        sure = [one for one in sure if not any(_is_near(one, other) for other in at_once)]
+        sure += at_once
+    if not sure:
+        has_failed = reading.has_failed or bool(reading.deaths)
+        sure = [one for one in doubtful if has_failed or one.finding.entry]
+    shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     return sorted(shown, key=lambda one: urgency(one.finding))
 
 
-def _is_doubtful(event: Evidence, finding: Finding) -> bool:
+def _is_consequence(one: Shown) -> bool:
+    return one.finding.role is not Role.INITIATING
+
+
+def _says_little(one: Shown) -> bool:
     """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
-    return event.is_bare and finding.entry is None
+    return one.evidence.is_bare and one.finding.entry is None
+
+
+def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:
+    """The findings, where a signal from outside that came before everything else began it."""
+    first = min(shown, key=lambda one: one.finding.record.at, default=None)
+    files = {one.evidence.file for one in shown if not _is_consequence(one)}
+    if (
+        first is None
+        or first.finding.role is not Role.TEARDOWN
+        or files - {first.evidence.file}
+        or len({one.evidence.file for one in shown}) > 1
+    ):
+        return list(shown)
+    began = Shown(replace(first.finding, role=Role.INITIATING), first.evidence)
+    return [began, *(one for one in shown if one is not first)]
 
 
 def _is_near(one: Shown, other: Shown) -> bool:
@@ -158,7 +172,7 @@ def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[S
     """Known messages that two ranks wrote at once."""
     for file, number, text in reading.shuffled:
         if (entry := entry_in(text, catalogue)) is not None:
-            record = FailureRecord(None, float(number), log_tail=(text,))
+            record = FailureRecord(None, float(number), message=text)
             yield Shown(
                 Finding(record, entry.role, entry), Evidence(record, file, ((number, text),))
             )

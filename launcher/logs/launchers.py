@@ -15,12 +15,13 @@ STARTS = (
     r"Starting elastic_operator with launch configs",
     r"will restart worker group",
     r"DUE TO JOB REQUEUE",
+    r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift|python|bash)\b",
 )
 """Lines with which a launcher begins, or begins again."""
 ENDS = (
     r"ChildFailedError",
     r"Root Cause \(first observed failure\)",
-    r"exits with return code = -?[1-9]",
+    r"\] exits with return code = -?[1-9]",
     r"failed \(exitcode: ",
     r"\[safe-launch\] attempt \d+ failed",
     r"DUE TO JOB REQUEUE",
@@ -47,16 +48,24 @@ INSTALLED = re.compile(
 )
 """Files of frameworks and of Python, installed or out of a checkout of their sources."""
 LAUNCHED = re.compile(r"torchrun|torch[./]distributed|deepspeed|accelerate| -u |python")
-PROGRESS = r"'loss': |\"loss\": |(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{0,200}\| *\d+/\d+ \["
+PROGRESS = (
+    r"'loss': |\"loss\": |\bloss[=:]? ?\d|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{0,200}\| *\d+/\d+ \["
+    r"|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
+)
 """What a training that goes on prints; a bar with a name before it is another's."""
+STEP = re.compile(r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \[")
+"""By what number one sign of progress is told from another rank's of the same step."""
+ENDINGS = r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
+"""Words with which a training of one's own may say that it has come to its end, or a part of it."""
 COMPLETIONS = (
     r"'train_runtime': |\"train_runtime\": |Training completed|exits successfully"
-    r"|train_runtime +=|\[safe-launch\] exit code 0|Finished training|finished training"
+    r"|train_runtime +=|\[safe-launch\] exit code 0|[Ff]inished training"
+    r"|worker group successfully finished"
 )
-"""What a training prints that has come to its end."""
+"""What a training or its launcher prints that has come to its end."""
 
 FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
-RETURNED = re.compile(r"exits with return code = (?P<code>-?\d+)")
+RETURNED = re.compile(r"\] exits with return code = (?P<code>-?\d+)$")
 LOCAL_RANK = re.compile(r"--local[-_]rank=(\d+)")
 SUMMARY_RANK = re.compile(r"\s*rank +: (?P<rank>\d+)")
 SUMMARY_CODE = re.compile(r"\s*exitcode +: (?P<code>-?\d+)")

@@ -8,6 +8,7 @@ has found something, and the lines after it as long as they belong to what was f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -17,9 +18,12 @@ BLOCK = 1 << 20
 LONGEST = 1 << 16
 """Bytes of a line that are looked at; the rest of a longer one is passed over."""
 FOLLOWING = 12
-"""Lines after a find that are looked at even where nobody asks for them."""
+"""Lines after one of which something came that are looked at, whatever stands in them."""
 BEFORE = 6
 """Lines before a find that are looked at too."""
+OFTEN, KEY = 64, 200
+"""How often something is found in vain before it is passed over, and by how many of its bytes it is
+known again."""
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
@@ -106,7 +110,9 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
 def interesting(file: BinaryIO, triggers: Callable[[], Any]) -> Generator[Line, bool | None, None]:
     """The lines that matter, in order.
 
-    A consumer may `send(True)` to be given the next lines too, whatever stands in them.
+    A consumer answers each line by `send(True)` if something came of it: then the next lines are
+    given too, whatever stands in them. What was found often, and nothing ever came of it, is passed
+    over: a warning that is repeated in every step.
 
     Args:
         file: opened for bytes.
@@ -114,25 +120,31 @@ def interesting(file: BinaryIO, triggers: Callable[[], Any]) -> Generator[Line, 
     """
     number = 1
     wanted = 0
+    vain: Counter[bytes] = Counter()
     for block in blocks(file):
         position = 0
-        size = len(block)
-        while position < size:
-            found = triggers().search(block, position) if not wanted else None
-            if wanted:
-                start = position
-            elif found is None:
-                number += block.count(b"\n", position)
-                break
-            else:
+        while position < len(block):
+            start = position
+            if not wanted:
+                found = triggers().search(block, position)
+                if found is None:
+                    number += block.count(b"\n", position)
+                    break
+                if vain[found.group(0)[:KEY]] > OFTEN:
+                    end = _end(block, found.end())
+                    number += block.count(b"\n", position, end + 1)
+                    position = end + 1
+                    continue
                 start = _start(block, position, found.start())
                 number += block.count(b"\n", position, start)
             end = _end(block, start)
-            text = block[start : min(end, start + LONGEST)]
-            if text or (wanted and block[end - 1 : end + 1] != b"\r\n"):
-                hit = bool(text) and triggers().search(text) is not None
-                more = yield Line(number, text.decode("utf-8", "replace"), hit)
-                wanted = FOLLOWING if hit or more else max(wanted - 1, 0)
+            line = block[start : min(end, start + LONGEST)]
+            if line or (wanted and block[end - 1 : end + 1] != b"\r\n"):
+                hit = triggers().search(line) if line else None
+                more = yield Line(number, line.decode("utf-8", "replace"), hit is not None)
+                if hit is not None and not more and not wanted:
+                    vain[hit.group(0)[:KEY]] += 1
+                wanted = FOLLOWING if more else max(wanted - 1, 0)
             number += block.count(b"\n", end, end + 1)
             position = end + 1
 

@@ -11,15 +11,17 @@ from typing import Any, BinaryIO
 from ..failure import FailureRecord, KnownFailure, Pattern
 from .launchers import (
     COMPLETIONS,
+    ENDINGS,
     ENDS,
     PROGRESS,
     STARTS,
+    STEP,
     SUMMARY_RANK,
     death_of,
     is_launchers_own,
     is_users,
 )
-from .lines import Line, automaton, interesting, loosened
+from .lines import FOLLOWING, Line, automaton, interesting, loosened
 from .prefixes import stripped
 from .shuffled import IS_SHUFFLED, TRIGGER
 from .tracebacks import KINDS, Shown, Tracebacks
@@ -38,9 +40,12 @@ BEGINNINGS = (
 """What the evidence of a failure may begin with, beside the catalogue's own patterns."""
 ENOUGH = 5
 """Signs of a training that goes on, after which an exception counts as survived."""
+RANKS = 64
+"""Signs of progress that are remembered, so that each counts once."""
 MOST_EVENTS = 2000
 MOST_SHUFFLED = 6
 """Lines of two ranks at once that are read together."""
+MOST_AT_ONCE = 40
 TAIL = 40
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
@@ -82,6 +87,7 @@ class Reading:
         shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
         is_complete: the training said that it has come to its end.
+        progress: signs of a training that went on, as far as they were looked for.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -89,6 +95,7 @@ class Reading:
     shuffled: list[tuple[str, int, str]] = field(default_factory=list)
     has_failed: bool = False
     is_complete: bool = False
+    progress: int = 0
 
 
 @dataclass(slots=True)
@@ -99,6 +106,14 @@ class _Stream:
     rank: int | None = None
     told: set[str] = field(default_factory=set)
     texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=TAIL))
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An event and the lines that have followed it so far."""
+
+    event: Evidence
+    after: list[str] = field(default_factory=list)
 
 
 class Reader:
@@ -121,11 +136,12 @@ class Reader:
         )
         telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, *map(loosened, patterns)]
         self.quiet = automaton(telling)
-        self.watchful = automaton([*telling, PROGRESS])
+        self.watchful = automaton([*telling, PROGRESS, ENDINGS])
         self.starts = re.compile("|".join(STARTS))
         self.ends = re.compile("|".join(ENDS))
         self.completions = re.compile(COMPLETIONS)
         self.progress = re.compile(PROGRESS)
+        self.endings = re.compile(ENDINGS)
         self.attempts: dict[int, Reading] = {}
 
     def read(self, name: str, file: BinaryIO) -> None:
@@ -153,8 +169,10 @@ class _File:
     def __init__(self, reader: Reader, name: str, attempt: int, rank: int | None) -> None:
         self.reader, self.name, self.attempt, self.rank = reader, name, attempt, rank
         self.streams: dict[str, _Stream] = {}
+        self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
         self.is_finished = False
+        self.steps: deque[str] = deque(maxlen=RANKS)
 
     @property
     def reading(self) -> Reading:
@@ -162,38 +180,59 @@ class _File:
 
     def triggers(self) -> Any:
         """What to search for: after a failure also whether the training goes on."""
-        waits = any(event.progress < ENOUGH for event in self.reading.events)
+        waits = self.pending or self.reading.events or self.reading.deaths
         return self.reader.watchful if waits else self.reader.quiet
 
     def take(self, line: Line) -> bool:
-        """Takes a line; says whether the next one is wanted whatever it is."""
+        """Takes a line; says whether something came of it."""
         one = stripped(line.text)
-        stream = self.streams.setdefault(one.stream, _Stream(rank=one.rank))
         if not one.text.strip() and not one.stream:
             # An empty line may belong to whoever is in the middle of something.
             for other in self.streams.values():
                 self._feed(other, line.number, "")
             return self._wants_more()
-        is_part = self._feed(stream, line.number, one.text)
+        stream = self.streams.setdefault(one.stream, _Stream(rank=one.rank))
         collapsed = " ".join(one.text.split())
-        self._marks(line.number, collapsed)
+        before = len(self.pending)
+        is_part = self._feed(stream, line.number, one.text)
+        for event in self.pending:
+            event.after.append(one.text)
+        is_mark = self._marks(line.number, collapsed)
         if line.is_found and not is_part and not WARNING.match(one.text):
             self._native(line.number, collapsed, stream)
+        has_come = is_mark or len(self.pending) > before
+        self._settle(FOLLOWING)
         stream.texts.append((line.number, one.text))
-        self._shuffled(line)
-        if self.reader.progress.search(collapsed):
-            self._progressed()
-        return self._wants_more()
+        is_shuffled = self._shuffled(line)
+        self._progress(collapsed)
+        return has_come or is_shuffled or self._wants_more()
 
-    def _shuffled(self, line: Line) -> None:
+    def _settle(self, most: int) -> None:
+        """The events after which so many lines have come are whole."""
+        waiting = []
+        for one in self.pending:
+            if len(one.after) < most:
+                waiting.append(one)
+            elif len(self.reading.events) < MOST_EVENTS:
+                record = one.event.record
+                tail = (*record.log_tail, *one.after)
+                event = replace(one.event, record=replace(record, log_tail=tail))
+                self.reading.events.append(event)
+        self.pending = waiting
+
+    def _shuffled(self, line: Line) -> bool:
         """Keeps a line that looks like two ranks' at once, and the few that follow it."""
         kept = self.reading.shuffled
         if kept and kept[-1][0] == self.name and line.number - kept[-1][1] < MOST_SHUFFLED:
             _, number, text = kept[-1]
             kept[-1] = (self.name, number, text + line.text)
-        elif line.is_found and len(kept) < MOST_EVENTS and IS_SHUFFLED.search(line.text):
-            before = "".join(text for stream in self.streams.values() for _, text in stream.texts)
-            kept.append((self.name, line.number, f"{before}{line.text}"))
+            return False
+        if not line.is_found or not IS_SHUFFLED.search(line.text):
+            return False
+        before = "".join(text for stream in self.streams.values() for _, text in stream.texts)
+        kept.append((self.name, line.number, f"{before}{line.text}"))
+        del kept[:-MOST_AT_ONCE]
+        return True
 
     def _wants_more(self) -> bool:
         return any(stream.tracebacks.wants_more for stream in self.streams.values())
@@ -209,38 +248,59 @@ class _File:
         for stream in self.streams.values():
             for one in stream.tracebacks.end():
                 self._exception(stream, one)
+        self._settle(0)
 
-    def _marks(self, number: int, text: str) -> None:
+    def _marks(self, number: int, text: str) -> bool:
         """Where attempts begin and end, and how the launcher says that workers ended."""
-        if self.reader.starts.search(text) and self.reading.has_failed:
+        is_start = self.reader.starts.search(text) is not None
+        is_end = self.reader.ends.search(text) is not None
+        if is_end:
+            self.reading.has_failed = True
+        if is_start and self.reading.has_failed:
             self.finish()
             self.streams.clear()
+            self.steps.clear()
             self.attempt += 1
             self.is_finished = False
-        if self.reader.ends.search(text):
-            self.reading.has_failed = True
         if self.reader.completions.search(text):
             self.reading.is_complete = self.is_finished = True
+            self._progressed(ENOUGH)
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
-        if (death := death_of(number, text, self.summary_rank)) is not None:
+        death = death_of(number, text, self.summary_rank)
+        if death is not None and len(self.reading.deaths) < MOST_EVENTS:
             record = FailureRecord(
                 death.rank,
                 float(number),
                 exit_code=death.exit_code,
                 signal=death.signal,
-                log_tail=(text,),
+                message=text,
                 finished=self.is_finished,
             )
             self.reading.deaths.append(Evidence(record, self.name, ((number, text),)))
+        return is_start or is_end or death is not None
 
-    def _progressed(self) -> None:
-        self.reading.events[:] = [
-            replace(one, progress=one.progress + 1)
-            if one.file == self.name and one.progress < ENOUGH
-            else one
-            for one in self.reading.events
-        ]
+    def _progress(self, text: str) -> None:
+        """The training may go on; several ranks' signs of one step are one sign."""
+        if self.reader.endings.search(text):
+            self._progressed(ENOUGH - 2)
+        if self.reader.progress.search(text):
+            found = STEP.search(text)
+            step = found[0] if found else text
+            if step not in self.steps:
+                self.steps.append(step)
+                self._progressed(1)
+
+    def _progressed(self, signs: int) -> None:
+        """The training goes on: what it has survived is no failure."""
+        self._settle(0)
+        self.reading.progress += signs
+        for kept in (self.reading.events, self.reading.deaths):
+            ours = [
+                replace(one, progress=one.progress + signs) for one in kept if one.file == self.name
+            ]
+            others = [one for one in kept if one.file != self.name]
+            kept[:] = [*others, *(one for one in ours if one.progress < ENOUGH)]
 
     def _native(self, number: int, text: str, stream: _Stream) -> None:
         """A line in which the catalogue's own patterns may find something."""
@@ -254,7 +314,8 @@ class _File:
                 FailureRecord(
                     self._rank(stream, text),
                     float(number),
-                    log_tail=(*before, text),
+                    message=text,
+                    log_tail=tuple(before),
                     finished=self.is_finished,
                 ),
                 self.name,
@@ -270,8 +331,8 @@ class _File:
         return int(named[1]) if named else self.rank
 
     def _add(self, event: Evidence) -> None:
-        if len(self.reading.events) < MOST_EVENTS:
-            self.reading.events.append(event)
+        self.pending.append(_Pending(event))
+        self.steps.clear()
 
     def _exception(self, stream: _Stream, one: Shown) -> None:
         files = tuple(frame.file for frame in one.frames)

@@ -14,6 +14,8 @@ TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 IS_SHUFFLED = re.compile(r"E.{0,8}?r.{0,8}?r.{0,8}?o.{0,8}?r")
 VARYING = re.compile(rf"\([^()]*\)|\S*(?:/\S*)+|{ANY}|\b{NUMBER}\b|[()]")
 """What isn't the same in all messages that a pattern matches, as `plain` tells it."""
+LONG = 8
+"""Characters of a part that isn't there by chance; where it stands whole, nothing is shuffled."""
 SHORTEST = 24
 """Characters of a message that must be found, in their order."""
 TIGHTEST, LOOSEST = 1.15, 2.6
@@ -70,7 +72,9 @@ def _fixed(pattern: str, shortest: int = SHORTEST) -> tuple[tuple[str, ...], ...
 
 
 def _are_within(parts: Sequence[str], text: str) -> bool:
-    """Whether the parts stand in the text one after the other, and at least one is shuffled."""
+    """Whether the parts stand in the text one after the other, every long one shuffled."""
+    if any(len(part) >= LONG and part in text for part in parts):
+        return False
     spans = _are_placed(parts, text)
     return spans is not None and max(spans) >= TIGHTEST
 

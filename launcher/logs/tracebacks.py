@@ -123,29 +123,25 @@ class Tracebacks:
         if CHAINED.match(text.strip()):
             self.chained, self.done = self.done, None
             return True, found
+        found += self._flush()
         if HEADER.search(text):
-            found += self._flush()
             self._open(number)
             if BOX_TOP.match(text.strip()):
                 self.box = []
             return True, found
         if IGNORED.match(text):
-            found += self._flush()
             self.is_ignored = True
             return True, found
         if place := FRAME.match(text):
             if not self.is_open:
-                found += self._flush()
-                self._open(number)
+                    self._open(number)
             self._frame(place)
             return True, found
         if ended := LAST_WORDS.match(text):
-            found += self._flush()
             self._open(number)
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
             return True, found
         if double := DOUBLED.match(text):
-            found += self._flush()
             if not self.is_open:
                 self._open(number)
             kind, message = double["kind"] or double["other"], double["message"] or double["rest"]
@@ -154,7 +150,6 @@ class Tracebacks:
         if self.is_open:
             return self._inside(number, text, found)
         if bare := SURELY_RAISED.match(text):
-            found += self._flush()
             self._open(number)
             self.is_bare = True
             self._raise(number, bare["kind"], bare["message"] or "")
