@@ -6,11 +6,13 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from .failure import Spot
 
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
-DETACHED = {"grad", "data", "shape", "numel", "isnan", "isinf", "isfinite"}
+FLATTENED = ("view", "reshape", "flatten", "ravel")
+DETACHED = {"grad", "data", "shape", "size", "numel", "isnan", "isinf", "isfinite"}
 """Attributes and functions whose result takes no part in the graph."""
 CUT_METHODS = {"item", "tolist", "detach", "numpy"}
 CUT_FUNCTIONS = {"float", "int", "bool", "str", "round", "format", "print"}
@@ -25,11 +27,14 @@ SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 """Values of `device_map` that lay one model over all devices (accelerate/big_modeling.py)."""
 GUARD = re.compile(
     r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
-    r"|device_count|multi|single|infer|eval|test|version",
+    r"|device_count|multi|single|infer|eval|test|version|bits|4bit|8bit|quant",
     re.IGNORECASE,
 )
 """Words of a condition that may well keep what it guards out of a distributed run."""
-ASIDE = re.compile(r"infer|eval|test|predict|generat|single|export|merge", re.IGNORECASE)
+ASIDE = re.compile(
+    r"infer|eval|test|predict|generat|single|export|merge|check|compar|debug|stat|log_|verif|hash",
+    re.IGNORECASE,
+)
 """Words in the name of a function that isn't training."""
 
 
@@ -45,8 +50,8 @@ def spots(search: str, paths: Sequence[str]) -> tuple[Spot, ...]:
             parsed.append((path, text.splitlines(), ast.parse(text)))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue
-    unless = UNLESS.get(search, frozenset())
-    if unless and any(unless & _words(tree) for _, _, tree in parsed):
+    words = {word for _, _, tree in parsed for word in _words(tree)}
+    if words & UNLESS.get(search, set()) or not ONLY_WITH.get(search, set()) <= words:
         return ()
     return tuple(
         Spot(path, number, lines[number - 1].strip())
@@ -73,9 +78,11 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
     """Lines that reduce parameters outside a forward pass: `p.sum() for p in m.parameters()`.
 
     Covers comprehensions, generator expressions and `for` loops over `parameters()` or
-    `named_parameters()` whose body reduces the loop's own variable.
+    `named_parameters()` whose body reduces the loop's own variable. What is only told, in a log or
+    a comparison, is left out.
     """
     cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
+    cut |= _only_told(tree, cut)
     for node in ast.walk(tree):
         if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
             for clause in node.generators:
@@ -84,6 +91,23 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
         elif isinstance(node, ast.For) and _iterates_parameters(node.iter):
             for statement in node.body:
                 yield from _reductions(statement, _names(node.target), cut)
+
+
+def _only_told(tree: ast.AST, cut: set[int]) -> set[int]:
+    """All parts of what is assigned to names that only cut parts use, but for losses."""
+    used = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in cut
+    }
+    return {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for target in [node.targets[0] if isinstance(node, ast.Assign) else node.target]
+        if isinstance(target, ast.Name) and target.id not in used and "loss" not in target.id
+        for part in ast.walk(node)
+    }
 
 
 def _iterates_parameters(node: ast.expr) -> bool:
@@ -100,7 +124,9 @@ def _is_cut(node: ast.AST) -> bool:
     match node:
         case ast.With(items=items):
             around = [item.context_expr for item in items]
-        case ast.FunctionDef(decorator_list=decorators):
+        case ast.FunctionDef(name=name, decorator_list=decorators):
+            if ASIDE.search(name):
+                return True
             around = decorators
         case ast.Compare() | ast.JoinedStr():
             return True
@@ -128,23 +154,27 @@ def _names(target: ast.expr) -> set[str]:
 
 
 def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
-    """Lines of calls `name.sum()` and `torch.sum(name)` for the given names.
+    """Lines of calls `name.sum()` and `torch.sum(name)`, and of `name.view(-1)[0]`.
 
     Reductions of gradients and of detached values (a gradient's norm, say) take no part in the
     graph and are left out.
     """
     for part in ast.walk(node):
-        if (
-            isinstance(part, ast.Call)
-            and isinstance(part.func, ast.Attribute)
-            and part.func.attr in REDUCTIONS
-            and id(part) not in cut
-        ):
+        if id(part) not in cut and _is_reduction(part):
             leaves = [leaf for leaf in ast.walk(part) if id(leaf) not in cut]
             names_used = {leaf.id for leaf in leaves if isinstance(leaf, ast.Name)}
             attributes = {leaf.attr for leaf in leaves if isinstance(leaf, ast.Attribute)}
             if names_used & names and not attributes & DETACHED:
                 yield part.lineno
+
+
+def _is_reduction(node: ast.AST) -> TypeGuard[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in REDUCTIONS
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name))):
+            return name in FLATTENED
+    return False
 
 
 def device_maps(tree: ast.AST) -> Iterator[int]:
@@ -216,10 +246,10 @@ def outdated_arguments(tree: ast.AST) -> Iterator[int]:
 
 
 def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
-    """Line and value of every argument of one of these names in calls that nothing guards."""
+    """Line and value of every argument of one of these names where a model is loaded."""
     for call in _unguarded_calls(tree):
         for keyword in call.keywords:
-            if keyword.arg in names:
+            if keyword.arg in names and _called(call) == "from_pretrained":
                 yield keyword.lineno, keyword.value
 
 
@@ -248,25 +278,23 @@ SEARCHES: dict[str, Callable[[ast.AST], Iterator[int]]] = {
 """The searches that an entry's `points_at` may name."""
 
 ADAPTED = {"get_peft_model", "PeftModel", "LoraConfig", "prepare_model_for_kbit_training"}
-UNLESS: dict[str, frozenset[str]] = {
-    "half_precision_loads": frozenset(
-        {*ADAPTED, "float", "float32", "requires_grad", "requires_grad_"}
-    ),
-    "fixed_devices": frozenset({"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"}),
-    "frozen_block_inputs": frozenset(
-        {
-            "enable_input_require_grads",
-            "gradient_checkpointing_enable",
-            "prepare_model_for_kbit_training",
-            "prepare_model_for_int8_training",
-            "register_forward_hook",
-            "requires_grad",
-            "requires_grad_",
-            "trl",
-        }
-    ),
+UNLESS: dict[str, set[str]] = {
+    "half_precision_loads": {*ADAPTED, "float", "float32", "requires_grad", "requires_grad_"},
+    "fixed_devices": {"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"},
+    "frozen_block_inputs": {
+        "enable_input_require_grads",
+        "gradient_checkpointing_enable",
+        "prepare_model_for_kbit_training",
+        "prepare_model_for_int8_training",
+        "register_forward_hook",
+        "requires_grad",
+        "requires_grad_",
+        "trl",
+    },
 }
 """Words that, anywhere in the user's files, make what a search finds harmless, or may."""
+ONLY_WITH: dict[str, set[str]] = {"fixed_devices": {"DistributedDataParallel"}}
+"""Words without which, in the user's files, what a search finds does no harm."""
 
 FORMATTED = "f\"\\1:{os.environ['LOCAL_RANK']}\""
 WITHOUT_MAP = (

@@ -150,6 +150,8 @@ def test_further_searches_find(search: str, text: str) -> None:
         ("device_maps", 'm = A.from_pretrained(n, device_map="auto" if not ddp else None)'),
         ("device_maps", 'def predict():\n    return A.from_pretrained(n, device_map="auto")'),
         ("device_maps", 'm = A.from_pretrained(n, device_map="cuda")'),
+        ("device_maps", 'if args.bits == 4: m = A.from_pretrained(n, device_map="auto")'),
+        ("device_maps", 'options = dict(device_map="auto")'),
         ("fixed_devices", 'model.to("cuda")'),
         ("fixed_devices", 'model.to(f"cuda:{rank}")'),
         ("fixed_devices", "torch.cuda.set_device(local_rank)"),
@@ -208,7 +210,11 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
         ("frozen_block_inputs", "m = get_peft_model(m, c)", "m.enable_input_require_grads()"),
         ("frozen_block_inputs", "m = get_peft_model(m, c)", "from trl import SFTTrainer"),
         ("half_precision_loads", "m = AutoModel.from_pretrained(n, dtype=torch.half)", "m.float()"),
-        ("fixed_devices", 'm.to("cuda:0")', 'os.environ["CUDA_VISIBLE_DEVICES"] = rank'),
+        (
+            "fixed_devices",
+            'DistributedDataParallel(m.to("cuda:0"))',
+            'os.environ["CUDA_VISIBLE_DEVICES"] = rank',
+        ),
     ],
 )
 def test_a_word_elsewhere_makes_a_line_harmless(
@@ -221,6 +227,13 @@ def test_a_word_elsewhere_makes_a_line_harmless(
     assert len(spots(search, paths)) == 1
     Path(paths[1]).write_text(f"{word}\n")
     assert spots(search, paths) == ()
+
+
+def test_a_fixed_device_does_harm_only_where_ranks_train_together(tmp_path: Path) -> None:
+    """A script without DDP trains by itself on every rank, on one device or not."""
+    path = tmp_path / "train.py"
+    path.write_text('m.to("cuda:0")\n')
+    assert spots("fixed_devices", [str(path)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +279,7 @@ def test_plans_under_which_a_line_does_harm(
         "frozen_block_inputs": "m = get_peft_model(m, c)",
         "outdated_arguments": "TrainingArguments(evaluation_strategy='no')",
         "half_precision_loads": "m = AutoModel.from_pretrained(n, dtype=torch.half)",
-        "fixed_devices": 'm.to("cuda:0")',
+        "fixed_devices": 'm = DistributedDataParallel(m.to("cuda:0"))',
     }
     script = tmp_path / "train.py"
     script.write_text(lines[search])
