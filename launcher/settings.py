@@ -148,6 +148,8 @@ class Fact(StrEnum):
     """Which parameters take part in the loss differs from step to step."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
     """A checkpointed block's inputs take no gradient, since all that comes before is frozen."""
+    RANKS_DIVERGE = "ranks_diverge"
+    """In one step different ranks train different parameters: experts, towers."""
     FP32_ACCUMULATION = "fp32_accumulation"
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length"
@@ -221,6 +223,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.UNUSED_PARAMETERS: bool,
     Fact.GRAPH_CHANGES: bool,
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
+    Fact.RANKS_DIVERGE: bool,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
     Fact.LENGTHS_VARY: bool,
