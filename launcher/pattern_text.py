@@ -37,6 +37,7 @@ def plain(pattern: str) -> tuple[str, ...]:
 
 def _tidied(text: str) -> str:
     text = re.sub(rf"{ANY}( ?{ANY})+", ANY, " ".join(text.split()))
+    text = re.sub(r"(?<=[a-z])n\.t\b", "n't", text)  # an apostrophe of either kind
     return text.strip(f"{ANY} ")
 
 

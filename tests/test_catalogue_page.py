@@ -62,6 +62,7 @@ def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
         (r"(?i:failed to recv), got", ("failed to recv, got",)),
         (r"'\w+' object.*has [Nn]o [^>]* at", ("'…' object…has No … at",)),
         (r"rank [0-9]+ of \d{1,3}\s+died", ("rank N of N died",)),
+        (r"Your setup doesn.t support", ("Your setup doesn't support",)),
         (r"^$", ()),
     ],
 )
