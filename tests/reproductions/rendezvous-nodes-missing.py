@@ -14,6 +14,6 @@ config = LaunchConfig(
     run_id="finetune",
     rdzv_backend="c10d",
     rdzv_endpoint="localhost:0",
-    rdzv_configs={"join_timeout": 2, "timeout": 2},
+    rdzv_configs={"join_timeout": 2 if nodes > 1 else 60},
 )
 elastic_launch(config, sys.executable)("-c", "print('trained')")
