@@ -5,6 +5,8 @@ import sys
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
+RANKS = 1
+
 CONFIG = {
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": "auto",
