@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -216,21 +217,23 @@ class Signature:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
         if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
-        said = [" ".join(one.split()) for one in record.message.splitlines()]
-        around = [" ".join(one.split()) for one in record.log_tail]
-        if self.context is not None and not any(map(self.context.search, (*around, *said))):
-            return None
         if self.is_of_exception:
-            if self.log is not None and not any(map(self.log.search, (*around, *said))):
-                return None
             depths = [
                 at
                 for at, one in enumerate(record.raised())
                 if self._is_shown_by(one) and (self.file or not record.is_users_own(one))
             ]
-            return depths[-1] if depths else None
-        if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
+            if not depths:
+                return None
+        elif record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
             return None
+        said = _collapsed(tuple(record.message.splitlines()))
+        around = _collapsed(record.log_tail)
+        if self.context is not None and not any(map(self.context.search, (*around, *said))):
+            return None
+        if self.is_of_exception:
+            is_told = self.log is None or any(map(self.log.search, (*around, *said)))
+            return depths[-1] if is_told else None
         told = said if said or record.exception else around
         if self.log is not None and not any(map(self.log.search, told)):
             return None
@@ -239,6 +242,8 @@ class Signature:
 
     def _is_shown_by(self, raised: Raised) -> bool:
         """Whether an exception shows it; an unknown frame is no mismatch beside a message."""
+        if self.exception not in (None, raised.exception.rpartition(".")[2]):
+            return False
         frame = raised.frame
         if frame is None and self.message is not None:
             is_there = True
@@ -249,14 +254,15 @@ class Signature:
                 and (self.function is None or frame.function == self.function)
                 and (self.source is None or self.source.search(frame.source) is not None)
             )
-        return (
-            is_there
-            and (self.exception is None or raised.exception.rpartition(".")[2] == self.exception)
-            and (
-                self.message is None
-                or self.message.search(" ".join(raised.message.split())) is not None
-            )
-        )
+        if not is_there or self.message is None:
+            return is_there
+        return self.message.search(_collapsed((raised.message,))[0]) is not None
+
+
+@lru_cache(maxsize=64)
+def _collapsed(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Texts with every run of white space as a single space."""
+    return tuple(" ".join(text.split()) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)

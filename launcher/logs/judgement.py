@@ -10,7 +10,7 @@ from enum import StrEnum
 from ..diagnose import finding_of, urgency
 from ..explain import death_text
 from ..failure import FailureRecord, Finding, KnownFailure, Role
-from .reader import ENOUGH, Evidence, Reading
+from .attempts import ENOUGH, Evidence, Reading
 from .shuffled import entry_in
 
 NEAR = 40

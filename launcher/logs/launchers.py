@@ -15,7 +15,8 @@ STARTS = (
     r"Starting elastic_operator with launch configs",
     r"will restart worker group",
     r"DUE TO JOB REQUEUE",
-    r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift|python|bash)\b",
+    r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift)\b",
+    r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
 )
 """Lines with which a launcher begins, or begins again."""
 ENDS = (

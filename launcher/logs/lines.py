@@ -21,9 +21,9 @@ FOLLOWING = 12
 """Lines after one of which something came that are looked at, whatever stands in them."""
 BEFORE = 6
 """Lines before a find that are looked at too."""
-OFTEN, KEY = 64, 200
-"""How often something is found in vain before it is passed over, and by how many of its bytes it is
-known again."""
+OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
+"""How often something is found in vain before it is passed over, by how many of its bytes it is
+known again, and how many such finds are remembered."""
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
@@ -144,6 +144,8 @@ def interesting(file: BinaryIO, triggers: Callable[[], Any]) -> Generator[Line, 
                 more = yield Line(number, line.decode("utf-8", "replace"), hit is not None)
                 if hit is not None and not more and not wanted:
                     vain[hit.group(0)[:KEY]] += 1
+                    if len(vain) > MOST_KEYS:
+                        vain.clear()
                 wanted = FOLLOWING if more else max(wanted - 1, 0)
             number += block.count(b"\n", end, end + 1)
             position = end + 1

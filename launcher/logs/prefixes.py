@@ -19,7 +19,7 @@ RANKS = (
 )
 """Prefixes that name a rank; an inner one is the surer."""
 STREAMS = (
-    re.compile(r"(?P<stream>\d{1,4}): (?=\s*\S)"),  # srun --label
+    re.compile(r" *(?P<stream>\d{1,4}): (?=\s*\S)"),  # srun --label
     re.compile(  # pdsh, and `kubectl logs` of several pods
         r"(?P<stream>(?!\S*(?:Error|Exception|Warning|\.py):|E[A-Z\d]\d{4}:|ERR\d+:)"
         r"(?:localhost|\d+\.\d+\.\d+\.\d+|[A-Za-z][\w-]*\d[\w-]*(?:\.[A-Za-z][\w-]*)*)): "
@@ -28,6 +28,8 @@ STREAMS = (
     re.compile(r"\((?P<stream>(?:[\w.()]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray
 )
 """Prefixes that tell one process's or host's lines from another's."""
+LABEL = re.compile(r" *\d+: ")
+"""The one prefix that may begin with spaces: srun's, padded to the widest rank."""
 STAMPS = (
     re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
@@ -56,6 +58,8 @@ class Stripped:
 def stripped(raw: str) -> Stripped:
     """A line without colours and without what was put in front of it."""
     text = ANSI.sub("", raw) if "\x1b" in raw else raw
+    if text[:1] in " \t" and not LABEL.match(text):
+        return Stripped(text)
     if DOCKER.match(text):
         text = _docker(text)
     rank: int | None = None

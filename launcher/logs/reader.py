@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from ..failure import FailureRecord, KnownFailure, Pattern
+from .attempts import ENOUGH, Evidence, Reading
 from .launchers import (
     COMPLETIONS,
     ENDINGS,
@@ -31,18 +32,17 @@ BEGINNINGS = (
     r'File "[^"\n]+", line \d+',
     rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
     r"Exception ignored in",
-    r"exitcode|exit code|return code",
+    r"exitcode|exit code|return code|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
     r"terminate called",
     TRIGGER,
 )
 """What the evidence of a failure may begin with, beside the catalogue's own patterns."""
-ENOUGH = 5
-"""Signs of a training that goes on, after which an exception counts as survived."""
 RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
 MOST_EVENTS = 2000
+MOST_STREAMS = 1024
 MOST_SHUFFLED = 6
 """Lines of two ranks at once that are read together."""
 MOST_AT_ONCE = 40
@@ -54,48 +54,6 @@ RANK_IN_PATH = re.compile(
 )
 RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
 ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One event of a log.
-
-    Attributes:
-        record: what is known of the death, as a worker's own record would say it.
-        file: the file that tells it.
-        lines: numbers and texts of the lines that show it.
-        is_ignored: Python printed it and went on.
-        is_bare: an exception without a traceback.
-        progress: how often the training was seen to go on after it in the same file.
-    """
-
-    record: FailureRecord
-    file: str
-    lines: tuple[tuple[int, str], ...]
-    is_ignored: bool = False
-    is_bare: bool = False
-    progress: int = 0
-
-
-@dataclass(slots=True)
-class Reading:
-    """What one attempt left in the logs.
-
-    Attributes:
-        events: evidence in the order of its lines.
-        deaths: what the launcher said of its workers.
-        shuffled: files, numbers and texts of lines that may be two ranks' at once.
-        has_failed: a launcher said that the attempt has failed.
-        is_complete: the training said that it has come to its end.
-        progress: signs of a training that went on, as far as they were looked for.
-    """
-
-    events: list[Evidence] = field(default_factory=list)
-    deaths: list[Evidence] = field(default_factory=list)
-    shuffled: list[tuple[str, int, str]] = field(default_factory=list)
-    has_failed: bool = False
-    is_complete: bool = False
-    progress: int = 0
 
 
 @dataclass(slots=True)
@@ -172,6 +130,7 @@ class _File:
         self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
         self.is_finished = False
+        self.kept: set[object] = set()
         self.steps: deque[str] = deque(maxlen=RANKS)
 
     @property
@@ -191,20 +150,22 @@ class _File:
             for other in self.streams.values():
                 self._feed(other, line.number, "")
             return self._wants_more()
-        stream = self.streams.setdefault(one.stream, _Stream(rank=one.rank))
+        name = one.stream if len(self.streams) < MOST_STREAMS else ""
+        stream = self.streams.setdefault(name, _Stream(rank=one.rank))
         collapsed = " ".join(one.text.split())
         before = len(self.pending)
         is_part = self._feed(stream, line.number, one.text)
         for event in self.pending:
             event.after.append(one.text)
-        is_mark = self._marks(line.number, collapsed)
+        is_mark = line.is_found and self._marks(line.number, collapsed)
         if line.is_found and not is_part and not WARNING.match(one.text):
             self._native(line.number, collapsed, stream)
         has_come = is_mark or len(self.pending) > before
         self._settle(FOLLOWING)
         stream.texts.append((line.number, one.text))
         is_shuffled = self._shuffled(line)
-        self._progress(collapsed)
+        if line.is_found:
+            self._progress(collapsed)
         return has_come or is_shuffled or self._wants_more()
 
     def _settle(self, most: int) -> None:
@@ -260,6 +221,7 @@ class _File:
             self.finish()
             self.streams.clear()
             self.steps.clear()
+            self.kept.clear()
             self.attempt += 1
             self.is_finished = False
         if self.reader.completions.search(text):
@@ -294,6 +256,7 @@ class _File:
     def _progressed(self, signs: int) -> None:
         """The training goes on: what it has survived is no failure."""
         self._settle(0)
+        self.kept.clear()
         self.reading.progress += signs
         for kept in (self.reading.events, self.reading.deaths):
             ours = [
@@ -331,8 +294,13 @@ class _File:
         return int(named[1]) if named else self.rank
 
     def _add(self, event: Evidence) -> None:
-        self.pending.append(_Pending(event))
-        self.steps.clear()
+        """Keeps an event, unless the same one is kept already."""
+        record = event.record
+        key = (record.rank, record.exception, record.message, record.frames[-1:], event.is_ignored)
+        if key not in self.kept:
+            self.kept.add(key)
+            self.pending.append(_Pending(event))
+            self.steps.clear()
 
     def _exception(self, stream: _Stream, one: Shown) -> None:
         files = tuple(frame.file for frame in one.frames)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..failure import Frame, Raised
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
-FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 KINDS = (
     r"Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Mismatch|OutOfMemory|Empty|Full"
     r"|Group|Cancelled|Refused|NotFound|Invalid"
@@ -134,7 +134,7 @@ class Tracebacks:
             return True, found
         if place := FRAME.match(text):
             if not self.is_open:
-                    self._open(number)
+                self._open(number)
             self._frame(place)
             return True, found
         if ended := LAST_WORDS.match(text):

@@ -1,0 +1,52 @@
+"""What the logs tell of each attempt: evidence, no judgement yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..failure import FailureRecord
+
+ENOUGH = 5
+"""Signs of a training that goes on, after which an exception counts as survived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One event of a log.
+
+    Attributes:
+        record: what is known of the death, as a worker's own record would say it.
+        file: the file that tells it.
+        lines: numbers and texts of the lines that show it.
+        is_ignored: Python printed it and went on.
+        is_bare: an exception without a traceback.
+        progress: how often the training was seen to go on after it in the same file.
+    """
+
+    record: FailureRecord
+    file: str
+    lines: tuple[tuple[int, str], ...]
+    is_ignored: bool = False
+    is_bare: bool = False
+    progress: int = 0
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one attempt left in the logs.
+
+    Attributes:
+        events: evidence in the order of its lines.
+        deaths: what the launcher said of its workers.
+        shuffled: files, numbers and texts of lines that may be two ranks' at once.
+        has_failed: a launcher said that the attempt has failed.
+        is_complete: the training said that it has come to its end.
+        progress: signs of a training that went on, as far as they were looked for.
+    """
+
+    events: list[Evidence] = field(default_factory=list)
+    deaths: list[Evidence] = field(default_factory=list)
+    shuffled: list[tuple[str, int, str]] = field(default_factory=list)
+    has_failed: bool = False
+    is_complete: bool = False
+    progress: int = 0
