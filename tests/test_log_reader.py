@@ -332,7 +332,7 @@ def test_only_what_may_matter_is_looked_at() -> None:
     """Of a long healthy log hardly a line reaches Python, and of a repeated warning only some."""
     text = b"{'loss': 1.0, 'epoch': 0.1}\n" * 20_000
     warning = b"x.py:3: UserWarning: RuntimeError: None of the inputs have requires_grad=True\n"
-    quiet = Reader(CATALOGUE).quiet
+    quiet = Reader(CATALOGUE).searches.quiet
     assert len(list(lines.interesting(BytesIO(text), lambda: quiet))) == 0
     seen = list(lines.interesting(BytesIO((text[:280] + warning) * 5000), lambda: quiet))
     assert len(seen) < 1000

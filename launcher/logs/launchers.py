@@ -30,6 +30,12 @@ ENDS = (
     r"will restart worker group",
 )
 """Lines with which a launcher says that an attempt has failed."""
+CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
+"""Slurm ends a whole job; what comes below it in the same file, but for its echo, is another's."""
+STOPPING = (
+    *("KeyboardInterrupt", "SignalException", "SystemExit", "ChildFailedError"),
+    *("BrokenPipeError", "ConnectionResetError", "EOFError", "DistBackendError"),
+)
 LAUNCHER_FILES = (
     "torch/distributed/run.py",
     "torch/distributed/launch.py",
@@ -41,6 +47,8 @@ LAUNCHER_FILES = (
     "llamafactory/cli.py",
     "llamafactory/launcher.py",
 )
+LAUNCHER = re.compile(r"[/\\]bin[/\\](?:torchrun|deepspeed|accelerate|swift|llamafactory-cli)$")
+"""The programs that launchers are started by: the outermost frame of their own exceptions."""
 INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|^\.\.\./|"
     r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
@@ -158,6 +166,16 @@ def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
     if name == "SystemExit":
         return any(mark in file for file in files for mark in LAUNCHER_FILES)
     return False
+
+
+def is_of_launcher(files: tuple[str, ...]) -> bool:
+    """Whether a traceback's files are those of a launcher's own process, which ends with it."""
+    return any(LAUNCHER.search(file) for file in files[:1])
+
+
+def is_of_stopping(kind: str, message: str) -> bool:
+    """Whether an exception may come from a worker's being stopped."""
+    return kind.rpartition(".")[2] in STOPPING or "killed by signal: Terminated" in message
 
 
 def is_users(file: str) -> bool:

@@ -38,6 +38,8 @@ STAMPS = (
 GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
 """What torch's Python loggers begin a line with; they repeat it on each line of a traceback."""
 DOCKER = re.compile(r'\{"log":"')
+LONGEST = 160
+"""Characters of a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,22 @@ def stripped(raw: str) -> Stripped:
     elif streams and streams[-1].isdigit() and len(streams[-1]) < 5:
         rank = int(streams[-1])
     return Stripped(text, rank, " ".join(streams))
+
+
+def learned(prefix: str) -> re.Pattern[str] | None:
+    """What takes off a prefix that nobody knows, wherever it has other numbers in it.
+
+    Args:
+        prefix: what stood before the first line of a traceback.
+
+    Returns:
+        None where it is a progress bar or too long for a prefix. A rank in it is left to others.
+    """
+    inner = min((found.start() for one in RANKS if (found := one.search(prefix))), default=None)
+    prefix = prefix[:inner]
+    if not prefix.strip() or len(prefix) > LONGEST or "%|" in prefix:
+        return None
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix)))
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:

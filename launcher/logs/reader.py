@@ -8,41 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from ..failure import FailureRecord, KnownFailure, Pattern
+from ..failure import FailureRecord, KnownFailure
 from .attempts import ENOUGH, Evidence, Reading
 from .launchers import (
-    COMPLETIONS,
-    ENDINGS,
-    ENDS,
-    PROGRESS,
-    STARTS,
+    CANCELLED,
     STEP,
     SUMMARY_RANK,
     death_of,
     is_launchers_own,
+    is_of_launcher,
+    is_of_stopping,
     is_users,
 )
-from .lines import FOLLOWING, Line, automaton, interesting, loosened
-from .prefixes import stripped
-from .shuffled import IS_SHUFFLED, TRIGGER
-from .tracebacks import KINDS, Shown, Tracebacks
+from .lines import FOLLOWING, Line, interesting
+from .prefixes import Stripped, learned, stripped
+from .searches import searches_for
+from .shuffled import IS_SHUFFLED
+from .tracebacks import BOX_TOP, HEADER, Shown, Tracebacks
 
-BEGINNINGS = (
-    r"Traceback \(most",
-    r'File "[^"\n]+", line \d+',
-    rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
-    r"Exception ignored in",
-    r"exitcode|exit code|return code|rank +: \d+ \(local_rank",
-    r"srun: error|slurmstepd",
-    r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
-    r"terminate called",
-    TRIGGER,
-)
-"""What the evidence of a failure may begin with, beside the catalogue's own patterns."""
 RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
 MOST_EVENTS = 2000
 MOST_STREAMS = 1024
+MOST_LEARNED = 8
 MOST_SHUFFLED = 6
 """Lines of two ranks at once that are read together."""
 MOST_AT_ONCE = 40
@@ -82,24 +70,7 @@ class Reader:
     """
 
     def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
-        signatures = [sign for entry in catalogue for sign in entry.signatures]
-        patterns = dict.fromkeys(
-            one.pattern
-            for sign in signatures
-            for one in (sign.log, sign.context)
-            if one is not None
-        )
-        self.logs: tuple[Pattern, ...] = tuple(
-            {one.pattern: one for sign in signatures if (one := sign.log) is not None}.values()
-        )
-        telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, *map(loosened, patterns)]
-        self.quiet = automaton(telling)
-        self.watchful = automaton([*telling, PROGRESS, ENDINGS])
-        self.starts = re.compile("|".join(STARTS))
-        self.ends = re.compile("|".join(ENDS))
-        self.completions = re.compile(COMPLETIONS)
-        self.progress = re.compile(PROGRESS)
-        self.endings = re.compile(ENDINGS)
+        self.searches = searches_for(catalogue)
         self.attempts: dict[int, Reading] = {}
 
     def read(self, name: str, file: BinaryIO) -> None:
@@ -125,11 +96,14 @@ class _File:
     """The reading of one file: its processes' streams and where we are in its attempts."""
 
     def __init__(self, reader: Reader, name: str, attempt: int, rank: int | None) -> None:
-        self.reader, self.name, self.attempt, self.rank = reader, name, attempt, rank
+        self.reader, self.name, self.rank = reader, name, rank
+        self.first = self.attempt = attempt
         self.streams: dict[str, _Stream] = {}
         self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
-        self.is_finished = False
+        self.is_finished = self.is_cancelled = False
+        self.learned: list[re.Pattern[str]] = []
+        self.signs: deque[tuple[int, int]] = deque(maxlen=RANKS)
         self.kept: set[object] = set()
         self.steps: deque[str] = deque(maxlen=RANKS)
 
@@ -139,15 +113,21 @@ class _File:
 
     def triggers(self) -> Any:
         """What to search for: after a failure also whether the training goes on."""
-        waits = self.pending or self.reading.events or self.reading.deaths
-        return self.reader.watchful if waits else self.reader.quiet
+        waits = (
+            self.attempt > self.first
+            or self.pending
+            or self.reading.events
+            or self.reading.deaths
+            or any(stream.tracebacks.wants_more for stream in self.streams.values())
+        )
+        return self.reader.searches.watchful if waits else self.reader.searches.quiet
 
     def take(self, line: Line) -> bool:
         """Takes a line; says whether something came of it."""
-        one = stripped(line.text)
+        one = self._stripped(line.text)
         if not one.text.strip() and not one.stream:
             # An empty line may belong to whoever is in the middle of something.
-            for other in self.streams.values():
+            for other in list(self.streams.values()):
                 self._feed(other, line.number, "")
             return self._wants_more()
         name = one.stream if len(self.streams) < MOST_STREAMS else ""
@@ -165,8 +145,23 @@ class _File:
         stream.texts.append((line.number, one.text))
         is_shuffled = self._shuffled(line)
         if line.is_found:
-            self._progress(collapsed)
+            self._progress(line.number, collapsed)
         return has_come or is_shuffled or self._wants_more()
+
+    def _stripped(self, text: str) -> Stripped:
+        """A line without its prefixes, also those that this file alone has."""
+        for known in self.learned:
+            if found := known.match(text):
+                return stripped(text[found.end() :])
+        one = stripped(text)
+        header = HEADER.search(one.text)
+        if header and header.start() and len(self.learned) < MOST_LEARNED:
+            pattern = learned(one.text[: header.start()])
+            found = pattern.match(one.text) if pattern else None
+            if pattern and found and not BOX_TOP.match(one.text.strip()):
+                self.learned.append(pattern)
+                return stripped(one.text[found.end() :])
+        return one
 
     def _settle(self, most: int) -> None:
         """The events after which so many lines have come are whole."""
@@ -206,27 +201,25 @@ class _File:
 
     def finish(self) -> None:
         """The file's end: what was begun is whole now."""
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             for one in stream.tracebacks.end():
                 self._exception(stream, one)
         self._settle(0)
 
     def _marks(self, number: int, text: str) -> bool:
         """Where attempts begin and end, and how the launcher says that workers ended."""
-        is_start = self.reader.starts.search(text) is not None
-        is_end = self.reader.ends.search(text) is not None
+        is_start = self.reader.searches.starts.search(text) is not None
+        is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
             self.reading.has_failed = True
         if is_start and self.reading.has_failed:
             self.finish()
-            self.streams.clear()
-            self.steps.clear()
-            self.kept.clear()
-            self.attempt += 1
-            self.is_finished = False
-        if self.reader.completions.search(text):
+            self._begin()
+        if CANCELLED.search(text):
+            self.is_cancelled = True
+        if self.reader.searches.completions.search(text):
             self.reading.is_complete = self.is_finished = True
-            self._progressed(ENOUGH)
+            self._progressed(number, ENOUGH)
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
         death = death_of(number, text, self.summary_rank)
@@ -242,20 +235,29 @@ class _File:
             self.reading.deaths.append(Evidence(record, self.name, ((number, text),)))
         return is_start or is_end or death is not None
 
-    def _progress(self, text: str) -> None:
+    def _begin(self) -> None:
+        """Another attempt begins."""
+        self.streams.clear()
+        self.steps.clear()
+        self.kept.clear()
+        self.attempt += 1
+        self.is_finished = self.is_cancelled = False
+
+    def _progress(self, number: int, text: str) -> None:
         """The training may go on; several ranks' signs of one step are one sign."""
-        if self.reader.endings.search(text):
-            self._progressed(ENOUGH - 2)
-        if self.reader.progress.search(text):
+        if self.reader.searches.endings.search(text):
+            self._progressed(number, ENOUGH - 2)
+        if self.reader.searches.progress.search(text):
             found = STEP.search(text)
             step = found[0] if found else text
             if step not in self.steps:
                 self.steps.append(step)
-                self._progressed(1)
+                self._progressed(number, 1)
 
-    def _progressed(self, signs: int) -> None:
+    def _progressed(self, number: int, signs: int) -> None:
         """The training goes on: what it has survived is no failure."""
         self._settle(0)
+        self.signs.append((number, signs))
         self.kept.clear()
         self.reading.progress += signs
         for kept in (self.reading.events, self.reading.deaths):
@@ -267,7 +269,7 @@ class _File:
 
     def _native(self, number: int, text: str, stream: _Stream) -> None:
         """A line in which the catalogue's own patterns may find something."""
-        told = [one.pattern for one in self.reader.logs if one.search(text)]
+        told = [one.pattern for one in self.reader.searches.logs if one.search(text)]
         if all(one in stream.told for one in told):
             return
         stream.told.update(told)
@@ -303,10 +305,16 @@ class _File:
             self.steps.clear()
 
     def _exception(self, stream: _Stream, one: Shown) -> None:
+        if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
+            return
         files = tuple(frame.file for frame in one.frames)
         if is_launchers_own(one.raised.exception, one.raised.message, files):
             self.reading.has_failed = True
             return
+        if self.is_cancelled and not is_of_stopping(one.raised.exception, one.raised.message):
+            self._settle(0)
+            self._begin()
+        self.reading.has_failed |= is_of_launcher(files)
         text = f"{one.raised.exception}: {one.raised.message}".rstrip(": ")
         lines = [(one.said, " ".join(text.split()))]
         if one.frames:

@@ -1,0 +1,71 @@
+"""What is searched for in logs, compiled once for all files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..failure import KnownFailure, Pattern
+from .launchers import COMPLETIONS, ENDINGS, ENDS, PROGRESS, STARTS
+from .lines import automaton, loosened
+from .shuffled import TRIGGER
+from .tracebacks import KINDS
+
+BEGINNINGS = (
+    r"Traceback \(most",
+    r'File "[^"\n]+", line \d+',
+    rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
+    r"Exception ignored in",
+    r"exitcode|exit code|return code|rank +: \d+ \(local_rank",
+    r"srun: error|slurmstepd",
+    r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
+    r"terminate called",
+    TRIGGER,
+)
+"""What the evidence of a failure may begin with, beside the catalogue's own patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """Compiled patterns.
+
+    Attributes:
+        quiet: finds everything that a failure may begin with, in bytes.
+        watchful: the same and the signs of a training that goes on.
+        logs: the catalogue's own patterns of lines.
+        starts: a launcher begins.
+        ends: a launcher says that an attempt has failed.
+        completions: a training has come to its end.
+        endings: it may have.
+        progress: it goes on.
+    """
+
+    quiet: Any
+    watchful: Any
+    logs: tuple[Pattern, ...]
+    starts: re.Pattern[str]
+    ends: re.Pattern[str]
+    completions: re.Pattern[str]
+    endings: re.Pattern[str]
+    progress: re.Pattern[str]
+
+
+def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
+    """The searches that show the failures of a catalogue."""
+    signatures = [sign for entry in catalogue for sign in entry.signatures]
+    logs = {one.pattern: one for sign in signatures if (one := sign.log) is not None}
+    contexts = {one.pattern: one for sign in signatures if (one := sign.context) is not None}
+    patterns = map(loosened, {**logs, **contexts})
+    telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, *patterns]
+    return Searches(
+        quiet=automaton(telling),
+        watchful=automaton([*telling, PROGRESS, ENDINGS]),
+        logs=tuple(logs.values()),
+        starts=re.compile("|".join(STARTS)),
+        ends=re.compile("|".join(ENDS)),
+        completions=re.compile(COMPLETIONS),
+        endings=re.compile(ENDINGS),
+        progress=re.compile(PROGRESS),
+    )
