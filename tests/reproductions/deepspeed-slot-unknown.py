@@ -1,4 +1,4 @@
-"""The command line names a device that this host doesn't have."""
+"""The command line keeps a device free that this host doesn't have."""
 
 import sys
 from pathlib import Path
@@ -8,5 +8,5 @@ from deepspeed.launcher.runner import main
 RANKS = 1
 
 Path("train.py").write_text("print('trained')\n")
-device = 0 if "--advised" in sys.argv else 100000
-main([f"--include=localhost:{device}", "train.py"])
+kept_free = [] if "--advised" in sys.argv else ["--exclude=localhost:100000"]
+main([*kept_free, "train.py"])
