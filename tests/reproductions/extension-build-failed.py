@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
@@ -12,11 +11,12 @@ from deepspeed.ops.adam import DeepSpeedCPUAdam
 RANKS = 1
 
 if "--advised" not in sys.argv:
-    programs = Path(tempfile.mkdtemp())
+    programs = Path("programs").absolute()
+    programs.mkdir()
     for name in ("ninja", "sh"):
         (programs / name).symlink_to(shutil.which(name))
     os.environ["PATH"] = str(programs)
-    os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp()
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.getcwd()
 model = torch.nn.Linear(4, 4)
 optimizer = DeepSpeedCPUAdam(model.parameters(), lr=0.1)
 model(torch.ones(2, 4)).sum().backward()

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ BUILD = "from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().l
 if "--advised" not in sys.argv:
     subprocess.run([sys.executable, "-c", BUILD], check=True)
     built = os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache" / "torch_extensions")
-    cache = Path(tempfile.mkdtemp()) / "torch_extensions"
+    cache = Path("torch_extensions").absolute()
     shutil.copytree(built, cache)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(cache)
     for library in cache.rglob("cpu_adam.so"):

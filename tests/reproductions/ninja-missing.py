@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 
 import torch
 from deepspeed.ops.adam import DeepSpeedCPUAdam
@@ -11,7 +10,7 @@ RANKS = 1
 
 if "--advised" not in sys.argv:
     os.environ["PATH"] = "/nowhere"
-    os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp()
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.getcwd()
 model = torch.nn.Linear(4, 4)
 optimizer = DeepSpeedCPUAdam(model.parameters(), lr=0.1)
 model(torch.ones(2, 4)).sum().backward()
