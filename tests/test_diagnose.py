@@ -146,6 +146,17 @@ SITUATIONS = [
     ("zero2-gradient-reduced-twice", ZERO2, CURRENT),
     ("zero3-parameter-reduced-twice", ZERO3, OLDER),
     ("zero3-parameter-outside-forward", ZERO3, CURRENT),
+    ("zero3-weight-not-gathered", ZERO3, CURRENT),
+    (
+        "checkpoint-inputs-without-gradient",
+        {**LORA_DDP, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
+    (
+        "ddp-static-graph-changed",
+        {**LORA_DDP, Setting.STATIC_GRAPH: True, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
     ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
     ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
     (

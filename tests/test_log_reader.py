@@ -256,6 +256,30 @@ def test_exceptions_that_led_to_it_are_its_chain() -> None:
     assert id_of(root) == KNOWN
 
 
+def test_a_loaders_exception_is_the_one_of_its_worker() -> None:
+    """torch tells the worker's traceback within the message of the process that waited for it."""
+    log = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 10, in <module>
+    for batch in loader:
+  File "/opt/lib/python3.11/site-packages/torch/_utils.py", line 694, in reraise
+    raise exception
+RuntimeError: Caught RuntimeError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/opt/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 308, in f
+    data = fetcher.fetch(index)
+  File "/home/me/data.py", line 33, in __getitem__
+    return row["messages"]
+RuntimeError: Expected to mark a variable ready only once. This error is caused by one of
+
+"""
+    judgement = judged(log)
+    assert [id_of(one) for one in judgement.shown] == [KNOWN]
+    record = judgement.shown[0].finding.record
+    assert record.message.startswith("Caught RuntimeError in DataLoader")
+    assert record.user_files == ("/home/me/train.py", "/home/me/data.py")
+
+
 PIECES: Sequence[str] = (
     *TRACEBACK.splitlines(),
     *ENDED.splitlines(),

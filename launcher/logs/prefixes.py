@@ -100,7 +100,7 @@ def learned(prefix: str) -> re.Pattern[str] | None:
     """
     inner = min((found.start() for one in RANKS if (found := one.search(prefix))), default=None)
     prefix = prefix[:inner]
-    if not prefix.strip() or len(prefix) > LONGEST or "%|" in prefix:
+    if prefix.strip() in ("", "Original") or len(prefix) > LONGEST or "%|" in prefix:
         return None
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix)))
 

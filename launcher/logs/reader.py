@@ -34,7 +34,7 @@ MOST_LEARNED = 8
 MOST_SHUFFLED = 6
 """Lines of two ranks at once that are read together."""
 MOST_AT_ONCE = 40
-TAIL = 40
+TAIL = 60
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
 RANK_IN_PATH = re.compile(
@@ -51,7 +51,6 @@ class _Stream:
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     rank: int | None = None
     told: set[str] = field(default_factory=set)
-    texts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=TAIL))
 
 
 @dataclass(slots=True)
@@ -101,7 +100,8 @@ class _File:
         self.streams: dict[str, _Stream] = {}
         self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
-        self.is_finished = self.is_cancelled = False
+        self.is_finished = self.is_cancelled = self.is_over = False
+        self.texts: deque[str] = deque(maxlen=TAIL)
         self.learned: list[re.Pattern[str]] = []
         self.signs: deque[tuple[int, int]] = deque(maxlen=RANKS)
         self.kept: set[object] = set()
@@ -142,7 +142,7 @@ class _File:
             self._native(line.number, collapsed, stream)
         has_come = is_mark or len(self.pending) > before
         self._settle(FOLLOWING)
-        stream.texts.append((line.number, one.text))
+        self.texts.append(one.text)
         is_shuffled = self._shuffled(line)
         if line.is_found:
             self._progress(line.number, collapsed)
@@ -185,8 +185,7 @@ class _File:
             return False
         if not line.is_found or not IS_SHUFFLED.search(line.text):
             return False
-        before = "".join(text for stream in self.streams.values() for _, text in stream.texts)
-        kept.append((self.name, line.number, f"{before}{line.text}"))
+        kept.append((self.name, line.number, f"{''.join(self.texts)}{line.text}"))
         del kept[:-MOST_AT_ONCE]
         return True
 
@@ -211,8 +210,8 @@ class _File:
         is_start = self.reader.searches.starts.search(text) is not None
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
-            self.reading.has_failed = True
-        if is_start and self.reading.has_failed:
+            self._has_failed()
+        if is_start and self.is_over:
             self.finish()
             self._begin()
         if CANCELLED.search(text):
@@ -238,10 +237,15 @@ class _File:
     def _begin(self) -> None:
         """Another attempt begins."""
         self.streams.clear()
+        self.texts.clear()
         self.steps.clear()
         self.kept.clear()
         self.attempt += 1
-        self.is_finished = self.is_cancelled = False
+        self.is_finished = self.is_cancelled = self.is_over = False
+
+    def _has_failed(self) -> None:
+        """The launcher whose output this is has given the attempt up."""
+        self.reading.has_failed = self.is_over = True
 
     def _progress(self, number: int, text: str) -> None:
         """The training may go on; several ranks' signs of one step are one sign."""
@@ -273,14 +277,13 @@ class _File:
         if all(one in stream.told for one in told):
             return
         stream.told.update(told)
-        before = [line for _, line in stream.texts]
         self._add(
             Evidence(
                 FailureRecord(
                     self._rank(stream, text),
                     float(number),
                     message=text,
-                    log_tail=tuple(before),
+                    log_tail=tuple(self.texts),
                     finished=self.is_finished,
                 ),
                 self.name,
@@ -308,13 +311,15 @@ class _File:
         if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
             return
         files = tuple(frame.file for frame in one.frames)
+        inner = (raised.frame.file for raised in one.chain if raised.frame is not None)
         if is_launchers_own(one.raised.exception, one.raised.message, files):
-            self.reading.has_failed = True
+            self._has_failed()
             return
         if self.is_cancelled and not is_of_stopping(one.raised.exception, one.raised.message):
             self._settle(0)
             self._begin()
-        self.reading.has_failed |= is_of_launcher(files)
+        if is_of_launcher(files):
+            self._has_failed()
         text = f"{one.raised.exception}: {one.raised.message}".rstrip(": ")
         lines = [(one.said, " ".join(text.split()))]
         if one.frames:
@@ -330,8 +335,8 @@ class _File:
             message=one.raised.message,
             chain=one.chain,
             frames=one.frames,
-            user_files=tuple({file: None for file in files if is_users(file)}),
-            log_tail=tuple(line for _, line in stream.texts),
+            user_files=tuple({file: None for file in (*files, *inner) if is_users(file)}),
+            log_tail=tuple(self.texts),
         )
         says_nothing = kind == "c10.DistBackendError" and "what()" not in one.raised.message
         is_bare = one.is_bare or says_nothing

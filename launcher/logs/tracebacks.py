@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..failure import Frame, Raised
 
@@ -102,6 +102,7 @@ class Tracebacks:
     is_bare: bool = False
     done: Shown | None = None
     chained: Shown | None = None
+    outer: Shown | None = None
 
     @property
     def wants_more(self) -> bool:
@@ -125,6 +126,8 @@ class Tracebacks:
             return True, found
         found += self._flush()
         if HEADER.search(text):
+            if text.lstrip().startswith("Original ") and found:
+                self.outer = found.pop()
             self._open(number)
             if BOX_TOP.match(text.strip()):
                 self.box = []
@@ -243,7 +246,11 @@ class Tracebacks:
             self.was_ignored,
             self.is_bare,
         )
-        self.chained, self.kind, self.frames = None, "", []
+        if self.outer is not None:
+            # A data loader's worker's, told within the message of who waited for it.
+            chain = (self.done.raised, *self.done.chain)
+            self.done = replace(self.outer, chain=chain, last=self.last)
+        self.chained, self.outer, self.kind, self.frames = None, None, "", []
 
     def _flush(self) -> list[Shown]:
         done, self.done = self.done, None
