@@ -9,7 +9,7 @@ from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
 from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
 from .resolve import Rules, judged_for
-from .settings import Origin, Setting, Value, name_of, parse_value
+from .settings import Fact, Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
 
 
@@ -57,6 +57,19 @@ def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
     reference = entry.sources[0] if entry.sources else ""
     cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
     return tuple(Constraint(terms, cause) for terms in entry.forbids)
+
+
+def is_about(entry: KnownFailure, workload: Workload) -> bool:
+    """Whether what an entry forbids can concern a workload, by the facts that are known of it.
+
+    The same message may come from another engine than the one that the remedy is for.
+    """
+    facts = {name: one.value for name, one in workload.known.items() if isinstance(name, Fact)}
+    known: dict[Setting | Fact, Value] = {**facts, **entry.proves}
+    return any(
+        all(term.name not in known or term.holds(known) for term in terms)
+        for terms in entry.forbids
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from .allocation import is_of_host
 from .attempt import Attempt, Seen
 from .calibrate import measured_of
 from .constraint import Cause, CauseKind, Constraint, Term
-from .diagnose import learn, observed_statements, tried_settings
+from .diagnose import is_about, learn, observed_statements, tried_settings
 from .exit_code import LaunchError
 from .failure import Finding, Kind
 from .model import Weight
@@ -50,7 +50,7 @@ def learnt_from(
 ) -> tuple[Workload, Rules] | str:
     """What is known after an explained failure, and the rules with its lesson.
 
-    Where nothing follows from a lack of memory, the reason in words.
+    Where nothing follows, from a lack of memory or for this engine, the reason in words.
     """
     now = with_seen(workload, attempt, seen)
     assert root.entry is not None, "only an explained failure teaches"
@@ -62,6 +62,8 @@ def learnt_from(
         now = now.informed(observed_statements(attempt, root.record.observed))
         measured = measured_of(attempt, root.record, now, rules.hardware)
         now = replace(now, measured=(*now.measured, measured))
+    elif not is_about(root.entry, now.informed(observed_statements(attempt, root.record.observed))):
+        return "the settings that are known to cure it are for another engine than this run's"
     lesson = learn(attempt, root, rules, now)
     now = now.informed(lesson.statements)
     if lesson.constraint is None:

@@ -14,6 +14,7 @@ from safe_launch.constraint import Constraint
 from safe_launch.diagnose import (
     constraints_of,
     diagnose,
+    is_about,
     learn,
     observed_statements,
     tried_settings,
@@ -165,6 +166,14 @@ SITUATIONS = [
         CURRENT,
     ),
 ]
+
+
+def test_a_remedy_for_another_engine_is_none() -> None:
+    """The same message under DDP isn't cured by what cures it under ZeRO-3."""
+    gathered = entry("zero3-weight-not-gathered")
+    assert is_about(gathered, world(ZERO3))
+    assert is_about(gathered, world({}))
+    assert not is_about(gathered, world(LORA_DDP))
 
 
 def test_every_failure_that_a_preset_cures_is_tried_below() -> None:

@@ -257,7 +257,7 @@ def test_exceptions_that_led_to_it_are_its_chain() -> None:
 
 
 def test_a_loaders_exception_is_the_one_of_its_worker() -> None:
-    """torch tells the worker's traceback within the message of the process that waited for it."""
+    """The worker's traceback stands within the message of the process that waited for it."""
     log = """\
 Traceback (most recent call last):
   File "/home/me/train.py", line 10, in <module>
