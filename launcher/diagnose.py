@@ -9,7 +9,7 @@ from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
 from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
 from .resolve import Rules, judged_for
-from .settings import Fact, Origin, Setting, Value, name_of, parse_value
+from .settings import Fact, Name, Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
 
 
@@ -64,8 +64,10 @@ def is_about(entry: KnownFailure, workload: Workload) -> bool:
 
     The same message may come from another engine than the one that the remedy is for.
     """
-    facts = {name: one.value for name, one in workload.known.items() if isinstance(name, Fact)}
-    known: dict[Setting | Fact, Value] = {**facts, **entry.proves}
+    known: dict[Name, Value] = {
+        name: one.value for name, one in workload.known.items() if isinstance(name, Fact)
+    }
+    known |= dict[Name, Value](entry.proves.items())
     return any(
         all(term.name not in known or term.holds(known) for term in terms)
         for terms in entry.forbids
