@@ -256,7 +256,10 @@ class Signature:
             )
         if not is_there or self.message is None:
             return is_there
-        return self.message.search(_collapsed((raised.message,))[0]) is not None
+        # In a log other processes' lines may follow the message: its first line is tried alone.
+        first, _, rest = raised.message.partition("\n")
+        texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
+        return any(map(self.message.search, _collapsed(texts)))
 
 
 @lru_cache(maxsize=64)
