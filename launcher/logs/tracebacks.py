@@ -46,6 +46,7 @@ ENDS_MESSAGE = re.compile(
 """What begins a line that no exception's message goes on with."""
 GOES_ON = re.compile(
     r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
+    r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """What begins a line that goes on with a message after an empty line."""
 MOST_LINES = 60
