@@ -24,18 +24,20 @@ def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_j
         LaunchError: a path can't be read.
     """
     chosen = files.chosen(paths)
+    empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
+    notes = [*chosen.notes, *empty]
     attempts = read(chosen.paths, catalogue)
     last = decisive(attempts)
     places = _spots(last)
     if as_json:
-        terminal.show(json.dumps(report.document(last, attempts, chosen.notes, places), indent=1))
+        terminal.show(json.dumps(report.document(last, attempts, notes, places), indent=1))
         return CODES[last.verdict]
     lines = [report.headline(last)]
     if len(attempts) > 1:
         lines[0] = f"attempt {last.attempt} of {len(attempts)}: {lines[0]}"
     lines += terminal.table(report.rows(last, places))
     lines += terminal.table(report.attempt_rows(attempts, last))
-    lines += terminal.table(("note", note) for note in chosen.notes)
+    lines += terminal.table(("note", note) for note in notes)
     terminal.show("\n".join(lines))
     return CODES[last.verdict]
 

@@ -108,6 +108,11 @@ def _changed(files: Sequence[Path]) -> float:
     return max(path.stat().st_mtime for path in files)
 
 
+def is_empty(path: str) -> bool:
+    """Whether a file has nothing in it; of the standard input nobody knows."""
+    return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
+
+
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
     """A file opened for its bytes, those of `.gz` unpacked.

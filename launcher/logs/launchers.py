@@ -68,7 +68,8 @@ ENDINGS = r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|r
 """Words with which a training of one's own may say that it has come to its end, or a part of it."""
 COMPLETIONS = (
     r"'train_runtime': |\"train_runtime\": |Training completed|exits successfully"
-    r"|train_runtime +=|\[safe-launch\] exit code 0|[Ff]inished training|[Tt]raining (?:is )?(?:finished|done)"
+    r"|train_runtime +=|\[safe-launch\] exit code 0|[Ff]inished training"
+    r"|[Tt]raining (?:is )?(?:finished|done)"
     r"|worker group successfully finished"
 )
 """What a training or its launcher prints that has come to its end."""

@@ -28,6 +28,8 @@ from .tracebacks import BOX_TOP, HEADER, Shown, Tracebacks
 
 RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
+OWN = "[safe-launch] "
+"""What our own launcher says begins with; it quotes the failures that it knows."""
 MOST_EVENTS = 2000
 MOST_STREAMS = 1024
 MOST_LEARNED = 8
@@ -125,6 +127,8 @@ class _File:
     def take(self, line: Line) -> bool:
         """Takes a line; says whether something came of it."""
         one = self._stripped(line.text)
+        if one.text.startswith(OWN):
+            return line.is_found and self._marks(line.number, one.text)
         if not one.text.strip() and not one.stream:
             # An empty line may belong to whoever is in the middle of something.
             for other in list(self.streams.values()):

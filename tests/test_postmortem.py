@@ -1,0 +1,147 @@
+"""`safe-launch diagnose`: paths in, a verdict for people and for programs out."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safe_launch.cli import run
+from safe_launch.exit_code import LaunchError
+
+LOGS = Path(__file__).parent / "logs"
+KNOWN = LOGS / "real-deepspeed-batch-sizes-disagree-deepspeed-deepspeed-0.19.8.log"
+UNKNOWN = LOGS / "real-own-key-error-torchrun-4.log"
+HEALTHY = LOGS / "real-well-torchrun.log"
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and output."""
+    code = run(["diagnose", *map(str, arguments)])
+    return int(code), capsys.readouterr().out
+
+
+def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The cause, where it stands, whose line it is, why, what to do, and where to read on."""
+    code, text = diagnosed(capsys, KNOWN)
+    assert code == 1
+    assert text.startswith("known failure: deepspeed-batch-sizes-disagree\n")
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels[:2] == ["what", "seen"]
+    assert [label for label in labels if label in ("where", "why", "do", "more")] == [
+        "where",
+        "why",
+        "do",
+        "more",
+    ]
+    number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
+    assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
+
+
+def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first failing rank's exception, and no remedy."""
+    code, text = diagnosed(capsys, UNKNOWN)
+    assert code == 2
+    assert "nothing known matches" in text
+    assert "rank 1 raised KeyError" in text
+    assert "  do " not in text
+
+
+def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """No failure, no remedy."""
+    assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training came to its end\n")
+
+
+def test_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same as JSON."""
+    document = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])
+    assert document["verdict"] == "unknown"
+    assert document["root"]["id"] is None
+    assert document["root"]["rank"] == 1
+    assert document["root"]["exception"] == "builtins.KeyError"
+    assert document["root"]["where"]["text"].startswith("if case in")
+    assert [one["verdict"] for one in document["attempts"]] == ["unknown"]
+
+
+def test_folders_archives_and_the_standard_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder's logs together, whatever else lies there; `.gz`; `-`."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "node-0.out").write_bytes(KNOWN.read_bytes())
+    (folder / "weights.bin").write_bytes(b"\0" * 100)
+    (folder / "notes.md").write_text("Killed\n")
+    assert diagnosed(capsys, folder)[0] == 1
+    packed = tmp_path / "a.log.gz"
+    packed.write_bytes(gzip.compress(KNOWN.read_bytes()))
+    assert diagnosed(capsys, packed)[0] == 1
+    stream = SimpleNamespace(buffer=io.BytesIO(KNOWN.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert diagnosed(capsys, "-")[0] == 1
+
+
+def test_the_newest_run_of_several(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log folder of torchrun keeps every run; the newest is what a person means."""
+    for age, (name, log) in enumerate((("new", HEALTHY), ("old", KNOWN))):
+        file = tmp_path / name / "attempt_0" / "0" / "stderr.log"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(log.read_bytes())
+        os.utime(file, (1e9 - age, 1e9 - age))
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 0
+    assert "of 2 runs the newest is read" in text
+
+
+def test_attempts_in_the_order_of_their_folders(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The last attempt is the job's; the others are told in a line."""
+    for number, log in ((0, UNKNOWN), (1, KNOWN)):
+        file = tmp_path / "run" / f"attempt_{number}" / "0" / "stderr.log"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(log.read_bytes())
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 1
+    assert text.startswith("attempt 2 of 2: known failure: deepspeed-batch-sizes-disagree")
+    assert "attempt  1: KeyError: 'label'" in text
+
+
+def test_several_nodes_files_are_one_attempt(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each begins as a launcher's output begins; that makes no second attempt."""
+    for node in range(3):
+        (tmp_path / f"node-{node}.log").write_bytes(UNKNOWN.read_bytes())
+    document = json.loads(diagnosed(capsys, tmp_path, "--json")[1])
+    assert len(document["attempts"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("paths", "problem"),
+    [(["nowhere.log"], "nowhere.log: no such file"), (["."], "nothing in it looks like a log")],
+)
+def test_bad_paths(
+    paths: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told in words."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LaunchError) as caught:
+        run(["diagnose", *paths])
+    assert problem in caught.value.problem
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """An answer at once: no torch."""
+    import subprocess
+
+    code = (
+        "import sys; from safe_launch.cli import run; "
+        f"run(['diagnose', {str(KNOWN)!r}]); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
