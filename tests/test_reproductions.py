@@ -1,8 +1,8 @@
 """Every reproduction dies of its known failure, and lives where the entry's advice is followed.
 
 The frameworks are imported once for each stack; the ranks are forked from there, so that each case
-takes about as long as its own work. What another preset cures is cured by the launcher itself, in
-a launch of its own.
+takes about as long as its own work, and the stacks work side by side. What another preset cures is
+cured by the launcher itself, in a launch of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +51,34 @@ class Forge:
         return answer
 
 
+Key = tuple[str, str, bool]
+"""Stack, script, and whether it follows the advice."""
+
+
 @pytest.fixture(scope="module")
-def forges() -> Iterator[dict[str, Forge]]:
-    """The stacks' forges, started when they are first needed."""
-    started: dict[str, Forge] = {}
+def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[dict[str, Any]]]]:
+    """What becomes of every case that is asked for; each stack's forge works on its own."""
+    forges: dict[str, Forge] = {}
+    workers = {stack.name: ThreadPoolExecutor(1) for stack in STACKS}
+    started: dict[Key, Future[dict[str, Any]]] = {}
+
+    def work(stack: Stack, script: reproduce.Script, is_advised: bool) -> dict[str, Any]:
+        if stack.name not in forges:
+            forges[stack.name] = Forge(stack)
+        return forges[stack.name].run(script, *["--advised"] * is_advised)
+
+    for item in request.session.items:
+        if item.path == request.path and "results" in item.fixturenames:
+            stack, script = item.callspec.params["stack"], item.callspec.params["script"]
+            key = (stack.name, script.id, item.originalname == "test_the_advice_works")
+            started[key] = workers[stack.name].submit(work, stack, script, key[2])
     yield started
-    for forge in started.values():
+    for worker in workers.values():
+        worker.shutdown(cancel_futures=True)
+    for forge in forges.values():
         assert forge.process.stdin is not None
         forge.process.stdin.close()
         forge.process.wait()
-
-
-def forge_of(forges: dict[str, Forge], stack: Stack) -> Forge:
-    """The stack's forge."""
-    if stack.name not in forges:
-        forges[stack.name] = Forge(stack)
-    return forges[stack.name]
 
 
 CASES = [
@@ -84,10 +97,10 @@ CURED = [
 
 @pytest.mark.parametrize(("stack", "script"), CASES)
 def test_it_fails_as_the_entry_says(
-    stack: Stack, script: reproduce.Script, forges: dict[str, Forge]
+    stack: Stack, script: reproduce.Script, results: dict[Key, Future[dict[str, Any]]]
 ) -> None:
     """The root of what all ranks tell is this entry, among those that concern these versions."""
-    result = forge_of(forges, stack).run(script)
+    result = results[stack.name, script.id, False].result()
     records = [record_of(one) for one in result["records"]]
     assert records, f"nothing failed: {result['outputs']}"
     catalogue = [one for one in ENTRIES.values() if concerns(one, result["versions"])]
@@ -97,9 +110,11 @@ def test_it_fails_as_the_entry_says(
 
 
 @pytest.mark.parametrize(("stack", "script"), CASES)
-def test_the_advice_works(stack: Stack, script: reproduce.Script, forges: dict[str, Forge]) -> None:
+def test_the_advice_works(
+    stack: Stack, script: reproduce.Script, results: dict[Key, Future[dict[str, Any]]]
+) -> None:
     """Where the script does as the entry says, every rank runs to its end."""
-    result = forge_of(forges, stack).run(script, "--advised")
+    result = results[stack.name, script.id, True].result()
     codes = {rank: code for rank, code in result["codes"].items() if code}
     # gloo sometimes aborts when a process ends whose script has run to its end.
     assert not codes or set(codes.values()) == {-6}, result["outputs"]
