@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -51,11 +51,16 @@ def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
         DocumentError: an entry doesn't follow the schema.
     """
     root = Path(str(files("safe_launch.presets.failures"))) if folder is None else folder
-    return tuple(read_entry(path) for path in sorted(root.glob("*.md")))
+    is_house = folder is not None
+    return tuple(read_entry(path, is_house) for path in sorted(root.glob("*.md")))
 
 
-def read_entry(path: Path) -> KnownFailure:
+def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
     """One entry.
+
+    Args:
+        path: its file.
+        is_house: it is a cluster's own, about its users' code as well.
 
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
@@ -92,7 +97,10 @@ def read_entry(path: Path) -> KnownFailure:
         title=document.title,
         role=_member(place("role"), "role", Role, document.role),
         kind=_member(place("class"), "class", Kind, document.class_),
-        signatures=tuple(_signature(place("signatures"), one) for one in document.signatures),
+        signatures=tuple(
+            replace(_signature(place("signatures"), one), is_of_anybody=is_house)
+            for one in document.signatures
+        ),
         when=MappingProxyType(_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
         forbids=tuple(_terms(place("forbids"), "forbids", one) for one in document.forbids),
@@ -142,7 +150,7 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
 
 def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     parts: dict[str, Any] = {}
-    known = [one.name for one in fields(Signature)]
+    known = [one.name for one in fields(Signature) if one.name != "is_of_anybody"]
     for key, value in raw.items():
         if key not in known:
             raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))

@@ -188,6 +188,8 @@ class Signature:
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
             the worker itself was killed.
         finished: the script had run to its end before.
+        is_of_anybody: it is also shown by what the user's own code raises, as a cluster's own
+            failures are; those of the frameworks aren't.
     """
 
     exception: str | None = None
@@ -200,6 +202,7 @@ class Signature:
     signal: int | None = None
     oom_kill: bool = False
     finished: bool = False
+    is_of_anybody: bool = False
 
     @property
     def is_of_exception(self) -> bool:
@@ -211,7 +214,8 @@ class Signature:
     def parts(self) -> int:
         """How many parts it has: of two that match, the one with more is about less."""
         unset = (None, False)
-        return sum(getattr(self, one.name) not in unset for one in fields(self))
+        names = [one.name for one in fields(self) if one.name != "is_of_anybody"]
+        return sum(getattr(self, name) not in unset for name in names)
 
     def matched(self, record: FailureRecord) -> int | None:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
@@ -221,7 +225,8 @@ class Signature:
             depths = [
                 at
                 for at, one in enumerate(record.raised())
-                if self._is_shown_by(one) and (self.file or not record.is_users_own(one))
+                if self._is_shown_by(one)
+                and (self.file or self.is_of_anybody or not record.is_users_own(one))
             ]
             if not depths:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ from .workload import Workload
 
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """How often the workers may be launched anew."""
+PAUSE = 10.0
+"""Seconds before what passes by itself is tried again: devices and ports are let go of later than
+their process ends (CANN asks for ten seconds, its error EJ0001)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,8 @@ def _judge(
                 return Next(_exit_code(root), state.workload)
             _say_end(attempt, _explained(diagnosis, attempt))
             if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
+                terminal.say(f"waiting {PAUSE:g} s: the failure passes by itself")
+                time.sleep(PAUSE)
                 return replace(state, retried=state.retried | {root.entry.id})
             if root.entry.kind not in (Kind.PRESET, Kind.MEMORY):
                 return Next(_exit_code(root), state.workload)
