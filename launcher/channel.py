@@ -15,10 +15,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .failure import FailureRecord
+from .settings import Value
+
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
 """Environment variable with the socket's name, for the workers."""
 MAXIMUM = 16 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a worker says; which of the fields are given depends on its kind.
+
+    Attributes:
+        kind: `failed`, `finished`, `observed` or `model`.
+        rank: whose it is.
+        record: the evidence of a failure.
+        observed: settings and facts seen in the worker, by name.
+        step: optimizer steps done.
+        shape: what the model is.
+    """
+
+    kind: str
+    rank: int
+    record: FailureRecord | None = None
+    observed: Mapping[str, Value] = field(default_factory=dict)
+    step: int | None = None
+    shape: dict[str, Any] | None = None
+
+
+def record_of(raw: Mapping[str, Any]) -> FailureRecord:
+    """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    import msgspec
+
+    record: FailureRecord = msgspec.convert(raw, FailureRecord)
+    return record
+
+
+def message_of(line: bytes) -> Message | None:
+    """The message that a line is; None for one that no worker of ours has written."""
+    import msgspec
+
+    try:
+        message: Message = msgspec.convert(json.loads(line), Message)
+    except (ValueError, RecursionError):
+        return None
+    return message
 
 
 class Sender:
@@ -78,7 +125,7 @@ class Receiver:
         self.partial[connection] = b""
         return connection
 
-    def receive(self, connection: socket.socket) -> tuple[list[dict[str, Any]], bool]:
+    def receive(self, connection: socket.socket) -> tuple[list[Message], bool]:
         """The complete messages that have come, and whether the connection is still open."""
         is_open = True
         try:
@@ -95,7 +142,7 @@ class Receiver:
             del self.partial[connection]
             connection.close()
             is_open = False
-        return [json.loads(line) for line in lines], is_open
+        return [one for line in lines if (one := message_of(line)) is not None], is_open
 
     def close(self) -> None:
         """Ends all connections."""

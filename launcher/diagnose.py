@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
-from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Role
+from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Raised, Role
 from .resolve import Rules, judged_for
 from .settings import Fact, Name, Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
@@ -40,8 +40,9 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     to, the signature with more parts before the wider one.
     """
     roles = list(Role)
+    raised: list[Raised | None] = list(record.raised()) or [None]
     shown = [
-        ((roles.index(entry.role), -depth, -sign.parts), entry)
+        ((roles.index(entry.role), -depth, -sign.weight(raised[depth])), entry)
         for entry in catalogue
         for sign in entry.signatures
         if (depth := sign.matched(record)) is not None

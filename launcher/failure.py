@@ -115,20 +115,6 @@ class FailureRecord:
         )
 
 
-def record_of(raw: Mapping[str, Any]) -> FailureRecord:
-    """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON."""
-    names = {one.name for one in fields(FailureRecord)}
-    values = {name: value for name, value in raw.items() if name in names}
-    for name in ("parameters", "user_files", "log_tail"):
-        values[name] = tuple(values.get(name, ()))
-    values["chain"] = tuple(
-        Raised(**{**one, "frame": one.get("frame") and Frame(**one["frame"])})
-        for one in values.get("chain", ())
-    )
-    values["frames"] = tuple(Frame(**frame) for frame in values.get("frames", ()))
-    return FailureRecord(**values)
-
-
 class Role(StrEnum):
     """The place of a failure in the chain of events."""
 
@@ -210,12 +196,16 @@ class Signature:
         parts = (self.exception, self.message, self.file, self.function, self.source)
         return any(part is not None for part in parts)
 
-    @property
-    def parts(self) -> int:
-        """How many parts it has: of two that match, the one with more is about less."""
-        unset = (None, False)
-        names = [one.name for one in fields(self) if one.name != "is_of_anybody"]
-        return sum(getattr(self, name) not in unset for name in names)
+    def weight(self, raised: Raised | None) -> int:
+        """How many of its parts are shown: of two that match, the one with more is about less.
+
+        Args:
+            raised: the exception that it matches, whose frame may be unknown; None where it matches
+                a death without one.
+        """
+        of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
+        parts = [one.name for one in fields(self) if one.name not in ("is_of_anybody", *of_frame)]
+        return sum(getattr(self, name) not in (None, False) for name in parts)
 
     def matched(self, record: FailureRecord) -> int | None:
         """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""

@@ -15,7 +15,7 @@ from typing import Any
 from . import leftovers, output, workers
 from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
 from .channel import Receiver
-from .failure import FailureRecord, record_of
+from .failure import FailureRecord
 from .host import oom_kills
 from .request import StopTimes
 from .settings import Value
@@ -195,16 +195,15 @@ def _read(
     if not is_open:
         selector.unregister(descriptor)
     for message in messages:
-        rank = int(message["rank"])
-        if message["kind"] == "failed":
-            scene.records[rank] = record_of(message["record"])
-        elif message["kind"] == "finished":
-            scene.finished.add(rank)
-        elif message["kind"] == "observed" and not message["step"]:
+        if message.kind == "failed" and message.record is not None:
+            scene.records[message.rank] = message.record
+        elif message.kind == "finished":
+            scene.finished.add(message.rank)
+        elif message.kind == "observed" and not message.step:
             # What comes to light later can't be worth the steps already done.
-            scene.observed.update(message["observed"])
-        elif message["kind"] == "model" and scene.model is None:
-            scene.model = message["shape"]
+            scene.observed.update(message.observed)
+        elif message.kind == "model" and scene.model is None:
+            scene.model = message.shape
 
 
 def _note_exit(scene: _Scene, rank: int) -> None:

@@ -244,8 +244,8 @@ def main() -> None:
     options = parser.parse_args()
     _preload()
     from safe_launch.catalogue import concerns, read_catalogue
+    from safe_launch.channel import record_of
     from safe_launch.diagnose import diagnose
-    from safe_launch.failure import record_of
 
     catalogue = [one for one in read_catalogue() if concerns(one, _versions())]
     for name in options.ids:

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 import reproduce
 from safe_launch.catalogue import concerns, read_catalogue
+from safe_launch.channel import record_of
 from safe_launch.diagnose import diagnose
-from safe_launch.failure import Kind, record_of
+from safe_launch.failure import Kind
 from stacks import STACKS, Stack
 
 pytestmark = pytest.mark.frameworks

@@ -35,7 +35,7 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
     """
     squeezed = "".join(text.split())[:LONGEST]
     found = [
-        ((sign.parts, sum(map(len, parts))), entry, _has_the_rest(sign, squeezed))
+        ((sign.weight(None), sum(map(len, parts))), entry, _has_the_rest(sign, squeezed))
         for entry in catalogue
         for sign in entry.signatures
         if sign.message is not None
