@@ -23,8 +23,20 @@ SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be
 """The headings that an entry may have; the first two are required."""
 
 Member = TypeVar("Member", bound=StrEnum)
-Place = tuple[Path, int]
-"""A file and a line of it, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A key of a front matter, for messages."""
+
+    path: Path
+    key: str
+    text: str
+
+    def error(self, problem: str, hint: str = "") -> DocumentError:
+        """What is wrong there; the line is looked for only now."""
+        line = line_of(self.key, self.text, first_line=2)
+        return DocumentError(self.path, line, problem, hint)
 
 
 @dataclass(frozen=True)
@@ -72,10 +84,10 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
     document = read_document(path, match[1], EntryDocument, first_line=2)
 
     def place(key: str) -> Place:
-        return path, line_of(key, match[1], first_line=2)
+        return Place(path, key, match[1])
 
     if document.id != path.stem:
-        raise DocumentError(*place("id"), f"id `{document.id}` differs from the file's name")
+        raise place("id").error(f"id `{document.id}` differs from the file's name")
     sections = _sections(match[2])
     first_prose_line = match[1].count("\n") + 4
     for heading in sections:
@@ -89,9 +101,7 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
             raise DocumentError(path, first_prose_line, f"no section `{heading}`")
     if document.points_at is not None and document.points_at not in SEARCHES:
         hint = near(document.points_at, SEARCHES)
-        raise DocumentError(
-            *place("points_at"), f"points_at: no search `{document.points_at}`", hint
-        )
+        raise place("points_at").error(f"points_at: no search `{document.points_at}`", hint)
     entry = KnownFailure(
         id=document.id,
         title=document.title,
@@ -113,7 +123,7 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
     for terms in entry.forbids:
         if not any(isinstance(term.name, Setting) for term in terms):
             problem = "forbids: without a setting it would forbid everything"
-            raise DocumentError(*place("forbids"), problem)
+            raise place("forbids").error(problem)
     if not entry.signatures and entry.kind is not Kind.SILENT:
         raise DocumentError(path, 2, "signatures: only a silent failure has none")
     return entry
@@ -145,7 +155,7 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
     try:
         return kind(raw)
     except ValueError:
-        raise DocumentError(*place, f"{key}: `{raw}`", near(raw, kind)) from None
+        raise place.error(f"{key}: `{raw}`", near(raw, kind)) from None
 
 
 def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
@@ -153,29 +163,29 @@ def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     known = [one.name for one in fields(Signature) if one.name != "is_of_anybody"]
     for key, value in raw.items():
         if key not in known:
-            raise DocumentError(*place, f"signatures: unknown key `{key}`", near(key, known))
+            raise place.error(f"signatures: unknown key `{key}`", near(key, known))
         if key in ("oom_kill", "finished"):
             if value is not True:
-                raise DocumentError(*place, f"signatures: {key} is true or left out: {value}")
+                raise place.error(f"signatures: {key} is true or left out: {value}")
             parts[key] = True
         elif not isinstance(value, str):
-            raise DocumentError(*place, f"signatures: `{key}` is a text, put quotes around {value}")
+            raise place.error(f"signatures: `{key}` is a text, put quotes around {value}")
         elif key in ("message", "source", "log", "context"):
             try:
                 parts[key] = compiled(value)
             except PatternError as error:
-                raise DocumentError(*place, f"signatures: {key}: {error}: {value}") from error
+                raise place.error(f"signatures: {key}: {error}: {value}") from error
             if key == "log" and parts[key].search(""):
-                raise DocumentError(*place, f"signatures: log: an empty line matches: {value}")
+                raise place.error(f"signatures: log: an empty line matches: {value}")
         elif key == "signal":
             if value not in Signals.__members__:
                 hint = near(value, Signals.__members__)
-                raise DocumentError(*place, f"signatures: no signal `{value}`", hint)
+                raise place.error(f"signatures: no signal `{value}`", hint)
             parts[key] = Signals[value].value
         else:
             parts[key] = value
     if not parts.keys() - {"exception", "file", "context", "finished"}:
-        raise DocumentError(*place, "signatures: an exception's type alone is no signature")
+        raise place.error("signatures: an exception's type alone is no signature")
     return Signature(**parts)
 
 
@@ -186,8 +196,8 @@ def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
         try:
             SpecifierSet(allowed)
         except InvalidSpecifier:
-            raise DocumentError(
-                *place, f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+            raise place.error(
+                f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
             ) from None
     return dict(raw)
 
@@ -198,16 +208,14 @@ def _terms(place: Place, section: str, raw: dict[str, Any]) -> tuple[Term, ...]:
         try:
             name = name_of(key)
         except KeyError:
-            raise DocumentError(
-                *place, f"{section}: no setting or fact `{key}`", near(key, VALUES)
-            ) from None
+            raise place.error(f"{section}: no setting or fact `{key}`", near(key, VALUES)) from None
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise DocumentError(*place, f"{section}: no value for `{key}`")
+            raise place.error(f"{section}: no value for `{key}`")
         try:
             terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
         except ValueError as error:
-            raise DocumentError(*place, f"{section}: {error}") from None
+            raise place.error(f"{section}: {error}") from None
     return tuple(terms)
 
 
@@ -215,8 +223,8 @@ def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     proofs = {}
     for term in _terms(place, "proves", raw):
         if not isinstance(term.name, Fact):
-            raise DocumentError(*place, f"proves: `{term.name}` is a setting, not a fact")
+            raise place.error(f"proves: `{term.name}` is a setting, not a fact")
         if len(term.values) != 1:
-            raise DocumentError(*place, f"proves: one value is expected for `{term.name}`")
+            raise place.error(f"proves: one value is expected for `{term.name}`")
         (proofs[term.name],) = term.values
     return proofs

@@ -53,23 +53,30 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     if not isinstance(raw, dict):
         raise DocumentError(path, first_line, "a mapping of keys to values is expected")
     known = {field.name.removesuffix("_"): field for field in fields(schema)}  # type: ignore[arg-type]
-    kinds = get_type_hints(schema)
+    kinds = _types(schema)  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in raw.items():
-        line = line_of(str(key), text, first_line)
         if key not in known:
+            line = line_of(str(key), text, first_line)
             raise DocumentError(path, line, f"unknown key `{key!s}`", near(key, list(known)))
         name = known[key].name
         try:
             values[name] = msgspec.convert(value, kinds[name])
         except (msgspec.ValidationError, RecursionError) as error:
             problem = str(error)[:1].lower() + str(error).partition(" - at ")[0][1:]
+            line = line_of(str(key), text, first_line)
             hint = "put quotes around it" if problem.startswith("expected `str`") else ""
             raise DocumentError(path, line, f"`{key!s}`: {problem}", hint) from error
     for key, field in known.items():
         if field.name not in values and field.default == MISSING:
             raise DocumentError(path, first_line, f"`{key}` is missing")
     return schema(**values)
+
+
+@cache
+def _types(schema: type[Any]) -> dict[str, Any]:
+    """The types of a schema's fields by name."""
+    return get_type_hints(schema)
 
 
 @cache
