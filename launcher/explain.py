@@ -277,6 +277,15 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
     return rows
 
 
+def other_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Causes beside the root: the next attempt may meet them."""
+    return [
+        ("also", f"{death_text(one.record)}: {one.name}" if one.entry else death_text(one.record))
+        for one in diagnosis.others
+        if one.record.exception or one.entry
+    ]
+
+
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why nothing is left: the smallest set of constraints that contradict each other."""
     rows = where_rows(refused.request, refused.hardware)

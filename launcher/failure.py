@@ -310,6 +310,14 @@ class Finding:
     role: Role
     entry: KnownFailure | None
 
+    @property
+    def name(self) -> str:
+        """What tells it from another cause: its entry, else its exception's words."""
+        if self.entry is not None:
+            return self.entry.id
+        text = " ".join(self.record.message.split())[:80]
+        return f"{self.record.exception.rpartition('.')[2]}: {text}".rstrip(": ")
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -325,3 +333,11 @@ class Diagnosis:
     def root(self) -> Finding:
         """What began it."""
         return self.findings[0]
+
+    @property
+    def others(self) -> tuple[Finding, ...]:
+        """Causes beside the root that don't come from it, each once."""
+        if self.root.role is not Role.INITIATING:
+            return ()
+        causes = {one.name: one for one in reversed(self.findings) if one.role is self.root.role}
+        return tuple(one for name, one in reversed(causes.items()) if name != self.root.name)

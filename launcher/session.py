@@ -152,7 +152,8 @@ def _judge(
             root = findings[attempt.number] = diagnosis.root
             if root.entry is None:
                 log = attempt.folder / f"rank-{root.record.rank}.log"
-                _say_end(attempt, explain.unexplained_rows(diagnosis, log))
+                rows = explain.unexplained_rows(diagnosis, log)
+                _say_end(attempt, [*rows, *explain.other_rows(diagnosis)])
                 return Next(_exit_code(root), state.workload)
             _say_end(attempt, _explained(diagnosis, attempt))
             if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
@@ -173,7 +174,8 @@ def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:
     root = diagnosis.root
     search = None if root.entry is None else root.entry.points_at
     found = () if search is None else spots(search, root.record.user_files)
-    return explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+    rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+    return [*rows, *explain.other_rows(diagnosis)]
 
 
 def _say_end(attempt: Attempt, rows: Sequence[explain.Row]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from safe_launch import terminal
 from safe_launch.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
-from safe_launch.catalogue import read_entry
+from safe_launch.catalogue import read_catalogue, read_entry
+from safe_launch.diagnose import diagnose
 from safe_launch.explain import (
     correction_rows,
     cost_text,
@@ -15,6 +16,7 @@ from safe_launch.explain import (
     death_text,
     entry_text,
     failure_rows,
+    other_rows,
     outcome_text,
     plan_rows,
     suggestion_rows,
@@ -267,6 +269,21 @@ def test_deaths_in_words() -> None:
         "rank 0 was ended by signal 40",
         "rank 0 left with exit code 4",
     ]
+
+
+LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:2017"
+
+
+def test_independent_causes_are_all_named() -> None:
+    """Another rank's own failure is told beside the root, once; consequences aren't."""
+    bugs = [FailureRecord(rank, 1.0 + rank, "builtins.KeyError", "'x'") for rank in (2, 3)]
+    full = FailureRecord(1, 1.0, "builtins.OSError", "[Errno 28] No space left on device")
+    lost = FailureRecord(0, 0.5, "builtins.RuntimeError", LOST)
+    diagnosis = diagnose([*bugs, full, lost], read_catalogue())
+    assert diagnosis.root.entry is not None
+    assert diagnosis.root.entry.id == "disk-full"
+    assert [one.record.rank for one in diagnosis.others] == [2]
+    assert other_rows(diagnosis) == [("also", "rank 2 raised KeyError")]
 
 
 def test_an_unexplained_failure_names_who_followed() -> None:

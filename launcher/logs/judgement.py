@@ -79,14 +79,7 @@ class Judgement:
 
 def name_of(one: Shown) -> str:
     """What a finding is called: its entry, else its exception, else how the worker ended."""
-    entry = one.finding.entry
-    record = one.finding.record
-    if entry is not None:
-        return entry.id
-    if record.exception:
-        text = " ".join(record.message.split())[:80]
-        return f"{record.exception.rpartition('.')[2]}: {text}".rstrip(": ")
-    return death_text(record)
+    return one.finding.name or death_text(one.finding.record)
 
 
 def _stream(one: Shown) -> tuple[str, int | None]:
