@@ -228,7 +228,7 @@ def signal_text(number: int) -> str:
 
 def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
     """The user's own lines that the failure is about, then the parameters."""
-    texts = [f"{short(spot.file)}:{spot.line}: {spot.text}" for spot in spots]
+    texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
     if frame is not None and not spots:
         texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
@@ -236,6 +236,12 @@ def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
         noun = "parameter" if len(record.parameters) == 1 else "parameters"
         texts.append(f"{noun} {', '.join(record.parameters)}")
     return texts
+
+
+def spot_text(spot: Spot) -> str:
+    """A line of the user's, and below it the line as it should be."""
+    text = f"{short(spot.file)}:{spot.line}: {spot.text}"
+    return f"{text}\n-> {spot.change}" if spot.change else text
 
 
 def user_frame(record: FailureRecord) -> Frame | None:

@@ -72,9 +72,7 @@ def show_plan(
     feared = suspicions(plan, entries) if isinstance(plan, Plan) else ()
     if as_json:
         document = plan_report.document(request, workload, hardware, plan)
-        document["suspicions"] = [
-            {"failure": one.entry.id, "line": one.spot, "change": one.change} for one in feared
-        ]
+        document["suspicions"] = [{"failure": one.entry.id, "line": one.spot} for one in feared]
         terminal.show(json.dumps(plain(document), indent=1))
     elif isinstance(plan, NoPlan):
         _say(_what_is_known(workload))
@@ -112,10 +110,7 @@ def suspicion_rows(feared: Sequence[Suspicion]) -> list[explain.Row]:
     rows: list[explain.Row] = []
     for entry in dict.fromkeys(one.entry.id for one in feared):
         own = [one for one in feared if one.entry.id == entry]
-        for one in own:
-            spot, change = one.spot, one.change
-            text = f"{explain.short(spot.file)}:{spot.line}: {spot.text}"
-            rows.append(("note", f"{text}\n-> {change}" if change else text))
+        rows += [("note", explain.spot_text(one.spot)) for one in own]
         known = own[0].entry
         rows.append(("may end", f"{known.title}\nsafe-launch explain {known.id}"))
         rows.append(("do", explain.first_paragraph(known.sections["What to do"])))

@@ -54,7 +54,7 @@ def spots(search: str, paths: Sequence[str]) -> tuple[Spot, ...]:
     if words & UNLESS.get(search, set()) or not ONLY_WITH.get(search, set()) <= words:
         return ()
     return tuple(
-        Spot(path, number, lines[number - 1].strip())
+        Spot(path, number, text := lines[number - 1].strip(), changed(search, text))
         for path, lines, tree in parsed
         for number in dict.fromkeys(SEARCHES[search](tree))
     )

@@ -13,7 +13,7 @@ from .plan import Plan
 from .readers.script import module_file
 from .request import LaunchRequest
 from .settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
-from .source import changed, spots
+from .source import spots
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,10 @@ class Suspicion:
     Attributes:
         entry: the known failure.
         spot: the line.
-        change: the line as it should be, where that can be told.
     """
 
     entry: KnownFailure
     spot: Spot
-    change: str | None
 
 
 def _has_several(plan: Plan) -> bool:
@@ -98,7 +96,7 @@ def suspicions(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[Suspicion, 
         return ()
     files = tuple(map(str, dict.fromkeys(user_files(plan.request))))
     return tuple(
-        Suspicion(entry, spot, changed(entry.points_at, spot.text))
+        Suspicion(entry, spot)
         for entry in relevant
         if entry.points_at is not None
         for spot in spots(entry.points_at, files)

@@ -191,7 +191,7 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
     script.write_text('m = A.from_pretrained(n, device_map="auto")\nwith m.no_sync(): m(1)\n')
     spread = [replace(bare, points_at="device_maps")]
     (one,) = suspicions(plan_of(script, {}), spread)
-    assert one.change == "m = A.from_pretrained(n)"
+    assert one.spot.change == "m = A.from_pretrained(n)"
     assert suspicions(plan_of(script, {}, nproc=1), spread) == ()
     assert suspicions(plan_of(script, {}, Framework.NONE), spread) == ()
     zero3 = [replace(bare, points_at="device_map_arguments")]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ..explain import allocation_texts, death_text, first_paragraph, short, user_frame
+from ..explain import allocation_texts, death_text, first_paragraph, short, spot_text, user_frame
 from ..failure import FailureRecord, Kind, Spot
 from .judgement import Judgement, Shown, Verdict, name_of
 
@@ -76,7 +77,7 @@ def _seen(one: Shown) -> list[str]:
 
 
 def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
-    texts = [f"{short(spot.file)}:{spot.line}: {spot.text}" for spot in spots]
+    texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
     if frame is not None and not spots:
         texts.append(f"{frame.file}:{frame.line} in {frame.function}: {frame.source}".rstrip(": "))
@@ -115,7 +116,7 @@ def document(
         "attempt": judgement.attempt,
         "is_complete": judgement.is_complete,
         "root": None if judgement.root is None else _finding(judgement.root),
-        "spots": [{"file": one.file, "line": one.line, "text": one.text} for one in spots],
+        "spots": [asdict(one) for one in spots],
         "others": [_finding(one) for one in judgement.others],
         "attempts": [
             {
