@@ -113,6 +113,15 @@ def test_a_traceback_in_any_shape(
     assert root.finding.record.user_files == ("/home/ml/finetune.py",)
 
 
+def test_a_traceback_in_a_string_of_json() -> None:
+    """A logger that writes a document a line keeps a traceback's lines in one."""
+    line = json.dumps({"level": "error", "message": TRACEBACK.rstrip(), "time": "2025-04-02"})
+    root = root_of(f"a line\n{line}\n{ENDED}")
+    assert id_of(root) == KNOWN
+    assert root.evidence.lines[-1][0] == 2
+    assert root.finding.record.message.endswith("`forward` function.")
+
+
 def test_two_ranks_lines_in_turns() -> None:
     """With prefixes each rank's lines are its own."""
     other = TRACEBACK.replace("RuntimeError: Expected", "KeyError: 'Expected")

@@ -29,6 +29,12 @@ NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
 
 
+RANK_IN_PATH = re.compile(
+    r"(?:^|/)(?:rank[-_]?(\d+)\D?[^/]*|(\d+)/std(?:out|err)(?:\.log)?|[^/]*_rank(\d+)\.\w+)$"
+)
+ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The files that are read.
@@ -106,6 +112,21 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
 
 def _changed(files: Sequence[Path]) -> float:
     return max(path.stat().st_mtime for path in files)
+
+
+def rank_of(path: str) -> int | None:
+    """The rank that a file's name tells."""
+    return _number(RANK_IN_PATH, path)
+
+
+def attempt_of(path: str) -> int:
+    """The attempt that a folder in a path tells, else 0."""
+    return _number(ATTEMPT_IN_PATH, path) or 0
+
+
+def _number(pattern: re.Pattern[str], path: str) -> int | None:
+    found = pattern.search(path.replace("\\", "/"))
+    return next((int(one) for one in found.groups() if one), None) if found else None
 
 
 def is_empty(path: str) -> bool:

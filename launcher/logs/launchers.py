@@ -56,7 +56,10 @@ INSTALLED = re.compile(
     r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
 )
 """Files of frameworks and of Python, installed or out of a checkout of their sources."""
-LAUNCHED = re.compile(r"torchrun|torch[./]distributed|deepspeed|accelerate| -u |python")
+LAUNCHED = re.compile(
+    r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
+)
+"""Commands of launchers, in the message of whoever called them."""
 PROGRESS = (
     r"'loss': |\"loss\": |\bloss[=:]? ?\d|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{0,200}\| *\d+/\d+ \["
     r"|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
@@ -163,10 +166,14 @@ def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
     if name in ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"):
         return True
     if name == "CalledProcessError":
-        return LAUNCHED.search(message) is not None and "ninja" not in message
+        return _is_of_launchers(files) or LAUNCHED.search(message) is not None
     if name == "SystemExit":
-        return any(mark in file for file in files for mark in LAUNCHER_FILES)
+        return _is_of_launchers(files)
     return False
+
+
+def _is_of_launchers(files: tuple[str, ...]) -> bool:
+    return any(mark in file for file in files for mark in LAUNCHER_FILES)
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:

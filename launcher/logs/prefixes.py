@@ -38,6 +38,7 @@ STAMPS = (
 GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
 """What torch's Python loggers begin a line with; they repeat it on each line of a traceback."""
 DOCKER = re.compile(r'\{"log":"')
+FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
 LONGEST = 160
 """Characters of a prefix."""
 
@@ -78,7 +79,9 @@ def stripped(raw: str) -> Stripped:
             if found := pattern.match(shorter):
                 streams.append(found["stream"])
                 shorter = shorter[found.end() :]
-        shorter = _without(GLOG, shorter)
+        if found := GLOG.match(shorter):
+            streams.append("logger")
+            shorter = shorter[found.end() :]
         if shorter == text:
             break
         text = shorter
@@ -87,6 +90,16 @@ def stripped(raw: str) -> Stripped:
     elif streams and streams[-1].isdigit() and len(streams[-1]) < 5:
         rank = int(streams[-1])
     return Stripped(text, rank, " ".join(streams))
+
+
+def unfolded(text: str) -> list[str]:
+    """A line as several, where a logger has folded a traceback into one, as a string of JSON."""
+    if "\\n" not in text or not FOLDED.search(text) or DOCKER.match(text):
+        return [text]
+    pieces = [piece.replace('\\"', '"') for piece in text.split("\\n")]
+    if text.startswith("{"):
+        pieces[-1] = re.split(r'"\s*[,}]', pieces[-1])[0]
+    return pieces
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from ..failure import FailureRecord, KnownFailure
 from .attempts import ENOUGH, Evidence, Reading
+from .files import attempt_of, rank_of
 from .launchers import (
     CANCELLED,
     STEP,
@@ -21,7 +22,7 @@ from .launchers import (
     is_users,
 )
 from .lines import FOLLOWING, Line, interesting
-from .prefixes import Stripped, learned, stripped
+from .prefixes import Stripped, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
 from .tracebacks import BOX_TOP, HEADER, Shown, Tracebacks
@@ -39,11 +40,7 @@ MOST_AT_ONCE = 40
 TAIL = 60
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
-RANK_IN_PATH = re.compile(
-    r"(?:^|/)(?:rank[-_]?(\d+)\D?[^/]*|(\d+)/std(?:out|err)(?:\.log)?|[^/]*_rank(\d+)\.\w+)$"
-)
 RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
-ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
 
 
 @dataclass(slots=True)
@@ -76,9 +73,7 @@ class Reader:
 
     def read(self, name: str, file: BinaryIO) -> None:
         """Reads one file to its end."""
-        number = _number(ATTEMPT_IN_PATH, name) or 0
-        rank = _number(RANK_IN_PATH, name)
-        part = _File(self, name, number, rank)
+        part = _File(self, name, attempt_of(name), rank_of(name))
         source = interesting(file, part.triggers)
         try:
             line = next(source)
@@ -86,11 +81,6 @@ class Reader:
                 line = source.send(part.take(line))
         except StopIteration:
             part.finish()
-
-
-def _number(pattern: re.Pattern[str], path: str) -> int | None:
-    found = pattern.search(path.replace("\\", "/"))
-    return next((int(one) for one in found.groups() if one), None) if found else None
 
 
 class _File:
@@ -126,6 +116,9 @@ class _File:
 
     def take(self, line: Line) -> bool:
         """Takes a line; says whether something came of it."""
+        pieces = unfolded(line.text)
+        if len(pieces) > 1:
+            return max(self.take(Line(line.number, one, line.is_found)) for one in pieces)
         one = self._stripped(line.text)
         if one.text.startswith(OWN):
             return line.is_found and self._marks(line.number, one.text)
@@ -154,9 +147,10 @@ class _File:
 
     def _stripped(self, text: str) -> Stripped:
         """A line without its prefixes, also those that this file alone has."""
-        for known in self.learned:
+        for number, known in enumerate(self.learned):
             if found := known.match(text):
-                return stripped(text[found.end() :])
+                one = stripped(text[found.end() :])
+                return replace(one, stream=f"{one.stream} prefix {number}")
         one = stripped(text)
         header = HEADER.search(one.text)
         if header and header.start() and len(self.learned) < MOST_LEARNED:
@@ -164,7 +158,7 @@ class _File:
             found = pattern.match(one.text) if pattern else None
             if pattern and found and not BOX_TOP.match(one.text.strip()):
                 self.learned.append(pattern)
-                return stripped(one.text[found.end() :])
+                return self._stripped(one.text)
         return one
 
     def _settle(self, most: int) -> None:
@@ -215,8 +209,9 @@ class _File:
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
             self._has_failed()
-        if is_start and self.is_over:
+        if is_start:
             self.finish()
+        if is_start and self.is_over:
             self._begin()
         if CANCELLED.search(text):
             self.is_cancelled = True
@@ -296,11 +291,10 @@ class _File:
         )
 
     def _rank(self, stream: _Stream, text: str) -> int | None:
-        """The rank by its prefix, by what c10d says of itself, or by the file's name."""
-        if stream.rank is not None:
-            return stream.rank
-        named = RANK_IN_TEXT.search(text)
-        return int(named[1]) if named else self.rank
+        """The rank by what c10d says of itself, by its prefix, or by the file's name."""
+        if named := RANK_IN_TEXT.search(text):
+            return int(named[1])
+        return self.rank if stream.rank is None else stream.rank
 
     def _add(self, event: Evidence) -> None:
         """Keeps an event, unless the same one is kept already."""
