@@ -120,6 +120,8 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
             continue
         is_noise = reading.is_complete and not reading.has_failed and _is_consequence(one)
         (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
+    known = {_first_words(one) for one in sure if one.finding.entry}
+    sure = [one for one in sure if one.finding.entry or _first_words(one) not in known]
     if not any(one.finding.entry for one in sure):
         at_once = list(_shuffled(reading, catalogue))
         sure = [one for one in sure if not any(_is_near(one, other) for other in at_once)]
@@ -129,6 +131,15 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
         sure = [one for one in doubtful if has_failed or one.finding.entry]
     shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     return sorted(shown, key=lambda one: urgency(one.finding))
+
+
+def _first_words(one: Shown) -> tuple[str, str]:
+    """An exception's type and first line: the same on another rank, it is the same failure.
+
+    A log may have kept only one rank's message whole.
+    """
+    record = one.finding.record
+    return record.exception, record.message.partition("\n")[0].strip()
 
 
 def _is_consequence(one: Shown) -> bool:

@@ -139,7 +139,8 @@ class _File:
             self._native(line.number, collapsed, stream)
         has_come = is_mark or len(self.pending) > before
         self._settle(FOLLOWING)
-        self.texts.append(one.text)
+        if not is_part:
+            self.texts.append(one.text)
         is_shuffled = self._shuffled(line)
         if line.is_found:
             self._progress(line.number, collapsed)
