@@ -52,6 +52,22 @@ def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  do " not in text
 
 
+def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Where the rank that began it left nothing, that is said, and which one it may be."""
+    log = tmp_path / "a.log"
+    lines = [
+        f"[rank{rank}]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
+        f"collective operation timeout: WorkNCCL(SeqNum=15, OpType=ALLREDUCE, NumelIn=4, "
+        f"NumelOut=4, Timeout(ms)=600000) ran for 600088 milliseconds before timing out.\n"
+        for rank in (0, 1, 3)
+    ]
+    log.write_text("".join(lines))
+    code, text = diagnosed(capsys, log)
+    assert code == 1
+    words = " ".join(text.split())
+    assert "what began it isn't in these logs: look for rank 2, of which nothing is heard" in words
+
+
 def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
     """No failure, no remedy."""
     assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training came to its end\n")

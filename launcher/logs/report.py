@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..explain import allocation_texts, death_text, first_paragraph, short, spot_text, user_frame
-from ..failure import FailureRecord, Kind, Spot
+from ..failure import FailureRecord, Kind, Role, Spot
 from .judgement import Judgement, Shown, Verdict, name_of
 
 WIDEST = 300
@@ -56,11 +56,25 @@ def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
     elif not record.exception:
         text = "its own log, or the node's (dmesg, the scheduler's), may tell; this one doesn't"
         result.append(("note", text))
+    if root.finding.role is Role.CASCADE:
+        result.append(("note", _who_is_missing(judgement)))
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
         result.append(("then", text))
     return result
+
+
+def _who_is_missing(judgement: Judgement) -> str:
+    """Whose death the others saw, as far as it can be told from who speaks of it."""
+    text = "that is how another rank's failure looks; what began it isn't in these logs"
+    told = [one.finding.record.rank for one in judgement.shown]
+    ranks = {rank for rank in told if rank is not None}
+    silent = sorted(set(range(max(ranks, default=0))) - ranks)
+    if not 0 < len(silent) <= MOST_OTHERS:
+        return text
+    names = ", ".join(map(str, silent))
+    return f"{text}: look for rank{'s' * (len(silent) > 1)} {names}, of which nothing is heard"
 
 
 def _what(record: FailureRecord) -> str:
