@@ -198,6 +198,18 @@ def test_what_the_training_survived_is_no_failure() -> None:
     assert judged(f"{TRACEBACK}\n{one_step_of_all_ranks}").verdict is Verdict.KNOWN
 
 
+def test_the_same_line_may_be_survived_and_then_not() -> None:
+    """What a training survived once may end it later."""
+    timeout = (
+        "[rank1]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=15, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
+        "Timeout(ms)=600000) ran for 600088 milliseconds before timing out.\n"
+    )
+    steps = "".join(f"step {number} loss 1.2\n" for number in range(6))
+    assert judged(timeout + steps).verdict is Verdict.HEALTHY
+    assert id_of(root_of(timeout + steps + timeout)) == "nccl-collective-timeout"
+
+
 def test_the_last_attempt_decides() -> None:
     """Of several attempts in a file the last one's cause is the job's."""
     start = "W0614 run.py:7] Setting OMP_NUM_THREADS environment variable for each process to 1\n"

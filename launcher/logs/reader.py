@@ -263,6 +263,8 @@ class _File:
         self._settle(0)
         self.signs.append((number, signs))
         self.kept.clear()
+        for stream in self.streams.values():
+            stream.told.clear()
         self.reading.progress += signs
         for kept in (self.reading.events, self.reading.deaths):
             ours = [
