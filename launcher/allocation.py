@@ -6,7 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from .failure import FailureRecord
+from .record import FailureRecord
 
 UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SIZE = r"(\d+(?:\.\d+)?) (bytes|B|KiB|MiB|GiB|TiB)"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .failure import FailureRecord
 from .plan import Plan
+from .record import FailureRecord
 from .settings import Value
 
 

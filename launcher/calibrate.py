@@ -6,8 +6,8 @@ from .allocation import allocation_of
 from .attempt import Attempt
 from .budget import capacity
 from .diagnose import tried_settings
-from .failure import FailureRecord
 from .machine import Hardware
+from .record import FailureRecord
 from .workload import Measured, Workload
 
 

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from .constraint import Term
 from .documents import DocumentError, line_of, near, read_document
-from .failure import Kind, KnownFailure, Role, Signature
+from .failure import Kind, KnownFailure, Role
 from .patterns import PatternError, compiled
 from .settings import VALUES, Fact, Setting, Value, name_of, parse_value
+from .signature import Signature
 from .source import SEARCHES
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from .catalogue_search import CLASSES
-from .failure import KnownFailure, Signature
+from .failure import KnownFailure
 from .pattern_text import plain
+from .signature import Signature
 
 PROOFS = ("reproduced", "read in source", "reported")
 """What each proof of an entry begins with, the strongest first."""

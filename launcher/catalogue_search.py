@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .failure import FailureRecord, Kind, KnownFailure, Signature
+from .failure import Kind, KnownFailure
+from .record import FailureRecord
+from .signature import Signature
 
 CLASSES = {
     Kind.PRESET: "another preset cures it",

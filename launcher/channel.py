@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .failure import FailureRecord
+from .record import FailureRecord
 from .settings import Value
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"

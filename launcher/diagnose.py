@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from .attempt import Attempt
 from .constraint import Cause, CauseKind, Constraint, Term
-from .failure import Diagnosis, FailureRecord, Finding, KnownFailure, Raised, Role
+from .failure import Diagnosis, Finding, KnownFailure, Role
+from .record import FailureRecord, Raised
 from .resolve import Rules, judged_for
 from .settings import Fact, Name, Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload

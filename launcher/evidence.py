@@ -9,13 +9,14 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from . import memory_evidence
-from .failure import FailureRecord, Frame, Raised
 from .guards import sightings
+from .record import FailureRecord, Frame, Raised
 
 OURS = str(Path(__file__).resolve().parent)
 FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
@@ -40,7 +41,7 @@ def record(error: BaseException, rank: int, at: float, exit_code: int) -> Failur
         at=at,
         exception=f"{kind.__module__}.{kind.__qualname__}",
         message=message_of(error)[:MOST_TEXT],
-        chain=tuple(raised(one) for one in chain(error)),
+        chain=tuple(chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=attempted(sightings.step),
@@ -88,7 +89,7 @@ def raised(error: BaseException) -> Raised:
     return Raised(name, message_of(error)[:MOST_TEXT], innermost[0] if innermost else None)
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[Raised]:
     """The exceptions that led to this one, nearest first."""
     seen = {id(error)}
     while True:
@@ -96,8 +97,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         if cause is None or id(cause) in seen:
             return
         seen.add(id(cause))
+        yield replace(raised(cause), was_handled=error.__cause__ is None)
         error = cause
-        yield error
 
 
 def is_ours(filename: str) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 from .allocation import allocation_of
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
 from .budget import gib
-from .failure import Diagnosis, FailureRecord, Finding, Frame, Kind, KnownFailure, Spot
+from .failure import Diagnosis, Finding, Kind, KnownFailure
 from .machine import Hardware
 from .plan import Change, NoPlan, Plan
 from .plan_report import memory_text
 from .preset import describe
+from .record import FailureRecord, Frame, Spot
 from .request import LaunchRequest
 from .resolve import contradiction
 from .settings import Checkpointing, Offload, Setting, Value

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import terminal
-from .failure import KnownFailure, Spot
+from .failure import KnownFailure
 from .logs import files, report
 from .logs.judgement import Judgement, Verdict, decisive, judge
 from .logs.reader import Reader
+from .record import Spot
 from .source import spots
 
 CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2}

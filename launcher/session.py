@@ -15,11 +15,12 @@ from .catalogue import concerns
 from .constraint import Constraint
 from .diagnose import diagnose
 from .exit_code import ExitCode, LaunchError
-from .failure import Diagnosis, FailureRecord, Finding, Kind, KnownFailure
+from .failure import Diagnosis, Finding, Kind, KnownFailure
 from .lessons import is_hopeless, learnt_from, with_seen
 from .machine import Hardware
 from .plan import NoPlan, Plan
 from .preview import dead_end, first_plan, known_constraints
+from .record import FailureRecord
 from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import Rules, rules_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from .failure import Spot
+from .record import Spot
 
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
 FLATTENED = ("view", "reshape", "flatten", "ravel")

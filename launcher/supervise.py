@@ -15,8 +15,8 @@ from typing import Any
 from . import leftovers, output, workers
 from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
 from .channel import Receiver
-from .failure import FailureRecord
 from .host import oom_kills
+from .record import FailureRecord
 from .request import StopTimes
 from .settings import Value
 from .stops import Stops

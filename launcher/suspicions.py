@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .diagnose import constraints_of
-from .failure import KnownFailure, Spot
+from .failure import KnownFailure
 from .plan import Plan
 from .readers.script import module_file
+from .record import Spot
 from .request import LaunchRequest
 from .settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
 from .source import spots

@@ -14,7 +14,7 @@ from safe_launch.catalogue import read_catalogue, read_entry
 from safe_launch.channel import record_of
 from safe_launch.diagnose import finding_of
 from safe_launch.documents import DocumentError
-from safe_launch.failure import FailureRecord
+from safe_launch.record import FailureRecord
 from test_catalogue import GOOD
 
 CATALOGUE = read_catalogue()

@@ -11,10 +11,11 @@ import pytest
 from safe_launch.catalogue import read_catalogue, read_entry
 from safe_launch.diagnose import constraints_of, finding_of
 from safe_launch.documents import DocumentError
-from safe_launch.failure import FailureRecord, Frame, KnownFailure, Raised
+from safe_launch.failure import KnownFailure
 from safe_launch.logs.judgement import decisive, judge
 from safe_launch.logs.reader import Reader
 from safe_launch.readers.script import FRAMEWORKS
+from safe_launch.record import FailureRecord, Frame, Raised
 from safe_launch.resolve import candidates, forbidden_by
 from safe_launch.settings import Fact, Setting
 from test_resolve import rules_under, world

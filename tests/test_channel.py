@@ -7,8 +7,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.channel import Message, message_of
-from safe_launch.failure import FailureRecord, Frame, Raised
 from safe_launch.journal import plain
+from safe_launch.record import FailureRecord, Frame, Raised
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 FRAMES = st.builds(Frame, TEXT, st.integers(0, 10**6), TEXT, TEXT)

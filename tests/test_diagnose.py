@@ -19,8 +19,9 @@ from safe_launch.diagnose import (
     observed_statements,
     tried_settings,
 )
-from safe_launch.failure import FailureRecord, Finding, Frame, Kind, Raised, Role
+from safe_launch.failure import Finding, Kind, Role
 from safe_launch.plan import NoPlan, Plan
+from safe_launch.record import FailureRecord, Frame, Raised
 from safe_launch.resolve import forbidden_by, resolve
 from safe_launch.settings import Fact, Framework, Origin, Setting
 from test_resolve import (

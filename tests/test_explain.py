@@ -22,16 +22,9 @@ from safe_launch.explain import (
     suggestion_rows,
     unexplained_rows,
 )
-from safe_launch.failure import (
-    Diagnosis,
-    FailureRecord,
-    Finding,
-    Frame,
-    KnownFailure,
-    Role,
-    Spot,
-)
+from safe_launch.failure import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.plan import NoPlan, Plan
+from safe_launch.record import FailureRecord, Frame, Spot
 from safe_launch.resolve import as_asked, resolve
 from safe_launch.settings import Fact, Setting, Value
 from test_resolve import (

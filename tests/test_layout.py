@@ -22,8 +22,10 @@ LAYERS = {
         "model",
         "plan",
         "preset",
+        "record",
         "request",
         "settings",
+        "signature",
         "workload",
     },
     "reasoning": {

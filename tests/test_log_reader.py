@@ -277,6 +277,34 @@ def test_exceptions_that_led_to_it_are_its_chain() -> None:
     assert id_of(root) == KNOWN
 
 
+def test_what_a_script_handled_isnt_the_cause() -> None:
+    """A package that is tried and missed is no failure; what is raised instead is."""
+    tried = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 3, in <module>
+    import flash_attn
+ModuleNotFoundError: No module named 'flash_attn'
+"""
+    link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    then = 'Traceback (most recent call last):\n  File "t.py", line 5, in f\n    x\nKeyError: 1\n'
+    assert id_of(root_of(tried)) == "flash-attention-missing"
+    assert id_of(root_of(tried + link + then)) is None
+
+
+def test_a_failure_that_left_nothing_is_one() -> None:
+    """The launcher's words alone: it failed, and that is all that is known."""
+    own = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
+    judgement = judged(own)
+    assert (judgement.verdict, judgement.root) == (Verdict.UNKNOWN, None)
+
+
+def test_whose_death_a_shell_tells() -> None:
+    """A training's, not that of another command in the same script."""
+    killed = "run.sh: line 40: 4711 Killed                  {0} --batch 3\n"
+    assert id_of(root_of(killed.format("python train.py"))) == "worker-killed"
+    assert judged(killed.format("nvidia-smi dmon")).verdict is Verdict.HEALTHY
+
+
 def test_a_loaders_exception_is_the_one_of_its_worker() -> None:
     """The worker's traceback stands within the message of the process that waited for it."""
     log = """\

@@ -9,9 +9,10 @@ import pytest
 from safe_launch.allocation import allocation_of
 from safe_launch.attempt import Attempt, Seen
 from safe_launch.catalogue import read_catalogue
-from safe_launch.failure import FailureRecord, Finding
+from safe_launch.failure import Finding
 from safe_launch.lessons import learnt_from
 from safe_launch.plan import Plan
+from safe_launch.record import FailureRecord
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import Rules, as_asked, resolve
 from safe_launch.settings import Fact, Setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safe_launch.failure import Spot
+from safe_launch.record import Spot
 from safe_launch.source import spots
 
 

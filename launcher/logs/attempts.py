@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..failure import FailureRecord
+from ..record import FailureRecord
 
 ENOUGH = 5
 """Signs of a training that goes on, after which an exception counts as survived."""

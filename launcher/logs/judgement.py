@@ -9,7 +9,8 @@ from enum import StrEnum
 
 from ..diagnose import finding_of, urgency
 from ..explain import death_text
-from ..failure import FailureRecord, Finding, KnownFailure, Role
+from ..failure import Finding, KnownFailure, Role
+from ..record import FailureRecord
 from .attempts import ENOUGH, Evidence, Reading
 from .shuffled import entry_in
 
@@ -91,13 +92,14 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
     result = []
     for place, (_, reading) in enumerate(sorted(attempts.items())):
         shown = _shown(reading, catalogue)
+        goes_on = reading.progress >= ENOUGH
         if not shown:
-            verdict = Verdict.HEALTHY
+            has_failed = reading.has_failed and not reading.is_complete and not goes_on
+            verdict = Verdict.UNKNOWN if has_failed else Verdict.HEALTHY
         elif shown[0].finding.entry is None:
             verdict = Verdict.UNKNOWN
         else:
             verdict = Verdict.KNOWN
-        goes_on = reading.progress >= ENOUGH
         result.append(Judgement(place + 1, verdict, tuple(shown), reading.is_complete, goes_on))
     return tuple(result) or (Judgement(1, Verdict.HEALTHY, (), False, False),)
 
@@ -173,8 +175,15 @@ def _is_near(one: Shown, other: Shown) -> bool:
 
 
 def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Shown]:
-    """Known messages that two ranks wrote at once."""
+    """Known messages that two ranks wrote at once, elsewhere than in a clean traceback."""
+    clean = [
+        (event.file, event.lines[0][0], event.lines[-1][0])
+        for event in reading.events
+        if event.record.frames and not event.is_bare
+    ]
     for file, number, text in reading.shuffled:
+        if any(file == other and low <= number <= high for other, low, high in clean):
+            continue
         if (entry := entry_in(text, catalogue)) is not None:
             record = FailureRecord(None, float(number), message=text)
             yield Shown(

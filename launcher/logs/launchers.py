@@ -20,7 +20,7 @@ STARTS = (
 )
 """Lines with which a launcher begins, or begins again."""
 ENDS = (
-    r"ChildFailedError",
+    r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
     r"\] exits with return code = -?[1-9]",
     r"failed \(exitcode: ",
@@ -67,7 +67,10 @@ PROGRESS = (
 """What a training that goes on prints; a bar with a name before it is another's."""
 STEP = re.compile(r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \[")
 """By what number one sign of progress is told from another rank's of the same step."""
-ENDINGS = r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
+ENDINGS = (
+    r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
+    r"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,20}\d (?:steps|epochs|iterations)\b"
+)
 """Words with which a training of one's own may say that it has come to its end, or a part of it."""
 COMPLETIONS = (
     r"'train_runtime': |\"train_runtime\": |Training completed|exits successfully"
@@ -99,12 +102,21 @@ DIED = {
     "Floating point exception": signal.SIGFPE,
 }
 SHELL = re.compile(
-    rf"\S+: line \d+: +\d+ +(?P<job>{'|'.join(DIED)})\b"
+    rf"\S+: line \d+: +\d+ +(?P<job>{'|'.join(DIED)})(?: +\(core dumped\))?"
+    r"(?: +(?P<command>\S.*))?$"
     rf"|(?:\[\d+\]\+? +)?(?P<what>{'|'.join(DIED)})(?: +\(core dumped\))?$"
 )
 """bash's words on a child's death, with and without the script's name."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
-CONTAINER = re.compile(r"command terminated with exit code (?P<code>\d+)")
+TRAINS = re.compile(
+    r"python|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
+)
+"""Commands whose death is a training's."""
+CONTAINER = re.compile(
+    r"(?:command terminated with exit code|^[\w.-]+-\d+ exited with code"
+    r"|^pdsh@\S+: \S+: ssh exited with exit code|^make(?:\[\d+\])?: \*\*\* .* Error) (?P<code>\d+)$"
+)
+"""kubectl, docker compose, pdsh and make, on the end of what they ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,7 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
         if found["code"]:
             return _ended(number, int(found["rank"]), int(found["code"]))
         return _ended(number, int(found["rank"]), -DIED[found["what"]])
-    if found := SHELL.match(text):
+    if (found := SHELL.match(text)) and TRAINS.search(found["command"] or "python"):
         return _ended(number, None, -DIED[found["job"] or found["what"]])
     if found := FATAL.match(text):
         return _ended(number, None, -DIED[found["what"]])

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from ..failure import FailureRecord, KnownFailure
+from ..failure import KnownFailure
+from ..record import FailureRecord
 from .attempts import ENOUGH, Evidence, Reading
 from .files import attempt_of, rank_of
 from .launchers import (

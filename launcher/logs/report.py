@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..explain import allocation_texts, death_text, first_paragraph, short, spot_text, user_frame
-from ..failure import FailureRecord, Kind, Role, Spot
+from ..failure import Kind, Role
+from ..record import FailureRecord, Spot
 from .judgement import Judgement, Shown, Verdict, name_of
 
 WIDEST = 300
@@ -29,6 +30,8 @@ def headline(judgement: Judgement) -> str:
     match judgement.verdict, judgement.root:
         case Verdict.KNOWN, Shown(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
+        case Verdict.UNKNOWN, None:
+            return "it failed, but what failed isn't in these logs; look for its workers' own"
         case Verdict.UNKNOWN, _:
             return "a failure that nothing known matches; no remedy is proposed"
     if judgement.is_complete:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..failure import KnownFailure, Pattern
+from ..failure import KnownFailure
+from ..signature import Pattern
 from .launchers import COMPLETIONS, ENDINGS, ENDS, PROGRESS, STARTS
 from .lines import automaton, loosened
 from .shuffled import TRIGGER
@@ -18,7 +19,7 @@ BEGINNINGS = (
     r'File "[^"\n]+", line \d+',
     rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
     r"Exception ignored in",
-    r"exitcode|exit code|return code|rank +: \d+ \(local_rank",
+    r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
     r"terminate called",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from ..failure import KnownFailure, Signature
+from ..failure import KnownFailure
 from ..pattern_text import ANY, NUMBER, plain
+from ..signature import Signature
 
 TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 """What `Error` may have become."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from ..failure import Frame, Raised
+from ..record import Frame, Raised
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
 FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
@@ -104,6 +104,7 @@ class Tracebacks:
     done: Shown | None = None
     chained: Shown | None = None
     outer: Shown | None = None
+    was_handled: bool = False
 
     @property
     def wants_more(self) -> bool:
@@ -124,6 +125,7 @@ class Tracebacks:
             return self.is_open, found
         if CHAINED.match(text.strip()):
             self.chained, self.done = self.done, None
+            self.was_handled = text.lstrip().startswith("During")
             return True, found
         found += self._flush()
         if HEADER.search(text):
@@ -235,7 +237,8 @@ class Tracebacks:
         raised = Raised(self.kind, "\n".join(self.message).strip("\n"), frame)
         chain: tuple[Raised, ...] = ()
         if self.chained is not None:
-            chain = (self.chained.raised, *self.chained.chain)
+            before = replace(self.chained.raised, was_handled=self.was_handled)
+            chain = (before, *self.chained.chain)
             self.first = min(self.first, self.chained.first)
         self.done = Shown(
             raised,
