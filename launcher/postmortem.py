@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from . import terminal
 from .failure import KnownFailure
-from .logs import files, report
+from .logs import files, pasted, report
 from .logs.judgement import Judgement, Verdict, decisive, judge
+from .logs.lines import Resumed
 from .logs.reader import Reader
 from .record import Spot
 from .source import spots
@@ -46,14 +48,33 @@ def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_j
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt that the logs are of.
 
+    Where nothing known is found, logs that somebody may have copied by hand are read once more as
+    they were before.
+
     Raises:
         LaunchError: a path can't be read.
     """
     reader = Reader(catalogue)
+    small: dict[str, bytes] = {}
     for path in paths:
         with files.opened(path) as file:
-            reader.read(path, file)
-    return judge(reader.attempts, catalogue)
+            head = file.read(pasted.MOST + 1)
+            if len(head) <= pasted.MOST:
+                small[path] = head
+            reader.read(path, Resumed(head, file))
+    attempts = judge(reader.attempts, catalogue)
+    found = decisive(attempts)
+    if found.verdict is Verdict.KNOWN or found.is_complete or len(small) < len(paths):
+        return attempts
+    mended = {path: pasted.mended(log) for path, log in small.items()}
+    if not any(mended.values()):
+        return attempts
+    again = Reader(catalogue)
+    for path, log in small.items():
+        again.read(path, BytesIO(mended[path] or log))
+    whole = judge(again.attempts, catalogue)
+    is_better = found.verdict is Verdict.HEALTHY or decisive(whole).verdict is Verdict.KNOWN
+    return whole if is_better else attempts
 
 
 def _spots(judgement: Judgement) -> tuple[Spot, ...]:

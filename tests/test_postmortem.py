@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import html
 import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,6 +68,38 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     assert code == 1
     words = " ".join(text.split())
     assert "what began it isn't in these logs: look for rank 2, of which nothing is heard" in words
+
+
+def wrapped(text: str) -> str:
+    """As a terminal of eighty columns shows it, and a mouse copies it."""
+    pieces = [
+        [line[at : at + 80] for at in range(0, max(len(line), 1), 80)] for line in text.split("\n")
+    ]
+    return "\n".join(piece for line in pieces for piece in line)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        html.escape,
+        wrapped,
+        lambda text: "".join(f"> {line}" for line in text.splitlines(keepends=True)),
+        lambda text: "".join(f"    {line}" for line in text.splitlines(keepends=True)),
+        lambda text: "".join(f"> {line}" for line in wrapped(text).splitlines(keepends=True)),
+    ],
+    ids=["escaped", "wrapped", "quoted", "indented", "wrapped and quoted"],
+)
+def test_logs_as_people_copy_them(
+    copied: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """From an issue, a terminal or a mail; the lines keep their numbers."""
+    log = tmp_path / "a.log"
+    text = copied(KNOWN.read_text())
+    log.write_text(text)
+    document = json.loads(diagnosed(capsys, log, "--json")[1])
+    assert document["root"]["id"] == "deepspeed-batch-sizes-disagree"
+    number = document["root"]["evidence"][-1]["line"]
+    assert "AssertionError: " in text.splitlines()[number - 1]
 
 
 def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:

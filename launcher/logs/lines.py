@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
@@ -25,6 +25,28 @@ OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
 """How often something is found in vain before it is passed over, by how many of its bytes it is
 known again, and how many such finds are remembered."""
 SEPARATORS = re.compile(rb"[\r\n]")
+
+
+class Source(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, as many at most; none at the end."""
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A source of which the beginning has been read already."""
+
+    head: bytes
+    rest: Source
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, as many at most; none at the end."""
+        if not self.head:
+            return self.rest.read(size)
+        piece, self.head = self.head[:size], self.head[size:]
+        return piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +111,7 @@ def automaton(patterns: Iterable[str]) -> Any:
     return re2.compile(union.encode(), options)
 
 
-def blocks(file: BinaryIO) -> Iterator[bytes]:
+def blocks(file: Source) -> Iterator[bytes]:
     """A file in blocks that end where a line ends; a line without end is cut."""
     rest = b""
     while piece := file.read(BLOCK):
@@ -107,7 +129,7 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def interesting(file: BinaryIO, triggers: Callable[[], Any]) -> Generator[Line, bool | None, None]:
+def interesting(file: Source, triggers: Callable[[], Any]) -> Generator[Line, bool | None, None]:
     """The lines that matter, in order.
 
     A consumer answers each line by `send(True)` if something came of it: then the next lines are

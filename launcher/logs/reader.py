@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..failure import KnownFailure
 from ..record import FailureRecord
@@ -22,7 +22,7 @@ from .launchers import (
     is_of_stopping,
     is_users,
 )
-from .lines import FOLLOWING, Line, interesting
+from .lines import FOLLOWING, Line, Source, interesting
 from .prefixes import Stripped, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
@@ -72,7 +72,7 @@ class Reader:
         self.searches = searches_for(catalogue)
         self.attempts: dict[int, Reading] = {}
 
-    def read(self, name: str, file: BinaryIO) -> None:
+    def read(self, name: str, file: Source) -> None:
         """Reads one file to its end."""
         part = _File(self, name, attempt_of(name), rank_of(name))
         source = interesting(file, part.triggers)
@@ -149,18 +149,19 @@ class _File:
 
     def _stripped(self, text: str) -> Stripped:
         """A line without its prefixes, also those that this file alone has."""
-        for number, known in enumerate(self.learned):
-            if found := known.match(text):
-                one = stripped(text[found.end() :])
-                return replace(one, stream=f"{one.stream} prefix {number}")
         one = stripped(text)
+        for number, known in enumerate(self.learned):
+            if found := known.match(one.text):
+                inner = stripped(one.text[found.end() :])
+                rank = one.rank if inner.rank is None else inner.rank
+                return Stripped(inner.text, rank, f"{one.stream} {number} {inner.stream}")
         header = HEADER.search(one.text)
         if header and header.start() and len(self.learned) < MOST_LEARNED:
             pattern = learned(one.text[: header.start()])
             found = pattern.match(one.text) if pattern else None
             if pattern and found and not BOX_TOP.match(one.text.strip()):
                 self.learned.append(pattern)
-                return self._stripped(one.text)
+                return self._stripped(text)
         return one
 
     def _settle(self, most: int) -> None:

@@ -1,0 +1,61 @@
+"""Logs that have been copied by hand, quoted, indented, escaped or wrapped, made whole again."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+MOST = 4 << 20
+"""Bytes of a log that somebody may have copied."""
+NEARLY_ALL = 0.9
+WIDTHS = range(60, 251)
+"""Columns at which terminals wrap."""
+LEAST_WRAPPED = 3
+"""Lines of exactly the greatest width, from which on it isn't by chance."""
+QUOTES = (re.compile(r"(?:> ?)+"), re.compile(r" {4}"), re.compile(r"\t"))
+ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#\d+);")
+
+
+def mended(log: bytes) -> bytes | None:
+    """The log as its process wrote it; None where nobody seems to have changed it.
+
+    Every line keeps its number: where lines are joined, empty ones follow.
+    """
+    text = log.decode("utf-8", "replace").replace("\r\n", "\n")
+    new = html.unescape(text) if ESCAPED.search(text) else text
+    lines = _unquoted(new.split("\n"))
+    lines = _joined(lines)
+    new = "\n".join(lines)
+    return None if new == text else new.encode("utf-8", "replace")
+
+
+def _unquoted(lines: Sequence[str]) -> list[str]:
+    """Without the mark or the spaces that nearly all lines begin with."""
+    written = [line for line in lines if line.strip()]
+    for quote in QUOTES:
+        if sum(map(bool, map(quote.match, written))) > NEARLY_ALL * len(written):
+            return [quote.sub("", line, count=1) for line in lines]
+    return list(lines)
+
+
+def _joined(lines: Sequence[str]) -> list[str]:
+    """With the lines put together that a terminal has wrapped, at the width that none exceeds."""
+    lengths = Counter(map(len, lines))
+    width = max(lengths)
+    if width not in WIDTHS or lengths[width] < LEAST_WRAPPED:
+        return list(lines)
+    result: list[str] = []
+    missing = 0
+    is_open = False
+    for line in lines:
+        if is_open:
+            result[-1] += line
+            missing += 1
+        else:
+            result += [""] * missing
+            missing = 0
+            result.append(line)
+        is_open = len(line) == width
+    return result + [""] * missing
