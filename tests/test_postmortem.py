@@ -70,6 +70,13 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "what began it isn't in these logs: look for rank 2, of which nothing is heard" in words
 
 
+def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its `>` makes UTF-16 of what it is given; a folder's log may be that, too."""
+    (tmp_path / "a.log").write_bytes(KNOWN.read_text().encode("utf-16"))
+    assert diagnosed(capsys, tmp_path / "a.log")[0] == 1
+    assert diagnosed(capsys, tmp_path)[0] == 1
+
+
 def wrapped(text: str) -> str:
     """As a terminal of eighty columns shows it, and a mouse copies it."""
     pieces = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import re
@@ -10,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 from ..exit_code import ExitCode, LaunchError
+from .lines import Recoded, Resumed, Source
 
 STDIN = "-"
 ATTEMPT = re.compile(r"attempt[-_]\d+")
@@ -27,6 +29,7 @@ NO_LOGS = (
 """Ends of names that aren't read where a folder is given."""
 NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
+BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 RANK_IN_PATH = re.compile(
@@ -93,7 +96,8 @@ def _looks_like_log(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return path.suffix == ".gz" or b"\0" not in file.read(PEEK)
+            head = file.read(PEEK)
+        return path.suffix == ".gz" or head[:2] in BOMS or b"\0" not in head
     except OSError:
         return False
 
@@ -135,18 +139,25 @@ def is_empty(path: str) -> bool:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """A file opened for its bytes, those of `.gz` unpacked.
+def opened(path: str) -> Iterator[Source]:
+    """A file opened for its bytes, as UTF-8; those of `.gz` unpacked.
 
     Raises:
         LaunchError: it can't be read.
     """
     if path == STDIN:
-        yield sys.stdin.buffer
+        yield _as_utf8(sys.stdin.buffer)
         return
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            yield cast("BinaryIO", file)
+            yield _as_utf8(cast("Source", file))
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
+
+
+def _as_utf8(source: Source) -> Source:
+    """What PowerShell's `>` writes is UTF-16, and says so at its beginning."""
+    head = source.read(2)
+    whole = Resumed(head, source)
+    return Recoded(whole, "utf-16") if head in BOMS else whole

@@ -7,6 +7,7 @@ has found something, and the lines after it as long as they belong to what was f
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -43,9 +44,23 @@ class Resumed:
 
     def read(self, size: int, /) -> bytes:
         """The next bytes, as many at most; none at the end."""
-        if not self.head:
-            return self.rest.read(size)
         piece, self.head = self.head[:size], self.head[size:]
+        return piece + self.rest.read(size - len(piece)) if len(piece) < size else piece
+
+
+class Recoded:
+    """A source in another encoding, as UTF-8."""
+
+    def __init__(self, source: Source, encoding: str) -> None:
+        self.source = source
+        self.decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self.rest = b""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, as many at most; none at the end."""
+        while len(self.rest) < size and (piece := self.source.read(size)):
+            self.rest += self.decoder.decode(piece).encode("utf-8", "replace")
+        piece, self.rest = self.rest[:size], self.rest[size:]
         return piece
 
 

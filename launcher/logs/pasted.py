@@ -1,8 +1,7 @@
-"""Logs that have been copied by hand, quoted, indented, escaped or wrapped, made whole again."""
+"""Logs that have been copied by hand, quoted, indented and wrapped, made whole again."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ WIDTHS = range(60, 251)
 LEAST_WRAPPED = 3
 """Lines of exactly the greatest width, from which on it isn't by chance."""
 QUOTES = (re.compile(r"(?:> ?)+"), re.compile(r" {4}"), re.compile(r"\t"))
-ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#\d+);")
 
 
 def mended(log: bytes) -> bytes | None:
@@ -24,10 +22,7 @@ def mended(log: bytes) -> bytes | None:
     Every line keeps its number: where lines are joined, empty ones follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
-    new = html.unescape(text) if ESCAPED.search(text) else text
-    lines = _unquoted(new.split("\n"))
-    lines = _joined(lines)
-    new = "\n".join(lines)
+    new = "\n".join(_joined(_unquoted(text.split("\n"))))
     return None if new == text else new.encode("utf-8", "replace")
 
 

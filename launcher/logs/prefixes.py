@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 """Colours, cursor movements and titles (ECMA-48's CSI and OSC sequences)."""
@@ -37,8 +39,18 @@ STAMPS = (
 )
 GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
 """What torch's Python loggers begin a line with; they repeat it on each line of a traceback."""
-DOCKER = re.compile(r'\{"log":"')
+DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
+ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
+BREAK = re.compile(r"<br ?/?>\s*$")
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
+MOST_LINES, LEAST_LINES = 400, 8
+"""Of so many lines at a log's beginning the prefix is found that they have in common."""
+EXCEPTIONS = 0.05
+"""Part of the lines that may begin otherwise."""
+NUMBER = re.compile(r"\d+")
+SEPARATORS = " \t:]|>)"
+"""What a prefix ends with."""
 LONGEST = 160
 """Characters of a prefix."""
 
@@ -61,10 +73,9 @@ class Stripped:
 def stripped(raw: str) -> Stripped:
     """A line without colours and without what was put in front of it."""
     text = ANSI.sub("", raw) if "\x1b" in raw else raw
+    text = _unformatted(text)
     if text[:1] in " \t" and not LABEL.match(text):
         return Stripped(text)
-    if DOCKER.match(text):
-        text = _docker(text)
     rank: int | None = None
     streams: list[str] = []
     for _ in range(5):
@@ -94,12 +105,39 @@ def stripped(raw: str) -> Stripped:
 
 def unfolded(text: str) -> list[str]:
     """A line as several, where a logger has folded a traceback into one, as a string of JSON."""
-    if "\\n" not in text or not FOLDED.search(text) or DOCKER.match(text):
+    if "\\n" not in text or not FOLDED.search(text) or text.startswith('{"log":"'):
         return [text]
     pieces = [piece.replace('\\"', '"') for piece in text.split("\\n")]
     if text.startswith("{"):
         pieces[-1] = re.split(r'"\s*[,}]', pieces[-1])[0]
     return pieces
+
+
+def common(head: bytes) -> re.Pattern[str] | None:
+    """What nearly all lines of a log begin with, whatever numbers are in it.
+
+    Args:
+        head: the log's beginning.
+
+    Returns:
+        None where there is no such prefix. A rank within is left to `stripped`.
+    """
+    raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
+    lines = [stripped(one).text for one in raw]
+    written = [line for line in lines if line.strip()]
+    if len(written) < LEAST_LINES:
+        return None
+    for start in ("", " *"):
+        shapes = sorted(NUMBER.sub("0", line.lstrip(" ") if start else line) for line in written)
+        few = int(len(shapes) * EXCEPTIONS)
+        ends = zip(shapes[few], shapes[-1 - few], strict=False)
+        shape = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+        shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
+        inner = min((found.start() for one in RANKS if (found := one.search(shape))), default=None)
+        shape = shape[:inner]
+        if len(shape) > 1 and (shape.strip() or not start):
+            return re.compile(start + re.escape(shape).replace("0", r"\d+"))
+    return None
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
@@ -123,10 +161,23 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
     return text[found.end() :] if found else text
 
 
-def _docker(text: str) -> str:
-    """The text of a line of Docker's json-file driver."""
+def _unformatted(text: str) -> str:
+    """A line without what a page or a logger has made of it: escapes, breaks, JSON."""
+    if text.startswith('{"') and DOCUMENT.match(text):
+        text = _told(text)
+    if not text.isascii():
+        text = text.translate(QUOTES)
+    if "&" in text and ESCAPED.search(text):
+        text = html.unescape(text)
+    return BREAK.sub("", text) if "<br" in text[-8:] else text
+
+
+def _told(text: str) -> str:
+    """What a line of Docker's json-file driver, or of a logger, tells."""
     try:
         line = json.loads(text)
     except ValueError:
         return text
-    return str(line.get("log", "")).rstrip("\r\n") if isinstance(line, dict) else text
+    if not isinstance(line, dict):
+        return text
+    return str(line.get("log") or line.get("msg") or line.get("message") or "").rstrip("\r\n")

@@ -22,8 +22,8 @@ from .launchers import (
     is_of_stopping,
     is_users,
 )
-from .lines import FOLLOWING, Line, Source, interesting
-from .prefixes import Stripped, learned, stripped, unfolded
+from .lines import FOLLOWING, Line, Resumed, Source, interesting
+from .prefixes import Stripped, common, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
 from .tracebacks import BOX_TOP, HEADER, Shown, Tracebacks
@@ -32,9 +32,9 @@ RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
 OWN = "[safe-launch] "
 """What our own launcher says begins with; it quotes the failures that it knows."""
-MOST_EVENTS = 2000
-MOST_STREAMS = 1024
-MOST_LEARNED = 8
+MOST_EVENTS, MOST_STREAMS, MOST_LEARNED = 2000, 1024, 8
+HEAD = 1 << 16
+"""Bytes of a file in which a prefix of all its lines is looked for."""
 MOST_SHUFFLED = 6
 """Lines of two ranks at once that are read together."""
 MOST_AT_ONCE = 40
@@ -74,7 +74,10 @@ class Reader:
 
     def read(self, name: str, file: Source) -> None:
         """Reads one file to its end."""
+        head = file.read(HEAD)
         part = _File(self, name, attempt_of(name), rank_of(name))
+        part.learned += filter(None, [common(head)])
+        file = Resumed(head, file)
         source = interesting(file, part.triggers)
         try:
             line = next(source)
