@@ -113,6 +113,35 @@ def test_a_traceback_in_any_shape(
     assert root.finding.record.user_files == ("/home/ml/finetune.py",)
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "    ",
+        "> ",
+        "{0:6d}\t",
+        "14:09:{1:02d}.118 ",
+        "[2025-05-24 14:09:{1:02d}] ",
+        "May 24 14:09:{1:02d} gpu-b2 python[7110]: ",
+        "2025-05-24T14:09:{1:02d}+02:00 gpu-b2 jobrunner[7110]: ",
+        "train\tUNKNOWN STEP\t2025-05-24T14:09:{1:02d}.118Z ",
+        "[stderr] ",
+        '{{"level": "error", "ts": {0}, "msg": ',
+    ],
+)
+@pytest.mark.parametrize("head", [0, 3], ids=["whole", "cut head"])
+def test_a_prefix_of_all_lines(prefix: str, head: int) -> None:
+    """Whatever a collector puts in front of each line, it is taken off, also of a box's lines."""
+    rows = [*(f"step {one} loss 1.2" for one in range(9)), *TRACEBACK.splitlines()[head:], ENDED]
+    is_document = "msg" in prefix
+    lines = [
+        prefix.format(number, number % 60) + (json.dumps(row) + "}" if is_document else row)
+        for number, row in enumerate(rows)
+    ]
+    root = root_of("\n".join(lines))
+    assert id_of(root) == KNOWN
+    assert root.finding.record.frames[-1].function == "backward"
+
+
 def test_a_traceback_in_a_string_of_json() -> None:
     """A logger that writes a document a line keeps a traceback's lines in one."""
     line = json.dumps({"level": "error", "message": TRACEBACK.rstrip(), "time": "2025-04-02"})

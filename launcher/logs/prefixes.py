@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -127,17 +128,26 @@ def common(head: bytes) -> re.Pattern[str] | None:
     written = [line for line in lines if line.strip()]
     if len(written) < LEAST_LINES:
         return None
-    for start in ("", " *"):
-        shapes = sorted(NUMBER.sub("0", line.lstrip(" ") if start else line) for line in written)
-        few = int(len(shapes) * EXCEPTIONS)
-        ends = zip(shapes[few], shapes[-1 - few], strict=False)
-        shape = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
-        shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
-        inner = min((found.start() for one in RANKS if (found := one.search(shape))), default=None)
-        shape = shape[:inner]
-        if len(shape) > 1 and (shape.strip() or not start):
-            return re.compile(start + re.escape(shape).replace("0", r"\d+"))
-    return None
+    padded = _shape([line.lstrip(" ") for line in written])
+    plain = _shape(written)
+    if plain.strip() or not padded:
+        start, shape = "", plain
+    else:
+        start, shape = " *", padded
+    return re.compile(start + re.escape(shape).replace("0", r"\d+")) if len(shape) > 1 else None
+
+
+def _shape(lines: Sequence[str]) -> str:
+    """What nearly all lines begin with, 0 for every number."""
+    shapes = sorted(NUMBER.sub("0", line) for line in lines)
+    few = int(len(shapes) * EXCEPTIONS)
+    pairs = takewhile(
+        lambda pair: pair[0] == pair[1], zip(shapes[few], shapes[-1 - few], strict=False)
+    )
+    shape = "".join(one for one, _ in pairs)
+    shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
+    inner = min((found.start() for one in RANKS if (found := one.search(shape))), default=None)
+    return shape[:inner]
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
