@@ -179,6 +179,24 @@ def test_several_nodes_files_are_one_attempt(
     assert len(document["attempts"]) == 1
 
 
+def test_the_launcher_tells_who_failed_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Lines of several files are in no order; torchrun has seen which rank was the first."""
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x\n{0}\n'
+    (tmp_path / "rank-0.log").write_text("\n" * 9 + trace.format("KeyError: 'x'"))
+    (tmp_path / "rank-1.log").write_text(trace.format("ValueError: the batch is odd"))
+    for first in (0, 1):
+        (tmp_path / "launcher.log").write_text(
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \na.py FAILED\n"
+            "Root Cause (first observed failure):\n[0]:\n"
+            f"  rank      : {first} (local_rank: {first})\n  exitcode  : 1 (pid: 7)\n"
+        )
+        document = json.loads(diagnosed(capsys, tmp_path, "--json")[1])
+        assert document["root"]["rank"] == first
+        assert [one["rank"] for one in document["others"]] == [1 - first]
+
+
 @pytest.mark.parametrize(
     ("paths", "problem"),
     [(["nowhere.log"], "nowhere.log: no such file"), (["."], "nothing in it looks like a log")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..record import FailureRecord
+from .launchers import Death
 
 ENOUGH = 5
 """Signs of a training that goes on, after which an exception counts as survived."""
@@ -41,6 +42,7 @@ class Reading:
         shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
         is_complete: the training said that it has come to its end.
+        first_rank: the rank whose failure torchrun says that it has seen first.
         progress: signs of a training that went on, as far as they were looked for.
     """
 
@@ -49,4 +51,25 @@ class Reading:
     shuffled: list[tuple[str, int, str]] = field(default_factory=list)
     has_failed: bool = False
     is_complete: bool = False
+    first_rank: int | None = None
     progress: int = 0
+
+
+def of_death(death: Death, file: str, text: str, finished: bool) -> Evidence:
+    """What a launcher's line on the end of a worker is evidence of.
+
+    Args:
+        death: what the line says.
+        file: where it stands.
+        text: the line.
+        finished: the training had come to its end before.
+    """
+    record = FailureRecord(
+        death.rank,
+        float(death.number),
+        exit_code=death.exit_code,
+        signal=death.signal,
+        message=text,
+        finished=finished,
+    )
+    return Evidence(record, file, ((death.number, text),))

@@ -132,7 +132,15 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
         has_failed = reading.has_failed or bool(reading.deaths)
         sure = [one for one in doubtful if has_failed or one.finding.entry]
     shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
-    return sorted(shown, key=lambda one: urgency(one.finding))
+    is_one_file = len({one.evidence.file for one in shown}) == 1
+
+    def order(one: Shown) -> tuple[int, bool, bool, float]:
+        """Lines of several files are in no order; there the launcher's word counts."""
+        role, is_bare, at = urgency(one.finding)
+        is_later = not is_one_file and one.finding.record.rank != reading.first_rank
+        return role, is_bare, is_later, at
+
+    return sorted(shown, key=order)
 
 
 def _first_words(one: Shown) -> tuple[str, str]:
@@ -156,13 +164,8 @@ def _says_little(one: Shown) -> bool:
 def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:
     """The findings, where a signal from outside that came before everything else began it."""
     first = min(shown, key=lambda one: one.finding.record.at, default=None)
-    files = {one.evidence.file for one in shown if not _is_consequence(one)}
-    if (
-        first is None
-        or first.finding.role is not Role.TEARDOWN
-        or files - {first.evidence.file}
-        or len({one.evidence.file for one in shown}) > 1
-    ):
+    is_one_file = len({one.evidence.file for one in shown}) == 1
+    if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
         return list(shown)
     began = Shown(replace(first.finding, role=Role.INITIATING), first.evidence)
     return [began, *(one for one in shown if one is not first)]

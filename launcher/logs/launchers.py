@@ -83,6 +83,7 @@ COMPLETIONS = (
 FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
 RETURNED = re.compile(r"\] exits with return code = (?P<code>-?\d+)$")
 LOCAL_RANK = re.compile(r"--local[-_]rank=(\d+)")
+ROOT_CAUSE = "Root Cause (first observed failure)"
 SUMMARY_RANK = re.compile(r"\s*rank +: (?P<rank>\d+)")
 SUMMARY_CODE = re.compile(r"\s*exitcode +: (?P<code>-?\d+)")
 TASK = re.compile(

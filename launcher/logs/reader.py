@@ -10,10 +10,11 @@ from typing import Any
 
 from ..failure import KnownFailure
 from ..record import FailureRecord
-from .attempts import ENOUGH, Evidence, Reading
+from .attempts import ENOUGH, Evidence, Reading, of_death
 from .files import attempt_of, rank_of
 from .launchers import (
     CANCELLED,
+    ROOT_CAUSE,
     STEP,
     SUMMARY_RANK,
     death_of,
@@ -96,7 +97,7 @@ class _File:
         self.streams: dict[str, _Stream] = {}
         self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
-        self.is_finished = self.is_cancelled = self.is_over = False
+        self.is_finished = self.is_cancelled = self.is_over = self.is_root = False
         self.texts: deque[str] = deque(maxlen=TAIL)
         self.learned: list[re.Pattern[str]] = []
         self.signs: deque[tuple[int, int]] = deque(maxlen=RANKS)
@@ -224,19 +225,14 @@ class _File:
         if self.reader.searches.completions.search(text):
             self.reading.is_complete = self.is_finished = True
             self._progressed(number, ENOUGH)
+        self.is_root |= ROOT_CAUSE in text
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
+            if self.is_root:
+                self.reading.first_rank, self.is_root = self.summary_rank, False
         death = death_of(number, text, self.summary_rank)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
-            record = FailureRecord(
-                death.rank,
-                float(number),
-                exit_code=death.exit_code,
-                signal=death.signal,
-                message=text,
-                finished=self.is_finished,
-            )
-            self.reading.deaths.append(Evidence(record, self.name, ((number, text),)))
+            self.reading.deaths.append(of_death(death, self.name, text, self.is_finished))
         return is_start or is_end or death is not None
 
     def _begin(self) -> None:
