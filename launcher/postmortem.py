@@ -48,33 +48,36 @@ def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_j
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt that the logs are of.
 
-    Where nothing known is found, logs that somebody may have copied by hand are read once more as
-    they were before.
+    What looks as if somebody had copied it by hand is read as it was before; where that tells
+    nothing known, as it is.
 
     Raises:
         LaunchError: a path can't be read.
     """
     reader = Reader(catalogue)
-    small: dict[str, bytes] = {}
+    raw: dict[str, bytes] = {}
+    is_mended = False
     for path in paths:
         with files.opened(path) as file:
             head = file.read(pasted.MOST + 1)
+            mended = None
             if len(head) <= pasted.MOST:
-                small[path] = head
-            reader.read(path, Resumed(head, file))
+                raw[path] = head
+                mended = pasted.mended(head)
+            is_mended |= mended is not None
+            reader.read(path, Resumed(head, file) if mended is None else BytesIO(mended))
     attempts = judge(reader.attempts, catalogue)
-    found = decisive(attempts)
-    if found.verdict is Verdict.KNOWN or found.is_complete or len(small) < len(paths):
-        return attempts
-    mended = {path: pasted.mended(log) for path, log in small.items()}
-    if not any(mended.values()):
+    if not is_mended or len(raw) < len(paths) or _is_known(attempts):
         return attempts
     again = Reader(catalogue)
-    for path, log in small.items():
-        again.read(path, BytesIO(mended[path] or log))
-    whole = judge(again.attempts, catalogue)
-    is_better = found.verdict is Verdict.HEALTHY or decisive(whole).verdict is Verdict.KNOWN
-    return whole if is_better else attempts
+    for path, log in raw.items():
+        again.read(path, BytesIO(log))
+    as_it_is = judge(again.attempts, catalogue)
+    return as_it_is if _is_known(as_it_is) else attempts
+
+
+def _is_known(attempts: Sequence[Judgement]) -> bool:
+    return decisive(attempts).verdict is Verdict.KNOWN
 
 
 def _spots(judgement: Judgement) -> tuple[Spot, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 MOST = 4 << 20
 """Bytes of a log that somebody may have copied."""
@@ -14,6 +15,11 @@ WIDTHS = range(60, 251)
 LEAST_WRAPPED = 3
 """Lines of exactly the greatest width, from which on it isn't by chance."""
 QUOTES = (re.compile(r"(?:> ?)+"), re.compile(r" {4}"), re.compile(r"\t"))
+DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
+"""Lines that are as wide as their program drew them: rules and boxes."""
+BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
+FEW = 0.4
+"""Part of the lines after the widest that may look like the beginning of one."""
 
 
 def mended(log: bytes) -> bytes | None:
@@ -37,9 +43,12 @@ def _unquoted(lines: Sequence[str]) -> list[str]:
 
 def _joined(lines: Sequence[str]) -> list[str]:
     """With the lines put together that a terminal has wrapped, at the width that none exceeds."""
-    lengths = Counter(map(len, lines))
-    width = max(lengths)
+    lengths = Counter(len(line) for line in lines if not DRAWN.search(line))
+    width = max(lengths, default=0)
     if width not in WIDTHS or lengths[width] < LEAST_WRAPPED:
+        return list(lines)
+    following = [after for line, after in pairwise(lines) if len(line) == width]
+    if sum(map(bool, map(BEGINS.match, following))) > FEW * len(following):
         return list(lines)
     result: list[str] = []
     missing = 0
@@ -52,5 +61,5 @@ def _joined(lines: Sequence[str]) -> list[str]:
             result += [""] * missing
             missing = 0
             result.append(line)
-        is_open = len(line) == width
+        is_open = len(line) == width and not DRAWN.search(line)
     return result + [""] * missing
