@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
+FILLER = "\x1f"
+"""A line that stands for one that has been joined to the line before it."""
 LONGEST = 1 << 16
 """Bytes of a line that are looked at; the rest of a longer one is passed over."""
 FOLLOWING = 12

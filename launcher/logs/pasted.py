@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from .lines import FILLER
+
 MOST = 4 << 20
 """Bytes of a log that somebody may have copied."""
 NEARLY_ALL = 0.9
@@ -25,7 +27,7 @@ FEW = 0.4
 def mended(log: bytes) -> bytes | None:
     """The log as its process wrote it; None where nobody seems to have changed it.
 
-    Every line keeps its number: where lines are joined, empty ones follow.
+    Every line keeps its number: where lines are joined, fillers follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
     new = "\n".join(_joined(_unquoted(text.split("\n"))))
@@ -58,8 +60,8 @@ def _joined(lines: Sequence[str]) -> list[str]:
             result[-1] += line
             missing += 1
         else:
-            result += [""] * missing
+            result += [FILLER] * missing
             missing = 0
             result.append(line)
         is_open = len(line) == width and not DRAWN.search(line)
-    return result + [""] * missing
+    return result + [FILLER] * missing

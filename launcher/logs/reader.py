@@ -23,7 +23,7 @@ from .launchers import (
     is_of_stopping,
     is_users,
 )
-from .lines import FOLLOWING, Line, Resumed, Source, interesting
+from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .prefixes import Stripped, common, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
@@ -121,6 +121,8 @@ class _File:
 
     def take(self, line: Line) -> bool:
         """Takes a line; says whether something came of it."""
+        if line.text == FILLER:
+            return self._wants_more()
         pieces = unfolded(line.text)
         if len(pieces) > 1:
             return max(self.take(Line(line.number, one, line.is_found)) for one in pieces)
