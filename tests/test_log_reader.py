@@ -108,6 +108,9 @@ def test_a_traceback_in_any_shape(
     assert root.finding.record.rank == rank
     number = root.evidence.lines[-1][0]
     assert "RuntimeError" in log.encode().split(b"\n")[number - 1].decode()
+    place, text = root.evidence.lines[0]
+    assert "_tensor.py" in log.encode().split(b"\n")[place - 1].decode()
+    assert "_tensor.py" in text
     frames = [frame.function for frame in root.finding.record.frames]
     assert frames == ["main", "backward"]
     assert root.finding.record.user_files == ("/home/ml/finetune.py",)

@@ -185,7 +185,7 @@ def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[S
         if event.record.frames and not event.is_bare
     ]
     for file, number, text in reading.shuffled:
-        if any(file == other and low <= number <= high for other, low, high in clean):
+        if any(file == other and low - NEAR <= number <= high for other, low, high in clean):
             continue
         if (entry := entry_in(text, catalogue)) is not None:
             record = FailureRecord(None, float(number), message=text)

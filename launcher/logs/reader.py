@@ -329,7 +329,7 @@ class _File:
         if one.frames:
             frame = one.frames[-1]
             lines.insert(
-                0, (one.first, f'File "{frame.file}", line {frame.line}, in {frame.function}')
+                0, (one.placed, f'File "{frame.file}", line {frame.line}, in {frame.function}')
             )
         kind = one.raised.exception
         record = FailureRecord(

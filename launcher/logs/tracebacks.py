@@ -63,6 +63,7 @@ class Shown:
         frames: all frames, outermost first.
         chain: the exceptions that led to it, nearest first.
         first: number of the line on which its traceback begins.
+        placed: number of the line with its innermost frame.
         said: number of the line with its type and message.
         last: number of its last line.
         is_ignored: Python printed it and went on, e.g. out of a destructor.
@@ -73,6 +74,7 @@ class Shown:
     frames: tuple[Frame, ...]
     chain: tuple[Raised, ...]
     first: int
+    placed: int
     said: int
     last: int
     is_ignored: bool = False
@@ -95,6 +97,7 @@ class Tracebacks:
     near: bool = False
     noise: int = 0
     first: int = 0
+    placed: int = 0
     said: int = 0
     last: int = 0
     kind: str = ""
@@ -142,6 +145,7 @@ class Tracebacks:
             if not self.is_open:
                 self._open(number)
             self._frame(place)
+            self.placed = number
             return True, found
         if ended := LAST_WORDS.match(text):
             self._open(number)
@@ -173,6 +177,7 @@ class Tracebacks:
     def _open(self, number: int) -> None:
         self.frames, self.message = [], []
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
+        self.placed = number
         self.is_bare = False
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
@@ -245,6 +250,7 @@ class Tracebacks:
             tuple(self.frames),
             chain,
             self.first,
+            self.placed,
             self.said,
             self.last,
             self.was_ignored,
@@ -301,5 +307,6 @@ class Tracebacks:
                     or joined is row
                 ):
                     self._frame(place)
+                    self.placed = self.first + 1 + index
                     break
         self.near = True
