@@ -27,7 +27,7 @@ from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .prefixes import Stripped, common, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
-from .tracebacks import BOX_TOP, HEADER, Shown, Tracebacks
+from .tracebacks import BOX_TOP, HEADER, Trace, Tracebacks
 
 RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
@@ -311,7 +311,7 @@ class _File:
             self.pending.append(_Pending(event))
             self.steps.clear()
 
-    def _exception(self, stream: _Stream, one: Shown) -> None:
+    def _exception(self, stream: _Stream, one: Trace) -> None:
         if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
             return
         files = tuple(frame.file for frame in one.frames)

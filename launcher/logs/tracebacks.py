@@ -55,7 +55,7 @@ MOST_NOISE = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Trace:
     """An exception in a log.
 
     Attributes:
@@ -104,9 +104,9 @@ class Tracebacks:
     message: list[str] = field(default_factory=list)
     blank: bool = False
     is_bare: bool = False
-    done: Shown | None = None
-    chained: Shown | None = None
-    outer: Shown | None = None
+    done: Trace | None = None
+    chained: Trace | None = None
+    outer: Trace | None = None
     was_handled: bool = False
 
     @property
@@ -114,11 +114,11 @@ class Tracebacks:
         """Whether the next line may belong to what has been begun."""
         return bool(self.is_open or self.kind or self.box is not None)
 
-    def feed(self, number: int, text: str) -> tuple[bool, list[Shown]]:
+    def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
         """Takes a line; says whether it is a part of a traceback, and what is whole now."""
         if self.box is not None:
             return True, self._boxed(number, text)
-        found: list[Shown] = []
+        found: list[Trace] = []
         if self.kind:
             if self._goes_on(text):
                 self.last = number if text.strip() else self.last
@@ -166,7 +166,7 @@ class Tracebacks:
             return True, found
         return False, found
 
-    def end(self) -> list[Shown]:
+    def end(self) -> list[Trace]:
         """What is left when nothing follows."""
         if self.box is not None:
             self._unbox()
@@ -181,7 +181,7 @@ class Tracebacks:
         self.is_bare = False
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
-    def _inside(self, number: int, text: str, found: list[Shown]) -> tuple[bool, list[Shown]]:
+    def _inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
         """A line after a header or a frame: source text, the exception, or somebody else's."""
         if text.startswith("  |"):  # an exception group
             text = text.lstrip(" |+-")
@@ -245,7 +245,7 @@ class Tracebacks:
             before = replace(self.chained.raised, was_handled=self.was_handled)
             chain = (before, *self.chained.chain)
             self.first = min(self.first, self.chained.first)
-        self.done = Shown(
+        self.done = Trace(
             raised,
             tuple(self.frames),
             chain,
@@ -262,11 +262,11 @@ class Tracebacks:
             self.done = replace(self.outer, chain=chain, last=self.last)
         self.chained, self.outer, self.kind, self.frames = None, None, "", []
 
-    def _flush(self) -> list[Shown]:
+    def _flush(self) -> list[Trace]:
         done, self.done = self.done, None
         return [done] if done is not None else []
 
-    def _boxed(self, number: int, text: str) -> list[Shown]:
+    def _boxed(self, number: int, text: str) -> list[Trace]:
         """A line of one of Rich's boxes."""
         bare = text.strip()
         assert self.box is not None, "only called inside of a box"
