@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from .placement import Placement
+
 
 class Fix(StrEnum):
     """How far the launcher may go."""
@@ -43,6 +45,11 @@ class LaunchRequest:
         arguments: the script's own arguments, untouched.
         nproc: workers to start on this node.
         nproc_source: where that number was read.
+        placement: this node's place among the nodes of the job.
+        workers: workers of each node in the order of their ranks, once the nodes have agreed; empty
+            before, when all are taken to be like this one.
+        whole_world: the number of workers that the script's batch was meant for, where nodes have
+            been lost since; None where none has.
         fix: how far the launcher may go.
         strict: refuse a launch that would need a change.
         log_dir: folder for the run directory; None for the user's cache.
@@ -58,9 +65,22 @@ class LaunchRequest:
     log_dir: Path | None = None
     stop_times: StopTimes = StopTimes()
     strict: bool = False
+    placement: Placement = Placement()
+    workers: tuple[int, ...] = ()
+    whole_world: int | None = None
 
     @property
     def command(self) -> str:
         """The script as the user would type it."""
         head = f"-m {self.script}" if self.is_module else self.script
         return " ".join([head, *self.arguments])
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Workers of each node in the order of their ranks."""
+        return self.workers or (self.nproc,) * self.placement.nodes
+
+    @property
+    def world(self) -> int:
+        """Workers of all nodes."""
+        return sum(self.nodes)

@@ -20,6 +20,7 @@ LAYERS = {
         "failure",
         "machine",
         "model",
+        "placement",
         "plan",
         "preset",
         "record",
