@@ -1,0 +1,136 @@
+"""Starts a launcher on every host over ssh, and brings together how they end."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from . import remote
+from .exit_code import ExitCode
+from .hostfile import Host
+from .ssh import Connection, Event, Shell, connect, place, refused
+
+ANSWER = 120.0
+"""Seconds within which every host must have answered."""
+ALONE = 45.0
+"""Seconds that the others get to end by themselves when one has failed. The nodes of a job tell
+each other, or notice the silence of one, in less; so their own verdict isn't cut short."""
+HARMLESS = {signal.SIGUSR1, signal.SIGUSR2}
+"""Signals after which the training is meant to go on."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, *sorted(HARMLESS))
+"""Signals that are passed on to the launchers."""
+
+
+def run(
+    hosts: Sequence[Host],
+    source: str,
+    shell: Shell,
+    run_id: str,
+    jobs: Callable[[Sequence[str]], Sequence[remote.Job]],
+    notice: Callable[..., None],
+) -> int:
+    """Starts the jobs on their hosts when all have answered; returns the exit code of the launch.
+
+    Args:
+        hosts: in the order of their ranks.
+        source: name of the hostfile, for messages.
+        shell: how they are reached.
+        run_id: a name for the run, of letters, digits and dashes.
+        jobs: the job of each host, given the addresses at which ssh reached them.
+        notice: told what the user should know, in lines.
+
+    Raises:
+        LaunchError: a host can't be reached or can't run the launcher; nothing has been started.
+    """
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    earlier = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: events.put(Event("signal", -1, str(number))))
+    connections: list[Connection] = []
+    try:
+        for index, host in enumerate(hosts):
+            connections.append(connect(host, index, shell, run_id, events))
+        threading.Thread(target=_beat, args=(connections,), daemon=True).start()
+        stopped = _gather(connections, events)
+        if stopped is not None:
+            return 128 + stopped
+        silent = [one for one in connections if "ready" not in one.heard or "gone" in one.heard]
+        if silent:
+            raise refused(silent, source)
+        for one, job in zip(connections, jobs([one.address for one in connections]), strict=True):
+            one.send(remote.job_line(job))
+        return _attend(connections, events, source, notice)
+    finally:
+        for one in connections:
+            one.part()
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _beat(connections: Sequence[Connection]) -> None:
+    """Signs of life for all hosts, as long as this process lives."""
+    while True:
+        time.sleep(remote.BEAT)
+        for one in connections:
+            one.send(b"\n")
+
+
+def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event]) -> int | None:
+    """Waits until every host has answered or failed to; returns the signal that broke it off."""
+    end = time.monotonic() + ANSWER
+    while not all(one.heard for one in connections):
+        try:
+            event = events.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            break
+        if event.kind != "signal":
+            connections[event.host].note(event)
+        elif int(event.text) not in HARMLESS:
+            for one in connections:
+                one.process.terminate()
+            return int(event.text)
+    return None
+
+
+def _attend(
+    connections: Sequence[Connection],
+    events: queue.SimpleQueue[Event],
+    source: str,
+    notice: Callable[..., None],
+) -> int:
+    """Passes signals on until all hosts have ended; stops the rest where one has failed.
+
+    The exit code is the first host's, unless the connection to it was lost, or the others were
+    stopped because of another one, which then decides.
+    """
+    culprit: Connection | None = None
+    deadline: float | None = None
+    is_stopping = False
+    while left := [one for one in connections if "gone" not in one.heard]:
+        try:
+            pause = None if deadline is None else max(0.0, deadline - time.monotonic())
+            event = events.get(timeout=pause)
+        except queue.Empty:
+            deadline = None
+            is_stopping = True
+            notice(f"stopping {', '.join(one.host.name for one in left)}")
+            for one in left:
+                one.send(remote.signal_line(signal.SIGTERM))
+            continue
+        if event.kind == "signal":
+            for one in left:
+                one.send(remote.signal_line(int(event.text)))
+            continue
+        one = connections[event.host]
+        one.note(event)
+        is_lost = one.code is None and "gone" in one.heard
+        if is_lost:
+            notice(f"lost the connection to {place(one.host, source)}")
+        if culprit is None and (is_lost or one.code):
+            culprit = one
+            deadline = time.monotonic() + (ALONE if "started" in one.heard else 0.0)
+    decisive = culprit if culprit is not None and is_stopping else connections[0]
+    return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code
