@@ -9,11 +9,13 @@ from pathlib import Path
 
 from stacks import ROOT
 
+FOLDERS = ("launcher", "presets", "hardware", "scripts/*.py", "scripts/slurm", "scripts/kubernetes")
+
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
     """Every module, entry and profile is in it, under one package; torch isn't asked for."""
     names = subprocess.run(
-        ["git", "ls-files", "launcher", "presets", "hardware"],
+        ["git", "ls-files", *FOLDERS],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,0 +1,55 @@
+"""What a template is filled in with, and how: lines that it has once are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The job at hand.
+
+    Attributes:
+        name: what it is to be called; None where nobody says.
+        nodes: how many it runs on.
+        devices: accelerators of each node; a worker for each.
+        command: what comes after `safe-launch`: its options, the script, the script's arguments.
+    """
+
+    name: str | None
+    nodes: int
+    devices: int
+    command: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The job's name; without one that of the first word that looks like a script."""
+        script = next((word for word in self.command if word.endswith(".py")), self.command[-1])
+        return self.name or Path(script).stem
+
+
+def shipped(path: str) -> str:
+    """The text of a file of `scripts/`, which is usable as it is.
+
+    Args:
+        path: below `scripts/`.
+    """
+    return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text()
+
+
+def filled(text: str, lines: Mapping[str, str]) -> str:
+    """The text with whole lines replaced.
+
+    Args:
+        text: the shipped file's.
+        lines: what to put in the place of which line; white space before a line is kept.
+    """
+    found = text.split("\n")
+    for old, new in lines.items():
+        (place,) = [number for number, line in enumerate(found) if line.strip() == old]
+        indent = found[place][: -len(found[place].lstrip())] if found[place][:1].isspace() else ""
+        found[place] = indent + new
+    return "\n".join(found)
