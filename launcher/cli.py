@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import commands
+from . import commands, templates
 from .commands import Parser
 from .exit_code import ExitCode, LaunchError
 from .request import Fix, LaunchRequest, StopTimes
@@ -22,7 +22,8 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch diagnose [--json] PATH...
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
-       safe-launch hardware [--json]"""
+       safe-launch hardware [--json]
+       safe-launch template slurm|kubernetes [options] script.py [script arguments]"""
 
 EPILOG = f"""\
 commands:
@@ -31,6 +32,7 @@ commands:
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures whole, or list them
   hardware   list the accelerators that are known, and show what was found on this host
+  template   write a file for Slurm or Kubernetes, filled in for a job
 
 exit codes:
   {ExitCode.SUCCESS.value:<4}the script ran to its end on every rank
@@ -49,6 +51,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "diagnose": commands.diagnose,
     "explain": commands.explain,
     "hardware": commands.hardware,
+    "template": templates.template,
 }
 """The commands that need no script; `plan` takes the options of a launch."""
 

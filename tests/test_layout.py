@@ -94,7 +94,7 @@ LAYERS = {
         "workers",
     },
     "session": {"follower", "nodes", "postmortem", "preview", "session"},
-    "cli": {"__init__", "__main__", "cli", "cluster_options", "commands"},
+    "cli": {"__init__", "__main__", "cli", "cluster_options", "commands", "templates"},
 }
 ORDER = list(LAYERS)
 LIGHT = {"values", "reasoning"}
@@ -180,7 +180,7 @@ def test_the_packages_are_those_that_are_there() -> None:
     """The explicit list in pyproject.toml matches the folders."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     roots = {"launcher": "safe_launch", "presets": "safe_launch.presets"}
-    roots["hardware"] = "safe_launch.hardware"
+    roots |= {"hardware": "safe_launch.hardware", "scripts": "safe_launch.scripts"}
     there = {
         ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
         for folder, package in roots.items()
