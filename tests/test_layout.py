@@ -93,8 +93,8 @@ LAYERS = {
         "worker",
         "workers",
     },
-    "session": {"follower", "nodes", "postmortem", "preview", "session"},
-    "cli": {"__init__", "__main__", "cli", "cluster_options", "commands", "templates"},
+    "session": {"follower", "nodes", "over_ssh", "postmortem", "preview", "session"},
+    "cli": {"__init__", "__main__", "cli", "cluster_options", "commands", "host_options", "templates"},
 }
 ORDER = list(LAYERS)
 LIGHT = {"values", "reasoning"}
