@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .messages import Part
 from .plan import Plan
 from .record import FailureRecord
 from .settings import Value
@@ -51,11 +52,19 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """At least one worker died; `records` has one for each that died by itself, earliest first."""
+    """At least one worker died, or a node was lost.
+
+    Attributes:
+        attempt: what failed.
+        records: one for each worker that died by itself, and for each lost node; earliest first.
+        seen: what the workers had reported.
+        lost: ranks of the nodes that can't be reached any more.
+    """
 
     attempt: Attempt
     records: tuple[FailureRecord, ...]
     seen: Seen = Seen({})
+    lost: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +84,25 @@ class Superseded:
 
 
 Outcome = Succeeded | Failed | Interrupted | Superseded
+
+
+def outcome_of(attempt: Attempt, part: Part) -> Outcome:
+    """The judgement in its order: finished, stopped from outside, superseded, failed."""
+    ended = list(part.ended.values())
+    seen = Seen(part.observed, part.model)
+    broken = part.lost.keys() - {rank for rank, one in part.ended.items() if one.is_success}
+    if not broken and all(one.is_success for one in ended):
+        return Succeeded(attempt, tuple(remark for one in ended for remark in one.remarks))
+    signals = [one.signal for one in ended if one.signal is not None]
+    if signals:
+        return Interrupted(attempt, signals[0])
+    if part.is_superseded:
+        return Superseded(attempt, seen)
+    records = [record for one in ended for record in one.records]
+    for rank in part.failing.keys() - part.ended.keys():
+        records += part.failing[rank]
+    for rank in broken:
+        at, text = part.lost[rank]
+        records.append(FailureRecord(None, at, message=text, log_tail=(text,)))
+    records.sort(key=lambda one: one.at)
+    return Failed(attempt, tuple(records), seen, frozenset(part.lost))

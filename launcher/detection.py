@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from . import host
-from .machine import Accelerator, Hardware
+from .machine import Accelerator, Hardware, least
 from .probes import devices
 from .probes.device import Device, visible
 from .profiles import accelerator_of, in_use_note, matching, profile_named
@@ -110,22 +109,3 @@ def _held_by_others(device: Device) -> int:
     """Bytes beyond what an idle device's driver may hold."""
     fixed, share = DRIVERS_OWN[device.kind]
     return max(0, device.used - fixed - int(share * device.total))
-
-
-def least(every: Sequence[Accelerator]) -> Accelerator:
-    """One device that stands for all: the least memory and rates, what all can do and one needs."""
-    return replace(
-        min(every, key=lambda one: one.memory),
-        taken=max(one.taken for one in every),
-        precisions=frozenset.intersection(*(one.precisions for one in every)),
-        measured=all(one.measured for one in every),
-        compute=min(one.compute for one in every),
-        bandwidth=min(one.bandwidth for one in every),
-        link=min(one.link for one in every),
-        node_link=min(one.node_link for one in every),
-        host_link=min(one.host_link for one in every),
-        environment=MappingProxyType(
-            {name: value for one in every for name, value in one.environment.items()}
-        ),
-        restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
-    )

@@ -23,13 +23,30 @@ def new_run(log_dir: Path | None, script: str) -> tuple[str, Path]:
         LaunchError: it can't be made, or not be written into.
     """
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    root = default_root() if log_dir is None else log_dir
-    folder = root / f"{Path(script).stem}-{run_id}"
+    folder = _folder(log_dir, script, run_id)
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise _cannot(folder, error) from error
     return run_id, folder
+
+
+def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
+    """The directory of a run that another node has begun; the same where they share it.
+
+    Raises:
+        LaunchError: it can't be made.
+    """
+    folder = _folder(log_dir, script, run_id)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return folder
+
+
+def _folder(log_dir: Path | None, script: str, run_id: str) -> Path:
+    return (default_root() if log_dir is None else log_dir) / f"{Path(script).stem}-{run_id}"
 
 
 def default_root() -> Path:
@@ -42,7 +59,7 @@ def attempt_folder(run: Path, number: int) -> Path:
     """The folder of an attempt; made if the disk has room, else what belongs there isn't kept."""
     folder = run / f"attempt-{number + 1}"
     with suppress(OSError):
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     return folder
 
 

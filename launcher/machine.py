@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from .settings import Precision
@@ -67,3 +67,22 @@ class Hardware:
     in_use: int = 0
     source: str = "detected"
     notes: tuple[str, ...] = ()
+
+
+def least(every: Sequence[Accelerator]) -> Accelerator:
+    """One device that stands for all: the least memory and rates, what all can do and one needs."""
+    return replace(
+        min(every, key=lambda one: one.memory),
+        taken=max(one.taken for one in every),
+        precisions=frozenset.intersection(*(one.precisions for one in every)),
+        measured=all(one.measured for one in every),
+        compute=min(one.compute for one in every),
+        bandwidth=min(one.bandwidth for one in every),
+        link=min(one.link for one in every),
+        node_link=min(one.node_link for one in every),
+        host_link=min(one.host_link for one in every),
+        environment=MappingProxyType(
+            {name: value for one in every for name, value in one.environment.items()}
+        ),
+        restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
+    )

@@ -39,7 +39,9 @@ class Placement:
         job: what the launchers of one job have in common and no others; empty where nobody says.
         local: index of this launcher among those on its host.
         beside: launchers of the job on this host, this one included.
-        nproc: workers of this node as the scheduler says; None where it doesn't.
+        shows_all_devices: whether each of these sees the devices of all, not its own alone.
+        nproc: workers of this node as the scheduler says, at most; None where it doesn't.
+        nproc_source: where that number was read.
         sources: what was read where, as rows of a label and a text, for the plan.
         times: how long to wait.
     """
@@ -52,7 +54,9 @@ class Placement:
     job: str = ""
     local: int = 0
     beside: int = 1
+    shows_all_devices: bool = True
     nproc: int | None = None
+    nproc_source: str = ""
     sources: tuple[tuple[str, str], ...] = ()
     times: JoinTimes = JoinTimes()
 

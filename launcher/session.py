@@ -8,16 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from . import explain, journal, leftovers, plan_report, supervise, terminal
-from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
+from . import explain, journal, leftovers, lost_nodes, plan_report, supervise, terminal, workers
+from .attempt import (
+    Attempt,
+    Failed,
+    Interrupted,
+    Outcome,
+    Seen,
+    Succeeded,
+    Superseded,
+    outcome_of,
+)
 from .catalogue import concerns
 from .constraint import Constraint
 from .diagnose import diagnose
 from .exit_code import ExitCode, LaunchError
 from .failure import Diagnosis, Finding, Kind, KnownFailure
+from .joining import Joined
 from .lessons import is_hopeless, learnt_from, with_seen
+from .links import broadcast
 from .machine import Hardware
+from .messages import Farewell, Order, Welcome
+from .peers import Peers
 from .plan import NoPlan, Plan
 from .preview import dead_end, first_plan, known_constraints
 from .record import FailureRecord
@@ -41,15 +55,21 @@ class Next:
 
     Attributes:
         exit_code: the launcher's exit code, or None for another attempt.
+        request: with the nodes that are left.
         workload: what is known now.
         learnt: what is forbidden: by the catalogue, the hardware and the attempts so far.
         retried: ids of transient failures that have been tried again.
     """
 
     exit_code: int | None
+    request: LaunchRequest
     workload: Workload
     learnt: tuple[Constraint, ...] = ()
     retried: frozenset[str] = frozenset()
+
+    def end(self, code: int) -> Next:
+        """No further attempt."""
+        return replace(self, exit_code=code)
 
 
 def launch(
@@ -57,50 +77,110 @@ def launch(
     workload: Workload,
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
+    joined: Joined | None = None,
 ) -> int:
-    """Trains; returns the exit code.
+    """Trains, and says so to the other nodes; returns the exit code.
+
+    Args:
+        request: what the user asked for, with the workers of all nodes.
+        workload: what is known of the training.
+        hardware: what every node has at least.
+        catalogue: the known failures.
+        joined: the nodes of the job; None where there is no other.
 
     Raises:
         LaunchError: the run directory can't be written, or there is no torch.
     """
+    require_torch()
+    run_id, run = journal.new_run(request.log_dir, request.script)
+    links = {} if joined is None else dict(enumerate(joined.links, start=1))
+    listener = None if joined is None else joined.listener
+    peers = Peers(links, listener, request.placement.times.silence)
+    for rank, link in links.items():
+        link.send(Welcome(run_id, rank, len(links) + 1))
+    guardian = leftovers.guard(run_id)
+    farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
+    try:
+        farewell = _launch(request, workload, hardware, catalogue, run_id, run, peers)
+    finally:
+        guardian.dismiss()
+        broadcast(links.values(), farewell)
+    return farewell.code
+
+
+def require_torch() -> None:
+    """Says so where there is no torch to launch with.
+
+    Raises:
+        LaunchError: there is none.
+    """
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
         raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
+
+
+def _launch(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    run_id: str,
+    run: Path,
+    peers: Peers,
+) -> Farewell:
+    """The loop."""
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
-    state = Next(None, workload, known)
     plan = first_plan(request, workload, hardware, known, entries)
     if plan is None:
-        return ExitCode.NO_PLAN
-    run_id, run = journal.new_run(request.log_dir, request.script)
+        return Farewell(ExitCode.NO_PLAN, "nothing that is known to work is left to launch")
     journal.write(run / "request.json", request)
+    state = Next(None, request, workload, known)
     outcomes: list[Outcome] = []
     findings: dict[int, Finding] = {}
-    guardian = leftovers.guard(run_id)
-    try:
-        while state.exit_code is None:
-            attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
-            _keep(attempt.folder / "plan.json", _document(plan))
-            rules = rules_of(request, hardware, state.learnt)
-            watch = supervise.Watch(_permission(attempt, rules), terminal.say)
-            outcome = supervise.run_attempt(attempt, run_id, watch)
-            outcomes.append(outcome)
-            state = _judge(outcome, entries, rules, state, findings)
-            if state.exit_code is None:
-                following = planned(request, state.workload, hardware, state.learnt)
-                if isinstance(following, NoPlan):
-                    state = Next(dead_end(following), state.workload)
-                elif len(outcomes) > RELAUNCHES[request.fix]:
-                    state = _refuse(following, attempt, findings, state)
-                else:
-                    _announce(following, attempt, outcome, findings, len(outcomes))
-                    plan = following
-    finally:
-        guardian.dismiss()
-    _summary(outcomes, findings, run, state.exit_code)
-    _keep(run / "outcome.json", {"exit_code": state.exit_code, "attempts": len(outcomes)})
+    while state.exit_code is None:
+        attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
+        _keep(attempt.folder / "plan.json", _document(plan))
+        rules = rules_of(state.request, hardware, state.learnt)
+        outcome, peers = _run(attempt, rules, run_id, peers)
+        outcomes.append(outcome)
+        state = _judge(outcome, entries, rules, state, findings)
+        if state.exit_code is None:
+            following = planned(state.request, state.workload, hardware, state.learnt)
+            if isinstance(following, NoPlan):
+                state = state.end(dead_end(following))
+            elif len(outcomes) > RELAUNCHES[request.fix]:
+                state = _refuse(following, attempt, findings, state)
+            else:
+                _announce(following, attempt, outcome, findings, len(outcomes))
+                plan = following
+    code = state.exit_code
+    _summary(outcomes, findings, run, code)
+    _keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
     _last_words(outcomes[-1], findings)
-    return state.exit_code
+    return Farewell(code, explain.outcome_text(outcomes[-1], findings))
+
+
+def _run(attempt: Attempt, rules: Rules, run_id: str, peers: Peers) -> tuple[Outcome, Peers]:
+    """One attempt on all nodes; its outcome, and the nodes that are left."""
+    plan = attempt.plan
+    store = workers.host_store()
+    order = Order(
+        attempt=attempt.number,
+        run_id=run_id,
+        rank=0,
+        workers=plan.request.nodes,
+        address=plan.request.placement.address or "localhost",
+        port=store.port,
+        preset=plan.preset.settings(),
+        overrides=plan.overrides,
+        environment=plan.hardware.accelerator.environment,
+    )
+    peers.send_orders(order)
+    watch = supervise.Watch(_permission(attempt, rules), terminal.say)
+    part = supervise.run_attempt(order, plan.request, attempt.folder, watch, peers)
+    del store
+    return outcome_of(attempt, part), peers.left()
 
 
 def _keep(path: Path, content: object) -> None:
@@ -115,16 +195,18 @@ def _document(plan: Plan) -> object:
     return plan_report.document(plan.request, plan.workload, plan.hardware, plan)
 
 
-def _permission(attempt: Attempt, rules: Rules) -> Callable[[Seen], bool]:
+def _permission(
+    attempt: Attempt, rules: Rules
+) -> Callable[[Mapping[str, Value], dict[str, Any] | None], bool]:
     """Whether the attempt may go on, given what its workers see; under `suggest` it always may."""
     answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
 
-    def allowed(seen: Seen) -> bool:
+    def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:
         if attempt.plan.request.fix is Fix.SUGGEST:
             return True
-        key = frozenset(seen.observed.items()), seen.model is None
+        key = frozenset(observed.items()), model is None
         if key not in answers:
-            workload = with_seen(attempt.plan.workload, attempt, seen)
+            workload = with_seen(attempt.plan.workload, attempt, Seen(observed, model))
             answers[key] = not is_hopeless(attempt, workload, rules)
         return answers[key]
 
@@ -141,9 +223,9 @@ def _judge(
     """What an outcome leads to; a failure is diagnosed, explained and learnt from."""
     match outcome:
         case Succeeded():
-            return Next(ExitCode.SUCCESS, state.workload)
+            return state.end(ExitCode.SUCCESS)
         case Interrupted(signal=number):
-            return Next(128 + number, state.workload)
+            return state.end(128 + number)
         case Superseded(attempt=attempt, seen=seen):
             workload = with_seen(state.workload, attempt, seen)
             return replace(state, workload=workload)
@@ -155,18 +237,26 @@ def _judge(
                 log = attempt.folder / f"rank-{root.record.rank}.log"
                 rows = explain.unexplained_rows(diagnosis, log)
                 _say_end(attempt, [*rows, *explain.other_rows(diagnosis)])
-                return Next(_exit_code(root), state.workload)
+                return state.end(_exit_code(root))
             _say_end(attempt, _explained(diagnosis, attempt))
+            if outcome.lost:
+                request = lost_nodes.left(attempt.plan.request, outcome.lost)
+                if isinstance(request, str):
+                    terminal.say(request)
+                    return state.end(ExitCode.RETRY_ELSEWHERE)
+                state = replace(state, request=request)
+                if root.record.rank is None:
+                    return state
             if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
                 terminal.say(f"waiting {PAUSE:g} s: the failure passes by itself")
                 time.sleep(PAUSE)
                 return replace(state, retried=state.retried | {root.entry.id})
             if root.entry.kind not in (Kind.PRESET, Kind.MEMORY):
-                return Next(_exit_code(root), state.workload)
+                return state.end(_exit_code(root))
             learnt = learnt_from(state.workload, attempt, seen, root, rules)
             if isinstance(learnt, str):
                 terminal.say(learnt)
-                return Next(_exit_code(root), state.workload)
+                return state.end(_exit_code(root))
             workload, after = learnt
             return replace(state, workload=workload, learnt=after.constraints)
 
@@ -224,7 +314,7 @@ def _refuse(
         f"not relaunched: --fix {fix} allows {RELAUNCHES[fix]}",
     )
     code = ExitCode.NO_PLAN if finding is None else _exit_code(finding)
-    return Next(code, state.workload)
+    return state.end(code)
 
 
 def _summary(

@@ -7,22 +7,22 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import leftovers, output, workers
-from .attempt import Attempt, Failed, Interrupted, Outcome, Seen, Succeeded, Superseded
 from .channel import Receiver
-from .host import oom_kills
-from .record import FailureRecord
-from .request import StopTimes
+from .joining import refuse_late
+from .messages import Failing, Farewell, Order, Part, Sighting, Signalled, Stop
+from .peers import Peers, lean
+from .request import LaunchRequest, StopTimes
+from .scene import STOPS, Scene, ended, failed_ranks
 from .settings import Value
 from .stops import Stops
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that end the run."""
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the workers that have a handler for them."""
 
@@ -32,77 +32,63 @@ class Watch:
     """What the supervisor asks and tells while it watches.
 
     Attributes:
-        allowed: whether the plan may go on, given what a worker has seen.
+        allowed: whether the plan may go on, given what a worker has seen: settings and facts, and
+            the model's shape.
         notice: told what the user should know at once, in one line.
     """
 
-    allowed: Callable[[Seen], bool]
+    allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
     notice: Callable[[str], None]
 
 
-@dataclass(slots=True)
-class _Scene:
-    """What has happened so far in the attempt.
+def run_attempt(
+    order: Order, request: LaunchRequest, folder: Path, watch: Watch, peers: Peers
+) -> Part:
+    """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
 
-    Attributes:
-        pids: process of each rank.
-        alive: ranks that still run.
-        exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
-        records: what failing ranks told, by rank.
-        finished: ranks whose script ran to its end.
-        observed: what the workers have seen.
-        model: the model as the first worker described it.
-        signals: signals that the launcher was sent, in their order.
-        reason: why the workers are being stopped; None while they run.
-        stops: the signals that the workers have got and will get.
-        oom_kills: how often the out-of-memory killer had struck before.
+    Args:
+        order: what is launched.
+        request: this node's own launch.
+        folder: where the workers' logs are kept.
+        watch: whom to ask and to tell.
+        peers: the other nodes.
     """
-
-    pids: dict[int, int]
-    alive: set[int]
-    exits: dict[int, tuple[int, float]] = field(default_factory=dict)
-    records: dict[int, FailureRecord] = field(default_factory=dict)
-    finished: set[int] = field(default_factory=set)
-    observed: dict[str, Value] = field(default_factory=dict)
-    model: dict[str, Any] | None = None
-    signals: list[int] = field(default_factory=list)
-    reason: str | None = None
-    stops: Stops = field(default_factory=Stops)
-    oom_kills: int = field(default_factory=oom_kills)
-
-
-def run_attempt(attempt: Attempt, run_id: str, watch: Watch) -> Outcome:
-    """Starts the attempt's workers, watches them, stops them where one has failed."""
     receiver = Receiver()
-    store = workers.host_store()
-    pipes = output.Output(attempt.folder, watch.notice)
-    pipes.open(range(attempt.plan.request.nproc))
-    envs = workers.environments(attempt, run_id, receiver.name, store.port)
+    pipes = output.Output(folder, watch.notice)
+    pipes.open(order.ranks)
+    envs = workers.environments(order, request, receiver.name)
     output.flush_console()
     with _signals() as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            context = workers.start(attempt, envs, pipes)
+            context = workers.start(request, order.first, envs, pipes)
             _handle_signals(arrived)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         pipes.start()
-        pids = context.pids()
-        scene = _Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
+        pids = {order.first + local: pid for local, pid in context.pids().items()}
+        scene = Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
         try:
-            _watch(scene, receiver, wakeup, attempt.plan.request.stop_times, watch)
+            _watch(scene, receiver, wakeup, request, watch, peers)
         finally:
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
-                leftovers_found = leftovers.kill(run_id)
+                leftovers_found = leftovers.kill(order.run_id)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()
             pipes.finish(lambda: bool(arrived))
     if leftovers_found > len(scene.alive):
         watch.notice(f"ended {leftovers_found} processes that the workers had left behind")
-    return _outcome(attempt, scene, pipes)
+    return Part(
+        ended={order.rank: ended(scene, pipes), **peers.ended},
+        lost=peers.lost,
+        failing=peers.failing,
+        observed=scene.observed,
+        model=scene.model,
+        is_superseded=scene.reason == "superseded",
+    )
 
 
 @contextmanager
@@ -132,7 +118,12 @@ def _handle_signals(arrived: list[int]) -> None:
 
 
 def _watch(
-    scene: _Scene, receiver: Receiver, wakeup: socket.socket, times: StopTimes, watch: Watch
+    scene: Scene,
+    receiver: Receiver,
+    wakeup: socket.socket,
+    request: LaunchRequest,
+    watch: Watch,
+    peers: Peers,
 ) -> None:
     """The loop: deaths, messages, signals and deadlines, each as soon as it comes."""
     answered = 0
@@ -141,8 +132,12 @@ def _watch(
         selector.register(wakeup, selectors.EVENT_READ, "signal")
         for rank, pid in scene.pids.items():
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, rank)
-        while scene.alive:
-            for key, _ in selector.select(scene.stops.pause()):
+        for node, link in peers.links.items():
+            selector.register(link, selectors.EVENT_READ, ("node", node))
+        if peers.listener is not None:
+            selector.register(peers.listener, selectors.EVENT_READ, "late")
+        while scene.alive or peers.awaited():
+            for key, _ in selector.select(_pause(scene, peers)):
                 if key.data == "connection":
                     _welcome(selector, receiver, scene)
                 elif key.data == "message":
@@ -150,29 +145,89 @@ def _watch(
                 elif key.data == "signal":
                     with suppress(BlockingIOError):
                         wakeup.recv(4096)
+                elif key.data == "late" and peers.listener is not None:
+                    refuse_late(peers.listener, len(peers.links) + 1)
+                elif isinstance(key.data, tuple):
+                    _hear(selector, key.data[1], peers, scene)
                 else:
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
                     _note_exit(scene, key.data)
             for number in scene.signals[answered:]:
-                _answer(scene, signal.Signals(number), times, watch)
+                _answer(scene, signal.Signals(number), request.stop_times, watch, peers)
             answered = len(scene.signals)
-            if scene.reason is None and _failed_ranks(scene):
-                scene.reason = "failure"
-                _stop_after_failure(scene, times)
-            if scene.reason is None and not watch.allowed(Seen(scene.observed, scene.model)):
-                scene.reason = "superseded"
-                scene.stops.schedule(
-                    scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
-                )
+            _decide(scene, request, watch, peers)
             scene.stops.send_due(scene.alive, watch.notice)
             leftovers.reap(set(scene.pids.values()))
+            if peers.deadline is not None and time.monotonic() >= peers.deadline:
+                peers.give_up()
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
 
 
-def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: _Scene) -> None:
+def _pause(scene: Scene, peers: Peers) -> float | None:
+    """Seconds until something is due; None where nothing is."""
+    pauses = [scene.stops.pause()]
+    if peers.deadline is not None:
+        pauses.append(max(0.0, peers.deadline - time.monotonic()))
+    return min((one for one in pauses if one is not None), default=None)
+
+
+def _hear(selector: selectors.BaseSelector, node: int, peers: Peers, scene: Scene) -> None:
+    """Takes in what another node has told."""
+    descriptor = peers.links[node].fileno()
+    for message in peers.hear(node):
+        if isinstance(message, Stop | Signalled):
+            scene.ordered = message.signal or scene.ordered
+            scene.is_told = True
+        elif isinstance(message, Farewell):
+            scene.is_told = True
+        elif isinstance(message, Sighting):
+            scene.observed.update(message.observed)
+            scene.model = scene.model or message.model
+    if node in peers.lost:
+        selector.unregister(descriptor)
+
+
+def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) -> None:
+    """Stops the workers where there is a reason to, and tells the other nodes."""
+    times = request.stop_times
+    failed = failed_ranks(scene)
+    if not scene.alive and scene.reason is None and not failed:
+        scene.is_success = True
+    if scene.reason != "interrupt" and scene.ordered is not None:
+        _interrupt(scene, signal.Signals(scene.ordered), times)
+        watch.notice(f"{signal.Signals(scene.ordered).name} on another node: stopping the workers")
+        if peers.is_head:
+            _tell(peers, Stop(scene.ordered), request)
+    if scene.reason is None and (failed or scene.is_told or peers.has_trouble):
+        scene.reason = "failure"
+        _stop_after_failure(scene, times)
+        records = tuple(sorted(scene.records.values(), key=lambda one: one.at))
+        if peers.is_head:
+            _tell(peers, Stop(), request)
+        elif failed:
+            _tell(peers, Failing(lean(records), time.monotonic()), request)
+    if scene.reason is None and not watch.allowed(scene.observed, scene.model):
+        scene.reason = "superseded"
+        scene.stops.schedule(scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate))
+        _tell(peers, Stop(), request)
+    seen = (len(scene.observed), scene.model is None)
+    if not peers.is_head and seen != scene.told:
+        scene.told = seen
+        peers.tell(Sighting(scene.observed, scene.model))
+
+
+def _tell(peers: Peers, message: Stop | Failing | Signalled, request: LaunchRequest) -> None:
+    """Tells the other nodes, and sets how long they may take to answer."""
+    peers.tell(message)
+    times = request.stop_times
+    patience = times.leave + times.interrupt + times.terminate + request.placement.times.silence
+    peers.deadline = time.monotonic() + patience
+
+
+def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: Scene) -> None:
     """Accepts every worker that has connected, and takes in what it has already said.
 
     A worker that is quick may have ended by then: its death, seen at the same time, is judged by
@@ -187,7 +242,7 @@ def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: _Scene
 
 
 def _read(
-    selector: selectors.BaseSelector, connection: socket.socket, receiver: Receiver, scene: _Scene
+    selector: selectors.BaseSelector, connection: socket.socket, receiver: Receiver, scene: Scene
 ) -> None:
     """Takes in what one worker has sent."""
     descriptor = connection.fileno()
@@ -206,7 +261,7 @@ def _read(
             scene.model = message.shape
 
 
-def _note_exit(scene: _Scene, rank: int) -> None:
+def _note_exit(scene: Scene, rank: int) -> None:
     """Notes how a rank ended, without reaping it: that is for torch elastic to do."""
     seen = time.monotonic()
     status: Any = os.waitid(os.P_PID, scene.pids[rank], os.WEXITED | os.WNOWAIT)
@@ -215,17 +270,7 @@ def _note_exit(scene: _Scene, rank: int) -> None:
     scene.alive.discard(rank)
 
 
-def _failed_ranks(scene: _Scene) -> set[int]:
-    """Ranks that have failed for certain; dying after the script's end isn't failing."""
-    dead = {
-        rank
-        for rank, (code, _) in scene.exits.items()
-        if code > 0 or (code < 0 and rank not in scene.finished)
-    }
-    return dead | scene.records.keys()
-
-
-def _stop_after_failure(scene: _Scene, times: StopTimes) -> None:
+def _stop_after_failure(scene: Scene, times: StopTimes) -> None:
     """The silent ranks end at once; those that told a failure may run their exit handlers."""
     telling = scene.alive & scene.records.keys()
     kill = (signal.SIGKILL, times.leave + times.terminate)
@@ -233,7 +278,9 @@ def _stop_after_failure(scene: _Scene, times: StopTimes) -> None:
     scene.stops.schedule(telling, (signal.SIGTERM, times.leave), kill)
 
 
-def _answer(scene: _Scene, number: signal.Signals, times: StopTimes, watch: Watch) -> None:
+def _answer(
+    scene: Scene, number: signal.Signals, times: StopTimes, watch: Watch, peers: Peers
+) -> None:
     """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
     if number in FORWARDED:
         for rank in sorted(scene.alive):
@@ -241,60 +288,20 @@ def _answer(scene: _Scene, number: signal.Signals, times: StopTimes, watch: Watc
                 scene.stops.send(rank, number)
             else:
                 watch.notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
-        return
-    if scene.reason == "interrupt":
-        scene.stops.hasten()
-        return
+    elif scene.reason == "interrupt":
+        if sum(one in STOPS for one in scene.signals) > 1:
+            scene.stops.hasten()
+    else:
+        watch.notice(f"{number.name}: stopping the workers")
+        _interrupt(scene, number, times)
+        peers.tell(Stop(number) if peers.is_head else Signalled(number))
+
+
+def _interrupt(scene: Scene, number: signal.Signals, times: StopTimes) -> None:
+    """Begins to stop the workers as a signal to a launcher asks for."""
     scene.reason = "interrupt"
     scene.stops.deadlines.clear()
-    watch.notice(f"{number.name}: stopping the workers")
+    steps = [(number, 0.0)]
     if number == signal.SIGINT:
-        term = times.interrupt
-        scene.stops.schedule(
-            scene.alive,
-            (signal.SIGINT, 0.0),
-            (signal.SIGTERM, term),
-            (signal.SIGKILL, term + times.terminate),
-        )
-    else:
-        scene.stops.schedule(scene.alive, (number, 0.0), (signal.SIGKILL, times.terminate))
-
-
-def _outcome(attempt: Attempt, scene: _Scene, pipes: output.Output) -> Outcome:
-    """The judgement in its order: finished, stopped from outside, superseded, failed."""
-    failed = _failed_ranks(scene)
-    if not failed and len(scene.exits) == len(scene.pids) and scene.reason is None:
-        remarks = tuple(
-            f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
-            for rank, (code, _) in sorted(scene.exits.items())
-            if code < 0
-        )
-        return Succeeded(attempt, remarks)
-    stops = [number for number in scene.signals if number in STOPS]
-    if stops:
-        return Interrupted(attempt, stops[0])
-    if scene.reason == "superseded":
-        return Superseded(attempt, Seen(scene.observed, scene.model))
-    records = [_completed(scene, rank, pipes) for rank in sorted(scene.exits)]
-    told = sorted((one for one in records if one), key=lambda one: one.at)
-    return Failed(attempt, tuple(told), Seen(scene.observed, scene.model))
-
-
-def _completed(scene: _Scene, rank: int, pipes: output.Output) -> FailureRecord | None:
-    """A rank's record, or one made from its exit; None where it ended well or by our own hand."""
-    code, seen = scene.exits[rank]
-    told = scene.records.get(rank)
-    killed = oom_kills() - scene.oom_kills
-    if told is not None:
-        return replace(told, oom_kills=killed, log_tail=pipes.tail(rank))
-    ended_well = code == 0 or (code < 0 and rank in scene.finished)
-    if ended_well or -code in scene.stops.told.get(rank, set()):
-        return None
-    return FailureRecord(
-        rank=rank,
-        at=seen,
-        exit_code=128 - code if code < 0 else code,
-        signal=-code if code < 0 else None,
-        oom_kills=killed,
-        log_tail=pipes.tail(rank),
-    )
+        steps.append((signal.SIGTERM, times.interrupt))
+    scene.stops.schedule(scene.alive, *steps, (signal.SIGKILL, steps[-1][1] + times.terminate))

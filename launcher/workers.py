@@ -9,12 +9,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import channel, leftovers, preset
-from .attempt import Attempt
+from .messages import Order
 from .output import Output
+from .request import LaunchRequest
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
     from torch.distributed.elastic.multiprocessing import PContext
+
+
+Variables = dict[str, str]
+"""A part of a process's environment."""
 
 
 def host_store() -> TCPStore:
@@ -28,46 +33,47 @@ def host_store() -> TCPStore:
     return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
 
 
-def environments(
-    attempt: Attempt, run_id: str, channel_name: str, port: int
-) -> dict[int, dict[str, str]]:
+def environments(order: Order, request: LaunchRequest, channel_name: str) -> dict[int, Variables]:
     """What each worker finds in its environment beyond the launcher's own, by local rank.
 
     The names up to TORCHELASTIC_* are those that torchrun gives
-    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py).
+    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
+    scheduler starts a task for every device, several launchers share a host, and local ranks count
+    over all of them, unless each sees its own device alone.
     """
-    plan = attempt.plan
-    nproc = plan.request.nproc
+    placement, nproc = request.placement, request.nproc
+    shares = placement.beside > 1 and placement.shows_all_devices
+    local = placement.local * nproc if shares else 0
     common = {
-        "WORLD_SIZE": nproc,
-        "LOCAL_WORLD_SIZE": nproc,
-        "GROUP_RANK": 0,
-        "GROUP_WORLD_SIZE": 1,
+        "WORLD_SIZE": order.world,
+        "LOCAL_WORLD_SIZE": nproc * placement.beside if shares else nproc,
+        "GROUP_RANK": order.rank,
+        "GROUP_WORLD_SIZE": len(order.workers),
         "ROLE_NAME": "default",
-        "ROLE_WORLD_SIZE": nproc,
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": port,
-        "TORCHELASTIC_RESTART_COUNT": attempt.number,
-        "TORCHELASTIC_MAX_RESTARTS": attempt.number,
-        "TORCHELASTIC_RUN_ID": run_id,
+        "ROLE_WORLD_SIZE": order.world,
+        "MASTER_ADDR": order.address,
+        "MASTER_PORT": order.port,
+        "TORCHELASTIC_RESTART_COUNT": order.attempt,
+        "TORCHELASTIC_MAX_RESTARTS": order.attempt,
+        "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        leftovers.VARIABLE: run_id,
+        leftovers.VARIABLE: order.run_id,
         channel.VARIABLE: channel_name,
-        preset.VARIABLE: preset.encode(plan.preset.settings()),
-        preset.OVERRIDES_VARIABLE: preset.encode(plan.overrides),
-        **_defaults(plan.hardware.accelerator.environment),
+        preset.VARIABLE: preset.encode(order.preset),
+        preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
+        **_defaults(order.environment),
     }
     if nproc > 1:
         common |= _defaults({"OMP_NUM_THREADS": "1"})
     return {
-        rank: {
+        place: {
             **{name: str(value) for name, value in common.items()},
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+            "LOCAL_RANK": str(local + place),
             "ROLE_RANK": str(rank),
         }
-        for rank in range(nproc)
+        for place, rank in enumerate(order.ranks)
     }
 
 
@@ -85,28 +91,36 @@ def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def start(attempt: Attempt, envs: dict[int, dict[str, str]], output: Output) -> PContext:
-    """All workers of the attempt, each leading a session of its own."""
+def start(
+    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
+) -> PContext:
+    """This node's workers, each leading a session of its own.
+
+    Args:
+        request: this node's launch.
+        first: rank of the first of them.
+        envs: their environments by local rank.
+        pipes: where their output goes.
+    """
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 
     class Pipes(LogsSpecs):  # type: ignore[misc]  # torch is typed as Any
         """Sends each worker's stdout and stderr into our pipes instead of into files."""
 
-        def reify(self, envs: dict[int, dict[str, str]]) -> Any:
+        def reify(self, envs: dict[int, Variables]) -> Any:
             paths: dict[int, dict[int, str]] = {1: {}, 2: {}}
-            for stream in output.streams:
-                paths[stream.console][stream.rank] = stream.path
+            for stream in pipes.streams:
+                paths[stream.console][stream.rank - first] = stream.path
             nowhere = dict.fromkeys(envs, os.devnull)
             return LogsDest(stdouts=paths[1], stderrs=paths[2], error_files=nowhere)
 
         @property
         def root_log_dir(self) -> str:
-            return str(attempt.folder)
+            return str(pipes.folder)
 
     # Elastic reports failures to the log as well; what is to be said, the session says.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    request = attempt.plan.request
     kind = "module" if request.is_module else "script"
     command = ("-u", "-m", "safe_launch.worker", kind, request.script, *request.arguments)
     return start_processes(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from safe_launch import supervise
 from safe_launch.channel import Receiver, Sender
+from safe_launch.scene import Scene, failed_ranks
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def receiver() -> Iterator[Receiver]:
 
 def test_the_last_words_of_quick_workers_are_heard_at_once(receiver: Receiver) -> None:
     """All had connected, spoken and gone before the supervisor looked for the first time."""
-    scene = supervise._Scene({0: 10, 1: 11, 2: 12}, set())
+    scene = Scene({0: 10, 1: 11, 2: 12}, set())
     for rank in (0, 1):
         Sender(receiver.name, rank).send("finished", {})
     silent = Sender(receiver.name, 2)
@@ -32,12 +33,12 @@ def test_the_last_words_of_quick_workers_are_heard_at_once(receiver: Receiver) -
         supervise._read(selector, ready.fileobj, receiver, scene)  # type: ignore[arg-type]
     scene.exits = {0: (-6, 1.0), 1: (-6, 1.0), 2: (-6, 1.0)}
     assert scene.finished == {0, 1, 2}
-    assert not supervise._failed_ranks(scene)
+    assert not failed_ranks(scene)
 
 
 def test_the_first_model_that_is_told_stays(receiver: Receiver) -> None:
     """Every rank describes the same model, and what is said of it once is enough."""
-    scene = supervise._Scene({0: 10, 1: 11}, set())
+    scene = Scene({0: 10, 1: 11}, set())
     first = Sender(receiver.name, 0)
     first.send("model", {"shape": {"config": {"layers": 1}, "weights": []}})
     first.send("model", {"shape": {"config": {"layers": 2}, "weights": []}})

@@ -1,0 +1,234 @@
+"""How the nodes of a job come together: node 0 waits for the others, the others look for it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import platform
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .agreement import numbered, refusal
+from .exit_code import ExitCode, LaunchError
+from .links import Link, arrivals, listening, watched
+from .machine import Hardware
+from .messages import Hello, Message, Refusal, Welcome
+from .placement import Placement
+from .request import LaunchRequest
+
+PATIENCE = 5.0
+"""Seconds after which somebody who waits says for whom."""
+PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
+"""Seconds between two looks for node 0; the last one repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The nodes of a job, as node 0 knows them.
+
+    Attributes:
+        hellos: what each node said, in the order of their ranks, node 0's own first.
+        links: the connections to the others, in the same order.
+        listener: where late nodes knock.
+    """
+
+    hellos: tuple[Hello, ...]
+    links: tuple[Link, ...]
+    listener: socket.socket
+
+
+def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Hello:
+    """What this node says of itself."""
+    from . import __version__
+
+    script = "" if request.is_module else _digest(Path(request.script).read_bytes())
+    return Hello(
+        job=request.placement.job,
+        rank=request.placement.rank,
+        host=socket.gethostname(),
+        nproc=request.nproc,
+        hardware=hardware,
+        versions={
+            "safe-launch": __version__,
+            "python": platform.python_version(),
+            **versions,
+        },
+        script=script,
+        arguments=_digest("\0".join(request.arguments).encode()),
+    )
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Joined:
+    """Node 0's part: waits until the nodes have come.
+
+    A node that says who it is and then goes again may come back for as long as a silent one is
+    waited for.
+
+    Raises:
+        LaunchError: the port is taken, or too few nodes have come in time.
+    """
+    try:
+        listener = listening(placement.port)
+    except OSError as error:
+        problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
+        hint = "give all nodes another --master-port (or --rdzv-endpoint)"
+        raise LaunchError(ExitCode.USAGE, problem, hint) from error
+    times = placement.times
+    began = time.monotonic()
+    deadline, speaks = began + times.join, began + PATIENCE
+    enough_since: float | None = None
+    there: list[tuple[Hello, Link]] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while len(there) + 1 < placement.nodes:
+            now = time.monotonic()
+            is_enough = len(there) + 1 >= placement.least
+            enough_since = (enough_since or now) if is_enough else None
+            end = min(deadline, enough_since + times.last_call) if enough_since else deadline
+            if now >= end:
+                break
+            if now >= speaks:
+                say(_waiting_text(there, placement))
+                speaks = now + 60
+            for key, _ in selector.select(max(0.0, min(end, speaks) - now)):
+                if key.fileobj is listener:
+                    for link in arrivals(listener, times.silence):
+                        selector.register(link, selectors.EVENT_READ, link)
+                    continue
+                link = key.data
+                for message in link.receive():
+                    _admit(message, link, own, there, placement, say)
+                if link.fault is not None:
+                    selector.unregister(link)
+                    link.close()
+                    gone = [hello.host for hello, other in there if other is link]
+                    there = [pair for pair in there if pair[1] is not link]
+                    if gone:
+                        say(f"{gone[0]} has gone again ({link.fault}); waiting for it")
+                        deadline = min(deadline, time.monotonic() + times.silence)
+        admitted = [link for _, link in there]
+        for key in list(selector.get_map().values()):
+            if key.data is not None and key.data not in admitted:
+                key.data.close()
+    if len(there) + 1 < placement.least:
+        waited = f"{time.monotonic() - began:.0f} s"
+        problem = f"{_waiting_text(there, placement)}; gave up after {waited}"
+        for _, link in there:
+            link.send(Refusal(ExitCode.RETRY_ELSEWHERE, problem))
+        hint = "did safe-launch start on every node, and can they reach this one?"
+        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+    hellos = (own, *(hello for hello, _ in there))
+    order = numbered(hellos)
+    return Joined(
+        tuple(hellos[place] for place in order),
+        tuple(admitted[place - 1] for place in order[1:]),
+        listener,
+    )
+
+
+def _admit(
+    message: Message,
+    link: Link,
+    own: Hello,
+    there: list[tuple[Hello, Link]],
+    placement: Placement,
+    say: Callable[[str], None],
+) -> None:
+    """Takes a node in, or tells it why not."""
+    if not isinstance(message, Hello):
+        return
+    refused = refusal(message, own, placement.nodes)
+    taken = [one.host for one, _ in there if message.rank is not None and one.rank == message.rank]
+    if taken:
+        problem = f"{message.host} says that it is node {message.rank}, as {taken[0]} has said"
+        refused = Refusal(ExitCode.USAGE, problem, "give every node a --node-rank of its own")
+    if refused is None:
+        link.peer = message.host
+        there.append((message, link))
+    else:
+        say(f"refused a node: {refused.problem}")
+        link.send(refused)
+
+
+def _waiting_text(there: Sequence[tuple[Hello, Link]], placement: Placement) -> str:
+    """Who is here and who isn't."""
+    here = {0, *(hello.rank for hello, _ in there)}
+    text = f"{len(there) + 1} of {placement.nodes} nodes have joined"
+    missing = sorted(set(range(placement.nodes)) - here)
+    if None in here or len(missing) > 20:
+        return text
+    return f"{text}; missing: {', '.join(map(str, missing))}"
+
+
+def refuse_late(listener: socket.socket, nodes: int) -> None:
+    """Tells nodes that come too late so."""
+    problem = f"too late: the job already runs on {nodes} node{'s' if nodes > 1 else ''}"
+    for link in arrivals(listener, 1.0):
+        link.send(Refusal(ExitCode.RETRY_ELSEWHERE, problem, "wait until that run has ended"))
+        link.close()
+
+
+def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[Link, Welcome]:
+    """Another node's part: finds node 0, says who it is, and waits until all have come.
+
+    Raises:
+        LaunchError: node 0 can't be found in time, refuses this node, or ends.
+    """
+    link = _found(placement, say)
+    link.send(own)
+    with selectors.DefaultSelector() as selector:
+        selector.register(link, selectors.EVENT_READ)
+        while link.fault is None:
+            if not selector.select(PATIENCE):
+                continue
+            for message in link.receive():
+                if isinstance(message, Refusal):
+                    raise LaunchError(ExitCode(message.code), message.problem, message.hint)
+                if isinstance(message, Welcome):
+                    return link, message
+    problem = f"node 0 ({placement.address}) has gone before all nodes had joined: {link.fault}"
+    raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
+
+
+def _found(placement: Placement, say: Callable[[str], None]) -> Link:
+    """A connection to node 0, which may not be up yet, nor have a name yet."""
+    where = f"{placement.address}:{placement.port}"
+    began = time.monotonic()
+    deadline = began + placement.times.join
+    spoken = False
+    tries = 0
+    while True:
+        try:
+            connection = socket.create_connection((placement.address, placement.port), timeout=5)
+            return watched(connection, placement.address, placement.times.silence)
+        except (OSError, UnicodeError) as error:
+            reason = _reason(error)
+        now = time.monotonic()
+        if now >= deadline:
+            problem = f"node 0 wasn't found at {where} within {placement.times.join:g} s: {reason}"
+            hint = "is safe-launch running there, and is the name and port right on every node?"
+            raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+        if not spoken and now - began > PATIENCE:
+            say(f"looking for node 0 at {where}: {reason}")
+            spoken = True
+        time.sleep(min(PAUSES[min(tries, len(PAUSES) - 1)], max(0.0, deadline - now)))
+        tries += 1
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """Why a connection failed, in words."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "its name isn't known (yet)"
+    if isinstance(error, TimeoutError):
+        return "nobody answers"
+    if error.errno == errno.ECONNREFUSED:
+        return "nobody listens (yet)"
+    return str(error.strerror or error)

@@ -1,0 +1,182 @@
+"""The connections between node 0's launcher and the others: lines of JSON over TCP.
+
+A connection is also how each end knows that the other is alive: where a process ends, the kernel
+closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
+(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Nobody else needs to send heartbeats.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from .journal import plain
+from .messages import KINDS, Message
+
+MAXIMUM = 64 * 1024 * 1024
+"""Bytes after which a message without an end is given up."""
+RTT_OFFSET = 68
+"""Where `struct tcp_info` has the smoothed round-trip time, in microseconds (linux/tcp.h)."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One end of a connection.
+
+    Attributes:
+        socket: what it goes over.
+        peer: who is at the other end, for people.
+        partial: what has come of a message that isn't complete.
+        waiting: messages that have come and that nobody has taken yet.
+        fault: why the connection has ended, in words; None while it is open.
+    """
+
+    socket: socket.socket
+    peer: str
+    partial: bytearray = field(default_factory=bytearray)
+    waiting: list[Message] = field(default_factory=list)
+    fault: str | None = None
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self.socket.fileno()
+
+    def send(self, *messages: Message) -> None:
+        """Sends messages; where that fails, `fault` says why."""
+        if self.fault is None:
+            lines = b"".join(encoded(message) for message in messages)
+            try:
+                self.socket.sendall(lines)
+            except OSError as error:
+                self._end(error)
+
+    def receive(self) -> list[Message]:
+        """The messages that have come; never waits. `fault` is set where the other end is gone."""
+        while self.fault is None:
+            try:
+                chunk = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._end(error)
+                break
+            self.partial += chunk
+            if not chunk:
+                self._end(None)
+            elif len(self.partial) > MAXIMUM:
+                self._end(OSError(errno.EMSGSIZE, "a message without an end"))
+        end = self.partial.rfind(b"\n") + 1
+        lines = bytes(self.partial[:end]).splitlines()
+        del self.partial[:end]
+        return [message for line in lines if (message := decoded(line)) is not None]
+
+    def delay(self) -> float:
+        """Seconds that a message takes: half of the round trip as the kernel measures it."""
+        try:
+            info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RTT_OFFSET + 4)
+        except OSError:
+            return 0.0
+        (microseconds,) = struct.unpack_from("I", info, RTT_OFFSET)
+        return float(microseconds) / 2e6
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.socket.close()
+
+    def _end(self, error: OSError | None) -> None:
+        if error is None or error.errno in (errno.ECONNRESET, errno.EPIPE):
+            self.fault = "its launcher has ended"
+        elif isinstance(error, TimeoutError | BlockingIOError):
+            self.fault = "it can't be reached any more"
+        else:
+            self.fault = f"the connection failed: {error.strerror or error}"
+
+
+def encoded(message: Message) -> bytes:
+    """A message as a line of JSON."""
+    return json.dumps([type(message).__name__, plain(message)]).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Message | None:
+    """The message that a line is; None for one that no launcher has written."""
+    import msgspec
+
+    try:
+        name, content = json.loads(line)
+        message: Message = msgspec.convert(content, KINDS[name])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return message
+
+
+def watched(connection: socket.socket, peer: str, silence: float) -> Link:
+    """A link over a connection that the kernel watches.
+
+    Args:
+        connection: connected.
+        peer: who is at the other end.
+        silence: seconds after which a host that can't be reached counts as lost, at most.
+    """
+    interval = max(1, math.floor(silence / 8))
+    options = {
+        socket.TCP_KEEPIDLE: interval,
+        socket.TCP_KEEPINTVL: interval,
+        socket.TCP_USER_TIMEOUT: max(1000, int(silence * 1000) - 2000 * interval),
+        socket.TCP_NODELAY: 1,
+    }
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in options.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection.settimeout(None)  # a timeout of Python's would wait before every reading, too
+    whole, part = divmod(silence, 1)
+    limit = struct.pack("ll", int(whole), int(part * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return Link(connection, peer)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that takes connections on every address of this host, of both families.
+
+    Raises:
+        OSError: the port is taken, or can't be had.
+    """
+    if socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return _listening(port, socket.AF_INET6)
+    return _listening(port, socket.AF_INET)
+
+
+def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
+    listener = socket.create_server(
+        ("", port),
+        family=family,
+        backlog=4096,
+        dualstack_ipv6=family is socket.AF_INET6,
+    )
+    listener.setblocking(False)
+    return listener
+
+
+def arrivals(listener: socket.socket, silence: float) -> list[Link]:
+    """The connections that have come; never waits."""
+    found = []
+    with suppress(BlockingIOError):
+        while True:
+            try:
+                connection, address = listener.accept()
+            except (ConnectionError, TimeoutError):  # gone before it was taken
+                continue
+            found.append(watched(connection, address[0].removeprefix("::ffff:"), silence))
+    return found
+
+
+def broadcast(links: Iterable[Link], message: Message) -> None:
+    """Sends one message to many."""
+    for link in links:
+        link.send(message)

@@ -1,0 +1,198 @@
+"""What the launchers of a job say to each other; plain values, which pass through JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .machine import Hardware
+from .record import FailureRecord
+from .settings import Setting, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A node comes: who it is and what it has.
+
+    Attributes:
+        job: what the launchers of one job have in common.
+        rank: its rank; None where node 0 is to number it.
+        host: its name.
+        nproc: workers that it starts.
+        hardware: what it trains on.
+        versions: versions of safe-launch, Python and the frameworks, by name.
+        script: digest of the script's text; empty where it is a module.
+        arguments: digest of the script's arguments.
+    """
+
+    job: str
+    rank: int | None
+    host: str
+    nproc: int
+    hardware: Hardware
+    versions: Mapping[str, str]
+    script: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """All nodes have come: the run's id, this node's rank, and how many they are."""
+
+    run_id: str
+    rank: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node can't take part: its exit code, what is wrong and what to do."""
+
+    code: int
+    problem: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Start the workers of an attempt.
+
+    Attributes:
+        attempt: its number, 0 for the first.
+        run_id: mark of the run's processes.
+        rank: rank of the node that is told.
+        workers: workers of each node, in the order of their ranks.
+        address: where the workers' process groups meet.
+        port: its port.
+        preset: the settings of the plan.
+        overrides: of them those that the guards enforce.
+        environment: variables that the workers need unless the user has set them.
+    """
+
+    attempt: int
+    run_id: str
+    rank: int
+    workers: tuple[int, ...]
+    address: str
+    port: int
+    preset: Mapping[Setting, Value]
+    overrides: Mapping[Setting, Value]
+    environment: Mapping[str, str]
+
+    @property
+    def first(self) -> int:
+        """Rank of this node's first worker."""
+        return sum(self.workers[: self.rank])
+
+    @property
+    def ranks(self) -> range:
+        """Ranks of this node's workers."""
+        return range(self.first, self.first + self.workers[self.rank])
+
+    @property
+    def world(self) -> int:
+        """Workers of all nodes."""
+        return sum(self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the workers: as after a failure, or, where a signal has come, as it says."""
+
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a node's workers have reported before the first step."""
+
+    observed: Mapping[str, Value]
+    model: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """A node's launcher was told to stop by a signal."""
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Workers of a node have failed; the others are being stopped.
+
+    Attributes:
+        records: what they told.
+        now: the node's monotonic clock when this was sent, in seconds.
+    """
+
+    records: tuple[FailureRecord, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """No worker of the attempt is left on a node.
+
+    Attributes:
+        is_success: every worker has run the script to its end.
+        records: one for each that died by itself.
+        remarks: what happened after the script's end, in words.
+        signal: what the node's launcher was told to stop by; None where nobody did.
+        now: the node's monotonic clock when this was sent, in seconds.
+    """
+
+    is_success: bool
+    records: tuple[FailureRecord, ...] = ()
+    remarks: tuple[str, ...] = ()
+    signal: int | None = None
+    now: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The run is over: its exit code, and why in a line."""
+
+    code: int
+    line: str = ""
+
+
+Message = (
+    Hello | Welcome | Refusal | Order | Stop | Sighting | Signalled | Failing | Ended | Farewell
+)
+KINDS: Mapping[str, type[Message]] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (
+            *(Hello, Welcome, Refusal, Order, Stop),
+            *(Sighting, Signalled, Failing, Ended, Farewell),
+        )
+    }
+)
+"""The messages by the name under which they travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What became of an attempt on the nodes that this one knows of: all, for node 0.
+
+    Attributes:
+        ended: how each node's workers ended, by the node's rank.
+        lost: nodes that can't be reached any more: when that was noticed, in seconds of this host's
+            monotonic clock, and a sentence that says which and why.
+        failing: what nodes told of failures before their workers had ended.
+        observed: settings in force and facts that the workers have seen.
+        model: the model as the first worker described it.
+        is_superseded: the attempt was stopped for what the workers have seen.
+    """
+
+    ended: Mapping[int, Ended]
+    lost: Mapping[int, tuple[float, str]] = field(default_factory=lambda: MappingProxyType({}))
+    failing: Mapping[int, tuple[FailureRecord, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    model: dict[str, Any] | None = None
+    is_superseded: bool = False

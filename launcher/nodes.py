@@ -1,0 +1,51 @@
+"""A launch over several nodes: they come together, node 0 leads, the others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from . import follower, session, terminal
+from .agreement import differences, merged
+from .exit_code import ExitCode, LaunchError
+from .failure import KnownFailure
+from .joining import gather, hello_of, join
+from .machine import Hardware
+from .request import LaunchRequest
+from .workload import Workload
+
+
+def launch(
+    request: LaunchRequest,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    read: Callable[[LaunchRequest], Workload],
+) -> int:
+    """Trains on all nodes of the job; returns the exit code, which is the same on each.
+
+    Args:
+        request: this node's launch.
+        hardware: what this node has.
+        catalogue: the known failures.
+        read: what is known of the training, once the number of workers is.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    session.require_torch()
+    workload = read(request)
+    placement = request.placement
+    own = hello_of(request, hardware, dict(workload.versions))
+    if not placement.is_head:
+        link, welcome = join(placement, own, terminal.say)
+        return follower.follow(request, link, welcome)
+    joined = gather(placement, own, terminal.say)
+    notes = differences(joined.hellos)
+    if notes and request.strict:
+        raise LaunchError(ExitCode.USAGE, "; ".join(notes), "--strict wants all nodes to be alike")
+    together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))
+    least = merged(joined.hellos)
+    least = replace(least, notes=(*least.notes, *notes))
+    if together.nodes != request.nodes:
+        workload = read(together)
+    return session.launch(together, workload, least, catalogue, joined)

@@ -1,0 +1,106 @@
+"""What has happened so far to the workers of this node in an attempt, and what that makes of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import output
+from .host import oom_kills
+from .messages import Ended
+from .record import FailureRecord
+from .settings import Value
+from .stops import Stops
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the run."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """What has happened so far in the attempt.
+
+    Attributes:
+        pids: process of each rank of this node.
+        alive: ranks that still run.
+        exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
+        records: what failing ranks told, by rank.
+        finished: ranks whose script ran to its end.
+        observed: what the workers have seen.
+        model: the model as the first worker described it.
+        signals: signals that this launcher was sent, in their order.
+        ordered: the signal by which another node's launcher was told to stop.
+        is_told: another node has said that the workers are to be stopped.
+        told: what node 0 has been told of the sightings: how many there were, and of the model.
+        reason: why the workers are being stopped; None while they run.
+        is_success: the workers of this node have run the script to its end.
+        stops: the signals that the workers have got and will get.
+        oom_kills: how often the out-of-memory killer had struck before.
+    """
+
+    pids: dict[int, int]
+    alive: set[int]
+    exits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    records: dict[int, FailureRecord] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    observed: dict[str, Value] = field(default_factory=dict)
+    model: dict[str, Any] | None = None
+    signals: list[int] = field(default_factory=list)
+    ordered: int | None = None
+    is_told: bool = False
+    told: tuple[int, bool] = (0, True)
+    reason: str | None = None
+    is_success: bool = False
+    stops: Stops = field(default_factory=Stops)
+    oom_kills: int = field(default_factory=oom_kills)
+
+
+def failed_ranks(scene: Scene) -> set[int]:
+    """Ranks that have failed for certain; dying after the script's end isn't failing."""
+    dead = {
+        rank
+        for rank, (code, _) in scene.exits.items()
+        if code > 0 or (code < 0 and rank not in scene.finished)
+    }
+    return dead | scene.records.keys()
+
+
+def ended(scene: Scene, pipes: output.Output) -> Ended:
+    """How this node's workers ended."""
+    remarks = tuple(
+        f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
+        for rank, (code, _) in sorted(scene.exits.items())
+        if code < 0
+    )
+    records = [completed(scene, rank, pipes) for rank in sorted(scene.exits)]
+    told = sorted((one for one in records if one), key=lambda one: one.at)
+    stops = [number for number in scene.signals if number in STOPS]
+    return Ended(
+        is_success=scene.is_success,
+        records=() if scene.is_success else tuple(told),
+        remarks=remarks if scene.is_success else (),
+        signal=stops[0] if stops else scene.ordered,
+        now=time.monotonic(),
+    )
+
+
+def completed(scene: Scene, rank: int, pipes: output.Output) -> FailureRecord | None:
+    """A rank's record, or one made from its exit; None where it ended well or by our own hand."""
+    code, seen = scene.exits[rank]
+    told = scene.records.get(rank)
+    killed = oom_kills() - scene.oom_kills
+    if told is not None:
+        return replace(told, oom_kills=killed, log_tail=pipes.tail(rank))
+    ended_well = code == 0 or (code < 0 and rank in scene.finished)
+    if ended_well or -code in scene.stops.told.get(rank, set()):
+        return None
+    return FailureRecord(
+        rank=rank,
+        at=seen,
+        exit_code=128 - code if code < 0 else code,
+        signal=-code if code < 0 else None,
+        oom_kills=killed,
+        log_tail=pipes.tail(rank),
+    )
