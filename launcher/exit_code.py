@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
 
 
@@ -24,6 +25,30 @@ class ExitCode(IntEnum):
     """The node is at fault: the same job may succeed on another."""
     NO_PLAN = 78
     """Nothing that is known to work is left to launch."""
+
+
+MEANINGS = {
+    ExitCode.SUCCESS: "the script ran to its end on every rank",
+    ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
+    ExitCode.INTERNAL: "a mistake of safe-launch itself",
+    ExitCode.CANNOT_WRITE: "the run directory can't be written",
+    ExitCode.RETRY_ELSEWHERE: "the node is at fault; another may do",
+    ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
+}
+"""What the launcher's own exit codes mean, in a line each."""
+
+
+def meaning(code: int) -> str:
+    """What an exit code of the launcher's says."""
+    if code in MEANINGS:
+        return MEANINGS[ExitCode(code)]
+    try:
+        name = signal.Signals(code - 128).name
+    except ValueError:
+        return "the failed worker's own"
+    if name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        return f"stopped by {name}"
+    return f"a worker was ended by {name}"
 
 
 class LaunchError(Exception):

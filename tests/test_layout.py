@@ -90,6 +90,7 @@ LAYERS = {
         "suspicions",
         "supervise",
         "terminal",
+        "termination",
         "worker",
         "workers",
     },

@@ -1,0 +1,105 @@
+"""The line that a pod's status keeps: what it says, where it goes, how long it may be."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from safe_launch import termination
+from safe_launch.catalogue import read_catalogue
+from safe_launch.exit_code import MEANINGS, ExitCode, LaunchError, meaning
+from safe_launch.failure import Finding, Role
+from safe_launch.record import FailureRecord, Frame, Spot
+
+ENTRIES = {entry.id: entry for entry in read_catalogue()}
+
+
+def found(entry: str | None = None, **more: object) -> Finding:
+    """A rank's failure as the diagnosis has it."""
+    fields = {"exception": "builtins.ValueError", "message": "a\nb", "exit_code": 1, **more}
+    record = FailureRecord(3, 0.0, **fields)  # type: ignore[arg-type]
+    return Finding(record, Role.INITIATING, ENTRIES[entry] if entry else None)
+
+
+def test_an_unknown_failure_is_told_with_the_users_line() -> None:
+    """Rank, exception, message, file and line, in one line."""
+    frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
+    finding = found(frames=(frame,), user_files=("/job/train.py",), step=7)
+    assert termination.failure_line(1, finding) == (
+        "safe-launch: exit code 1 (the failed worker's own): rank 3 raised ValueError after 7 "
+        "steps: a b; /job/train.py:18 in step: raise ValueError(text)"
+    )
+
+
+def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
+    """Its title and id, the line that it points at, and the entry's advice."""
+    spot = Spot("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
+    line = termination.failure_line(78, found("zero3-parameter-outside-forward"), (spot,))
+    entry = ENTRIES["zero3-parameter-outside-forward"]
+    assert line.startswith(
+        "safe-launch: exit code 78 (nothing that is known to work is left to launch): rank 3 "
+        f"raised ValueError: {entry.title} ({entry.id}); "
+        "/job/train.py:5: loss = dummy() -> loss = 0.0; do: "
+    )
+    assert "\n" not in line
+
+
+def test_every_entry_fits_into_a_line() -> None:
+    """No advice of the catalogue is cut off."""
+    for entry in ENTRIES:
+        line = termination.failure_line(1, found(entry))
+        assert not line.endswith("…"), entry
+        assert "\n" not in line, entry
+
+
+def test_what_is_too_long_is_cut_between_letters() -> None:
+    """The kubelet would cut at a byte."""
+    line = termination.failure_line(1, found(message="ä" * 5000))
+    assert termination.LIMIT - 1 <= len(line.encode()) <= termination.LIMIT
+    assert line.endswith("ä…")
+
+
+def test_errors_and_stops_have_lines_as_well() -> None:
+    """What can't be launched, who stopped it."""
+    error = LaunchError(ExitCode.USAGE, "no script is given", "name one")
+    assert termination.error_line(error).endswith("): no script is given; do: name one")
+    assert termination.error_line(LaunchError(ExitCode.USAGE, "none")).endswith("): none")
+    assert termination.stop_line(signal.SIGTERM) == (
+        "safe-launch: exit code 143 (stopped by SIGTERM): stopped from outside by SIGTERM"
+    )
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    """Our own by name, signals by theirs, any other is the worker's."""
+    assert set(MEANINGS) == set(ExitCode)
+    assert meaning(130) == "stopped by SIGINT"
+    assert meaning(137) == "a worker was ended by SIGKILL"
+    assert [meaning(code) for code in (1, 42, 128, 255)] == ["the failed worker's own"] * 4
+
+
+def test_the_line_goes_to_the_file_of_the_pod(tmp_path: Path) -> None:
+    """Named by a variable, or the pod's usual one if it is there; nowhere outside of a pod."""
+    usual = tmp_path / "usual"
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert termination.place(pod, usual) is None
+    usual.touch()
+    assert termination.place(pod, usual) == usual
+    assert termination.place({}, usual) is None
+    assert termination.place({termination.VARIABLE: ""} | pod, usual) is None
+    named = {termination.VARIABLE: str(tmp_path / "named")}
+    assert termination.place(named, usual) == tmp_path / "named"
+
+
+def test_it_is_written_in_place_and_never_in_the_way(tmp_path: Path) -> None:
+    """The file stays the one that is mounted; a place that isn't there changes nothing."""
+    path = tmp_path / "log"
+    path.write_text("something longer from before")
+    before = path.stat().st_ino
+    termination.write("short", {termination.VARIABLE: str(path)})
+    assert path.read_text() == "short"
+    assert path.stat().st_ino == before
+    termination.write("short", {termination.VARIABLE: str(tmp_path / "no" / "log")})
+    termination.write("bad \udcff", {termination.VARIABLE: str(path)})
+    assert path.read_text() == "bad ?"
+    termination.write("short", {})
+    assert sorted(tmp_path.iterdir()) == [path]
