@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import commands, templates
+from . import cluster_options, commands, host_options, templates
 from .commands import Parser
 from .exit_code import ExitCode, LaunchError
+from .placement import Placement
 from .request import Fix, LaunchRequest, StopTimes
+from .worker_count import workers_asked
 
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
@@ -140,6 +142,8 @@ def parser() -> Parser:
     result.add_argument(
         "--json", action="store_true", help="plan, hardware: print a document for programs"
     )
+    cluster_options.declare(result)
+    host_options.declare(result)
     result.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
     result.add_argument("--version", action="store_true", help="print the version")
     result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
@@ -154,43 +158,12 @@ def _seconds(text: str) -> float:
     return value
 
 
-def workers_asked(asked: str | None, kind: str, accelerators: int, cores: int) -> tuple[int, str]:
-    """The number of workers and where it comes from.
-
-    Args:
-        asked: value of --nproc; None where it isn't given.
-        kind: name of the accelerator found.
-        accelerators: how many of them were found.
-        cores: processor cores of this process.
-
-    Raises:
-        LaunchError: the value is no number of workers, or there are no accelerators for it.
-    """
-    match asked:
-        case None:
-            return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
-        case "auto" if not accelerators:
-            return cores, "--nproc auto: one for each core, no accelerator found"
-        case "auto" | "gpu" | "npu" | "cuda" if accelerators:
-            return accelerators, f"--nproc {asked}: every {kind}"
-        case "gpu" | "npu" | "cuda":
-            raise LaunchError(
-                ExitCode.USAGE,
-                f"--nproc {asked}: no accelerator was found on this host",
-                "on a machine without one give a number, or --nproc cpu",
-            )
-        case "cpu":
-            return cores, "--nproc cpu: one for each core"
-    if not asked.isascii() or not asked.lstrip("+-").isdigit():
-        problem = f"--nproc {asked!r} is neither a whole number nor auto, gpu or cpu"
-        raise LaunchError(ExitCode.USAGE, problem)
-    if int(asked) < 1:
-        raise LaunchError(ExitCode.USAGE, f"--nproc {asked}: at least one worker is needed")
-    return int(asked), f"--nproc {asked}"
-
-
 def request_of(
-    options: argparse.Namespace, kind: str, accelerators: int, cores: int
+    options: argparse.Namespace,
+    kind: str,
+    accelerators: int,
+    cores: int,
+    placement: Placement,
 ) -> LaunchRequest:
     """The launch that the options describe.
 
@@ -201,7 +174,10 @@ def request_of(
         raise LaunchError(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
-    nproc, source = workers_asked(options.nproc, kind, accelerators, cores)
+    asked, option = options.nproc, "--nproc"
+    if asked is None and (variable := os.environ.get("PET_NPROC_PER_NODE")):
+        asked, option = variable, "PET_NPROC_PER_NODE"
+    nproc, source = workers_asked(asked, kind, accelerators, cores, placement, option)
     return LaunchRequest(
         script=options.script,
         is_module=options.module,
@@ -216,6 +192,7 @@ def request_of(
             interrupt=options.interrupt_timeout,
             terminate=options.shutdown_timeout,
         ),
+        placement=placement,
     )
 
 
@@ -234,15 +211,35 @@ def run(arguments: Sequence[str]) -> int:
 
         terminal.show(f"safe-launch {__version__}")
         return ExitCode.SUCCESS
-    from . import accelerate_config, detection, named_presets, preview, profiles, session
+    from . import (
+        accelerate_config,
+        detection,
+        named_presets,
+        preview,
+        profiles,
+        schedulers,
+        session,
+    )
     from .readers import read_workload
+    from .schedulers.here import this_host
 
+    hosts = host_options.chosen(options)
+    if hosts is not None and options.script is not None:
+        return host_options.launch(hosts, arguments, options, is_launch=command != "plan", run=run)
     found = detection.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     if options.accelerate_config is not None:
         for name, value in accelerate_config.variables(options.accelerate_config).items():
             os.environ.setdefault(name, value)
-    request = request_of(options, hardware.accelerator.name, hardware.accelerators, hardware.cores)
+    placement = schedulers.placement_of(
+        cluster_options.given(options),
+        options.node_timeout,
+        os.environ,
+        this_host(),
+        is_launch=command != "plan",
+    )
+    device, count = hardware.accelerator.name, hardware.accelerators
+    request = request_of(options, device, count, hardware.cores, placement)
     if command != "plan" and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")

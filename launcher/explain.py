@@ -50,6 +50,7 @@ def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
             "on",
             f"{request.nproc} x {device.name}{size} ({source}{request.nproc_source}; {host})",
         ),
+        *request.placement.sources,
     ]
 
 

@@ -1,0 +1,67 @@
+"""What a scheduler's reader may know of this host beside the environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This host's names, and whether a person types.
+
+    Attributes:
+        name: the host's name.
+        full_name: asks /etc/hosts or the resolver, which may be slow, for the name with its domain.
+        has_terminal: standard input is a terminal.
+        owns: whether an address or a name is this host's own.
+    """
+
+    name: str
+    full_name: Callable[[], str]
+    has_terminal: bool
+    owns: Callable[[str], bool]
+
+
+def this_host() -> Here:
+    """This host."""
+    return Here(
+        name=socket.gethostname(),
+        full_name=socket.getfqdn,
+        has_terminal=sys.stdin is not None and sys.stdin.isatty(),
+        owns=owns,
+    )
+
+
+def owns(host: str) -> bool:
+    """Whether an address or a name is this host's own, on whatever of its interfaces.
+
+    An address is ours if a socket can be bound to it. A name that doesn't resolve (yet) is compared
+    with the host's own, with and without its domain.
+    """
+    name = socket.gethostname()
+    if host in ("localhost", name, name.partition(".")[0]):
+        return True
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return not _is_address(host) and host.partition(".")[0] == name.partition(".")[0]
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""Slurm's short forms: lists of hosts, numbers of tasks by node, generic resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+
+def hosts(text: str) -> Iterator[str]:
+    """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in its order.
+
+    A number keeps the digits that its range begins with. Several brackets in a name vary the last
+    one first.
+
+    Raises:
+        ValueError: a bracket isn't closed, or a range isn't one.
+    """
+    for part in _parts(text):
+        yield from _expanded(part)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The list cut at the commas that stand outside brackets."""
+    depth, start = 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            raise ValueError(f"the brackets of {text!r} don't match")
+        if letter == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    if depth:
+        raise ValueError(f"the brackets of {text!r} don't match")
+    yield text[start:]
+
+
+def _expanded(part: str) -> Iterator[str]:
+    """The hosts of one part."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        if part.strip():
+            yield part.strip()
+        return
+    inside, _, tail = rest.partition("]")
+    tails = list(_expanded(tail)) if tail else [""]
+    for piece in inside.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None:
+            raise ValueError(f"{piece!r} in {part!r} is no number and no range")
+        first, last = found[1], found[2] or found[1]
+        if int(last) < int(first):
+            raise ValueError(f"the range {piece!r} in {part!r} goes backwards")
+        for value in range(int(first), int(last) + 1):
+            for end in tails:
+                yield f"{head.strip()}{value:0{len(first)}d}{end}"
+
+
+def tasks_by_node(text: str) -> list[int]:
+    """The tasks of every node of a list such as `2(x3),1`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    result: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
+        if found is None:
+            raise ValueError(f"{part!r} is no number of tasks")
+        result += [int(found[1])] * int(found[2] or 1)
+    return result
+
+
+def devices(text: str) -> int | None:
+    """How many devices a request has: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
+
+    None where it names none: `cpu=4`, `shard:2`.
+    """
+    total, seen = 0, False
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:(.*?)[:=])?(\d+)(?:\([^)]*\))?", part.strip())
+        if found is None:
+            continue
+        name = (found[1] or "").lower().removeprefix("gres/").partition(":")[0]
+        if name in NO_DEVICES:
+            continue
+        total, seen = total + int(found[2]), True
+    return total if seen else None
+
+
+NO_DEVICES = frozenset(
+    {"cpu", "mem", "node", "billing", "energy", "pages", "vmem", "fs", "bb", "license"}
+    | {"shard", "mps", "nic", "tmpdisk"}
+)
+"""Resources that are no accelerators (slurm.conf(5): AccountingStorageTRES, GresTypes)."""

@@ -1,0 +1,48 @@
+"""A Kubernetes Indexed Job with a headless Service, by itself or in a JobSet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..exit_code import ExitCode, LaunchError
+from .here import Here
+from .told import Told, number
+
+
+def read(environment: Mapping[str, str], here: Here) -> Told | None:
+    """The pod's index, and the name of the pod with index 0.
+
+    Such a pod's host name is `<job>-<index>`. Where its template names a subdomain the kubelet
+    writes `<job>-<index>.<subdomain>.<namespace>.svc...` into /etc/hosts, and the Service answers
+    for all of them. How many pods there are the environment doesn't say: the manifest gives
+    `--nnodes` or PET_NNODES, without which every pod trains by itself.
+
+    Raises:
+        LaunchError: JOB_COMPLETION_INDEX holds no number.
+    """
+    index = number(environment, "JOB_COMPLETION_INDEX")
+    if index is None or not environment.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    name, domain = here.name.partition(".")[0], here.full_name().partition(".")[2]
+    job, dash, own = name.rpartition("-")
+    told = Told(by="Kubernetes", rank=index, origins={"rank": "JOB_COMPLETION_INDEX"})
+    if not dash or own != str(index) or not domain:
+        return told
+    return Told(
+        by="Kubernetes",
+        rank=index,
+        address=f"{job}-0.{domain.partition('.')[0]}",
+        job=job,
+        origins={
+            "rank": "JOB_COMPLETION_INDEX",
+            "address": "this pod's host name and its subdomain",
+            "job": "this pod's host name",
+        },
+    )
+
+
+NO_SERVICE = LaunchError(
+    ExitCode.USAGE,
+    "the pods of this job can't be found by name: there is no `subdomain`",
+    "name a headless Service in the pod template's `subdomain`, or give --master-addr",
+)

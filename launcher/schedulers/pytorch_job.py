@@ -1,0 +1,40 @@
+"""Kubeflow's PyTorchJob, and Volcano's `pytorch` plugin: torch's own variables, one rank a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .here import Here
+from .told import Told, number, port
+
+
+def read(environment: Mapping[str, str], _here: Here) -> Told | None:
+    """The pod's place, told by WORLD_SIZE and RANK, which count pods.
+
+    training-operator, pkg/controller.v1/pytorch/envvar.go; volcano,
+    plugins/distributed-framework/pytorch/pytorch.go. Operators that know of several workers a pod
+    set PET_NNODES beside and count workers in WORLD_SIZE: then only PET_* is asked. A worker's
+    environment, which has LOCAL_RANK, isn't a pod's.
+
+    Raises:
+        LaunchError: a variable doesn't hold what the operator writes there.
+    """
+    names = ("KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+    if not all(environment.get(name) for name in names):
+        return None
+    if "LOCAL_RANK" in environment or environment.get("PET_NNODES"):
+        return None
+    pods = number(environment, "WORLD_SIZE", 1) or 1
+    return Told(
+        by="PyTorchJob",
+        nodes=(pods, pods),
+        rank=number(environment, "RANK"),
+        address=environment["MASTER_ADDR"],
+        port=port(environment["MASTER_PORT"], "MASTER_PORT"),
+        origins={
+            "nodes": "WORLD_SIZE",
+            "rank": "RANK",
+            "address": "MASTER_ADDR",
+            "port": "MASTER_PORT",
+        },
+    )

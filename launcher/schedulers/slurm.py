@@ -1,0 +1,158 @@
+"""Slurm: what `srun` tells its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..exit_code import ExitCode, LaunchError
+from .here import Here
+from .hostlist import devices, hosts, tasks_by_node
+from .told import Told, number
+
+NO_TASKS = 4_294_967_290
+"""Step numbers from here on are no tasks of srun's: interactive, batch, external (slurm.h)."""
+FIRST_PORT, PORTS = 16_384, 16_384
+"""Below the ports that Linux gives away by itself, from 32768."""
+PORTS_OF_A_JOB = 16
+"""So many steps of one job, and the next jobs', have ports of their own."""
+
+
+def read(environment: Mapping[str, str], here: Here) -> Told | None:
+    """The step of this task; in a shell or a batch script, the devices of this node alone.
+
+    Raises:
+        LaunchError: a variable doesn't hold what Slurm writes there.
+    """
+    if number(environment, "SLURM_JOB_ID") is None:
+        return None
+    if int(environment.get("SLURM_HET_SIZE") or 1) > 1:
+        return _heterogeneous()
+    if not is_task(environment, here):
+        return _shell(environment)
+    try:
+        return _task(environment)
+    except ValueError as error:
+        raise LaunchError(ExitCode.USAGE, f"Slurm's environment can't be read: {error}") from error
+
+
+def is_task(environment: Mapping[str, str], here: Here) -> bool:
+    """Whether srun has started this launcher.
+
+    A batch script has no step; but what `sbatch` is called from may have one, and its variables are
+    inherited: they are those of a task only where they agree with the job's own. A shell that
+    `srun --pty` has started is one task, in which a person types.
+    """
+    step = number(environment, "SLURM_STEP_ID")
+    if step is None or step >= NO_TASKS or "SLURM_PROCID" not in environment:
+        return False
+    if "SLURM_PTY_PORT" in environment and here.has_terminal:
+        return False
+    return all(environment.get(job) == environment[own] for job, own in AGREE if own in environment)
+
+
+AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"))
+NODELISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+
+
+def _task(environment: Mapping[str, str]) -> Told:
+    nodes = number(environment, "SLURM_NNODES", 1) or 1
+    tasks = number(environment, "SLURM_NTASKS", 1) or nodes
+    task = number(environment, "SLURM_PROCID") or 0
+    node = number(environment, "SLURM_NODEID") or 0
+    job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
+    restart = environment.get("SLURM_RESTART_COUNT") or "0"
+    listed = next((name for name in NODELISTS if environment.get(name)), "")
+    several = tasks > nodes
+    workers, workers_from = _workers(environment, several)
+    origins = {
+        "nodes": "SLURM_NTASKS" if several else "SLURM_NNODES",
+        "rank": "SLURM_PROCID" if several else "SLURM_NODEID",
+        "address": listed,
+        "port": "from SLURM_JOB_ID and SLURM_STEP_ID",
+        "job": "SLURM_JOB_ID, SLURM_STEP_ID",
+        "nproc": workers_from,
+    }
+    if restart != "0":
+        origins["job"] += ", SLURM_RESTART_COUNT"
+    return Told(
+        by="Slurm",
+        nodes=(tasks, tasks),
+        rank=task if several else node,
+        address=next(hosts(environment[listed]), "") if listed else "",
+        port=port_of(int(job), int(step)),
+        job=f"{job}.{step}" if restart == "0" else f"{job}.{step}.{restart}",
+        local=number(environment, "SLURM_LOCALID") or 0,
+        beside=_beside(environment, node) if several else 1,
+        nproc=workers,
+        has_tasks=several,
+        origins=origins,
+    )
+
+
+def _shell(environment: Mapping[str, str]) -> Told:
+    """A batch script's own step, or a shell: one launcher, however many nodes there are."""
+    nodes = number(environment, "SLURM_NNODES") or 1
+    workers, origin = _workers(environment, several=False)
+    refusal = None
+    if nodes > 1:
+        refusal = LaunchError(
+            ExitCode.USAGE,
+            f"the job has {nodes} nodes (SLURM_NNODES), but only one launcher was started",
+            "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
+            "or give --standalone to train on this node alone",
+        )
+    return Told(
+        by="Slurm",
+        nodes=(nodes, nodes),
+        rank=0,
+        nproc=workers,
+        origins={"nodes": "SLURM_NNODES", "rank": "the batch script's node", "nproc": origin},
+        refusal=refusal,
+    )
+
+
+def _heterogeneous() -> Told:
+    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part anew"
+    hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
+    return Told(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
+
+
+def _beside(environment: Mapping[str, str], node: int) -> int:
+    """Tasks on this node."""
+    name = next(
+        (
+            one
+            for one in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+            if one in environment
+        ),
+        "",
+    )
+    every = tasks_by_node(environment[name]) if name else []
+    return every[node] if node < len(every) else 1
+
+
+def _workers(environment: Mapping[str, str], several: bool) -> tuple[int | None, str]:
+    """Workers of this launcher: one for each device of the task, or of the node.
+
+    Where there are several tasks a node, each has one worker, unless it was given several devices
+    of its own.
+    """
+    for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
+        if several and (count := devices(environment.get(name, ""))):
+            return count, name
+    if several:
+        return 1, "one task for each worker: SLURM_NTASKS, SLURM_NNODES"
+    if count := number(environment, "SLURM_GPUS_ON_NODE"):
+        return count, "SLURM_GPUS_ON_NODE"
+    for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        if listed := environment.get(name):
+            return len(listed.split(",")), name
+    for name in ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
+        if count := devices(environment.get(name, "")):
+            return count, name
+    return None, ""
+
+
+def port_of(job: int, step: int) -> int:
+    """A port that neighbouring jobs, and the steps of one job, don't share."""
+    return FIRST_PORT + (job * PORTS_OF_A_JOB + step) % PORTS

@@ -1,0 +1,54 @@
+"""Volcano's `env` and `svc` plugins, on which Huawei's ModelArts builds too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .here import Here
+from .told import Told, number
+
+FIRST = ("MASTER", "LAUNCHER")
+"""Tasks whose pods come before the others'."""
+
+
+def read(environment: Mapping[str, str], here: Here) -> Told | None:
+    """The pod's place among the hosts that Volcano lists by task.
+
+    Where there are several tasks the pod is found by its name, and it must be one of a master's and
+    workers'; how others are to be numbered nobody can know.
+
+    pkg/controllers/job/plugins/svc/svc.go: VC_<TASK>_HOSTS, separated by commas; env/env.go:
+    VC_TASK_INDEX, and VK_TASK_INDEX as its older name.
+
+    Raises:
+        LaunchError: a variable doesn't hold what Volcano writes there.
+    """
+    tasks = {
+        found[1]: [one for one in value.split(",") if one]
+        for name, value in environment.items()
+        if (found := re.fullmatch(r"VC_(\w+)_HOSTS", name)) and value
+    }
+    index = next((n for n in ("VC_TASK_INDEX", "VK_TASK_INDEX") if environment.get(n)), None)
+    if not tasks or index is None:
+        return None
+    if len(tasks) == 1:
+        [(task, every)] = tasks.items()
+        rank, origin = number(environment, index) or 0, index
+    else:
+        task = next((one for one in FIRST if one in tasks), "")
+        if set(tasks) != {task, "WORKER"}:
+            return None
+        every = tasks[task] + tasks["WORKER"]
+        names = [one.partition(".")[0] for one in every]
+        if here.name.partition(".")[0] not in names:
+            return None
+        rank, origin = names.index(here.name.partition(".")[0]), "this pod's name in them"
+    listed = " and ".join(f"VC_{one}_HOSTS" for one in sorted(tasks))
+    return Told(
+        by="Volcano",
+        nodes=(len(every), len(every)),
+        rank=rank,
+        address=every[0],
+        origins={"nodes": listed, "rank": origin, "address": f"VC_{task}_HOSTS"},
+    )
