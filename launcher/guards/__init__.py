@@ -12,7 +12,7 @@ from typing import Protocol
 
 import wrapt
 
-from . import checkpointing, data_parallel, deepspeed, optimizer, transformers
+from . import checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
 
 
 class Guard(Protocol):
@@ -26,7 +26,14 @@ class Guard(Protocol):
         """Wraps the boundaries of a module that was just imported."""
 
 
-GUARDS: tuple[Guard, ...] = (checkpointing, data_parallel, deepspeed, optimizer, transformers)
+GUARDS: tuple[Guard, ...] = (
+    checkpointing,
+    data_parallel,
+    deepspeed,
+    optimizer,
+    resuming,
+    transformers,
+)
 
 
 def install() -> None:

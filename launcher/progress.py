@@ -1,0 +1,166 @@
+"""Where the next attempt begins, so that no progress is thrown away; and when trying is enough.
+
+What loads what was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/resuming.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .plan import Plan
+from .saved import Found, Saved, Unusable
+from .settings import Engine, Setting
+
+PATIENCE = 3
+"""Attempts in a row without a new step after which a job that has made steps is given up."""
+ALLOW = "--allow-restart"
+
+
+class Loading(StrEnum):
+    """How a checkpoint is loaded."""
+
+    AS_IT_IS = "as it is"
+    UNIVERSAL = "universal"
+    """After `launcher/universal.py` has made a universal checkpoint of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What of a plan decides which checkpoints it can load.
+
+    Attributes:
+        engine: who keeps the optimizer's state; None where unknown.
+        zero_stage: DeepSpeed's; None for the script's own, unchanged.
+        world: ranks of all nodes.
+    """
+
+    engine: Engine | None
+    zero_stage: int | None
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The next attempt may begin.
+
+    Attributes:
+        saved: what it goes on from; None for the beginning, as the script itself decides.
+        loading: how that is loaded.
+        aside: checkpoints of this job that come after it, to be moved out of the training's way.
+        sentence: why so, in words; empty where nothing has been done yet.
+    """
+
+    saved: Saved | None
+    loading: Loading = Loading.AS_IT_IS
+    aside: tuple[Saved | Unusable, ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The next attempt would lose what has been saved: `sentence` says what and why."""
+
+    sentence: str
+
+
+def target_of(plan: Plan) -> Target:
+    """What of a plan decides which checkpoints it can load."""
+    stage = plan.preset.zero_stage
+    enforced = Setting.ZERO_STAGE in plan.overrides or bool(stage)
+    engine = Engine.DEEPSPEED if enforced else plan.workload.engine
+    return Target(engine, stage, plan.request.world)
+
+
+def loading(saved: Saved, target: Target) -> Loading | str:
+    """How a checkpoint can be loaded with the optimizer's state; otherwise why not, in words."""
+    if target.engine not in (None, saved.engine):
+        return f"{_writer(saved)} wrote it, and the optimizer's state is kept otherwise now"
+    if saved.engine is Engine.DDP:
+        return Loading.AS_IT_IS
+    old = saved.zero_stage
+    new = old if target.zero_stage is None else target.zero_stage
+    if new == old == 0:
+        return Loading.AS_IT_IS
+    if not old or not new or (old == 3) != (new == 3):
+        return f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}"
+    if saved.world == target.world:
+        return Loading.AS_IT_IS
+    if new == 3:
+        ranks = f"{saved.world} ranks can't be loaded by {target.world}"
+        return f"the optimizer's state of ZeRO stage 3 on {ranks}"
+    return Loading.UNIVERSAL
+
+
+def _writer(saved: Saved) -> str:
+    return "DeepSpeed" if saved.engine is Engine.DEEPSPEED else "a Trainer without DeepSpeed"
+
+
+def next_start(
+    found: Found, steps: int | None, target: Target, is_allowed: bool
+) -> Start | Refused:
+    """Where the next attempt begins.
+
+    Args:
+        found: the checkpoints of this job.
+        steps: optimizer steps that it has done, as far as it is known.
+        target: what the next attempt runs with.
+        is_allowed: whether the user allows what has been saved to be of no use.
+    """
+    everything: tuple[Saved | Unusable, ...] = (*found.complete, *found.unusable)
+    done = "an unknown number of steps" if steps is None else f"{steps} steps"
+    reasons: dict[str, str] = {}
+    for saved in found.complete:
+        way = loading(saved, target)
+        if not isinstance(way, Loading):
+            reasons[saved.folder.name] = way
+        elif not reasons or is_allowed:
+            aside = tuple(one for one in everything if one.step > saved.step)
+            return Start(saved, way, aside, _going_on(saved, way, aside, steps))
+    for one in found.unusable:
+        if not one.is_cut_off:
+            reasons[one.folder.name] = f"it {one.reason}"
+    if reasons and not is_allowed:
+        name, reason = next(iter(reasons.items()))
+        return Refused(
+            f"{name} can't be gone on from: {reason}; the training would start anew, after {done}: "
+            f"{ALLOW} allows that, and keeps the checkpoints"
+        )
+    if steps == 0 and not everything:
+        return Start(None)
+    cut = [one for one in found.unusable if one.is_cut_off]
+    none = "this job has no checkpoint"
+    if reasons:
+        none = "the checkpoints of this job can't be gone on from"
+    elif cut:
+        none = f"this job's only checkpoint, {cut[0].folder.name}, is cut off ({cut[0].reason})"
+    return Start(None, aside=everything, sentence=f"from the start, after {done}: {none}")
+
+
+def _going_on(
+    saved: Saved, way: Loading, aside: Sequence[Saved | Unusable], steps: int | None
+) -> str:
+    lost = "" if steps is None or steps <= saved.step else f" ({steps} steps had been done)"
+    sentence = f"goes on from {saved.folder.name}{lost}"
+    if way is Loading.UNIVERSAL:
+        sentence += ", made into a universal checkpoint since the number of ranks has changed"
+    for one in aside:
+        if isinstance(one, Unusable):
+            sentence += f"; {one.folder.name} isn't taken: {one.reason}"
+    return sentence
+
+
+def is_stuck(steps: Sequence[int | None]) -> bool:
+    """Whether the last attempts have brought the job no further.
+
+    Attempts that fail before the job's first step are the search for settings that work, which has
+    a bound of its own; and what nobody knows isn't zero.
+
+    Args:
+        steps: the highest step that each attempt is known to have reached; None where unknown.
+    """
+    if len(steps) <= PATIENCE or None in steps[-PATIENCE:]:
+        return False
+    best = max((one for one in steps[:-PATIENCE] if one is not None), default=0)
+    return best > 0 and all(one is not None and one <= best for one in steps[-PATIENCE:])

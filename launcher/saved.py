@@ -1,0 +1,76 @@
+"""Checkpoints as a training leaves them: where it writes, and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from .settings import Engine
+
+VARIABLE = "SAFE_LAUNCH_RESUME"
+"""Environment variable with the folder that a Trainer goes on from; absent for its own choice."""
+STATE = "trainer_state.json"
+"""The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
+UNIVERSAL = "latest_universal"
+"""File of a folder from which DeepSpeed loads a universal checkpoint; it names the folder in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """Where a Trainer saves, as its worker told when the training began.
+
+    Attributes:
+        output_dir: its folder, absolute.
+        before: the checkpoints that were there already, by the folder's name: when their last file
+            was written, in nanoseconds of the file system's clock; 0 where they have none.
+    """
+
+    output_dir: str
+    before: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A complete checkpoint.
+
+    Attributes:
+        folder: `checkpoint-N`.
+        step: optimizer steps done when it was written.
+        engine: who wrote the optimizer's state.
+        world: ranks that wrote it.
+        zero_stage: the stage that DeepSpeed wrote it at.
+    """
+
+    folder: Path
+    step: int
+    engine: Engine
+    world: int
+    zero_stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A checkpoint that can't be gone on from.
+
+    Attributes:
+        folder: `checkpoint-N`.
+        step: the N.
+        reason: what is wrong with it, in words.
+        is_cut_off: its writing ended in the middle, so nobody could ever use it; otherwise it may
+            be whole, and only can't be used from here or by us.
+    """
+
+    folder: Path
+    step: int
+    reason: str
+    is_cut_off: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The checkpoints of this job, the newest first."""
+
+    complete: tuple[Saved, ...] = ()
+    unusable: tuple[Unusable, ...] = ()
