@@ -17,6 +17,7 @@ from .exit_code import ExitCode, LaunchError
 from .placement import Placement
 from .request import Fix, LaunchRequest, StopTimes
 from .worker_count import workers_asked
+from .workload import Workload
 
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
@@ -215,6 +216,7 @@ def run(arguments: Sequence[str]) -> int:
         accelerate_config,
         detection,
         named_presets,
+        nodes,
         preview,
         profiles,
         schedulers,
@@ -243,14 +245,17 @@ def run(arguments: Sequence[str]) -> int:
     if command != "plan" and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
-    workload = read_workload(request)
-    workload = named_presets.with_wanted(
-        workload, named_presets.wanted(options.preset, options.set)
-    )
+    wanted = named_presets.wanted(options.preset, options.set)
     catalogue = commands.known_failures(options.catalogue)
+
+    def read(request: LaunchRequest) -> Workload:
+        return named_presets.with_wanted(read_workload(request), wanted)
+
     if command == "plan":
-        return preview.show_plan(request, workload, hardware, catalogue, options.json)
-    return session.launch(request, workload, hardware, catalogue)
+        return preview.show_plan(request, read(request), hardware, catalogue, options.json)
+    if not placement.is_alone:
+        return nodes.launch(request, hardware, catalogue, read)
+    return session.launch(request, read(request), hardware, catalogue)
 
 
 def main() -> NoReturn:

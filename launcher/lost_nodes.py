@@ -1,4 +1,4 @@
-"""What a launch becomes when nodes are lost."""
+"""What a launch becomes when nodes are lost: the same global batch on fewer workers, or nothing."""
 
 from __future__ import annotations
 
@@ -6,18 +6,35 @@ from collections.abc import Set
 from dataclasses import replace
 
 from .request import LaunchRequest
+from .settings import Framework
+from .workload import Workload
 
 
-def left(request: LaunchRequest, lost: Set[int]) -> LaunchRequest | str:
+def left(request: LaunchRequest, workload: Workload, lost: Set[int]) -> LaunchRequest | str:
     """The launch on the nodes that are left; why it can't go on with them, in words.
 
     Args:
         request: the launch that lost nodes.
-        lost: their ranks.
+        workload: what is known of the training.
+        lost: ranks of the lost nodes.
     """
     workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
     least = request.placement.least
+    kept = f"{len(workers)} of {len(request.nodes)} nodes are left"
     if len(workers) < least:
-        kept = f"{len(workers)} of {len(request.nodes)} nodes are left"
-        return f"{kept}, and --nnodes asks for at least {least}: another allocation may do"
-    return replace(request, workers=workers, whole_world=request.whole_world or request.world)
+        needed = f"at least {least}" if least < request.placement.nodes else str(least)
+        return f"{kept}, and --nnodes asks for {needed}: another allocation may do"
+    whole = request.whole_world or request.world
+    batch = workload.micro_steps
+    if batch is None:
+        return f"{kept}, and the script's batch isn't known, so the global batch can't be kept"
+    if workload.framework is not Framework.TRANSFORMERS:
+        problem = "this script's accumulation can't be set from outside"
+        return f"{kept}, and {problem}: {_whole(batch, whole)} can't be kept"
+    if batch * whole % sum(workers):
+        return f"{kept}: {_whole(batch, whole)} can't be spread evenly over {sum(workers)} workers"
+    return replace(request, workers=workers, whole_world=whole)
+
+
+def _whole(batch: int, world: int) -> str:
+    return f"a global batch of {batch * world}"

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from .budget import hardware_constraints, over_budget
 from .constraint import Cause, CauseKind, Constraint
@@ -15,11 +16,14 @@ from .machine import Hardware
 from .memory import estimate_of, job_for
 from .plan import Change, Considered, NoPlan, Plan
 from .preset import preset_of
+from .ranks import Ranks, ranks_of
 from .request import LaunchRequest
 from .settings import Checkpointing, Engine, Framework, Name, Offload, Setting, Value
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]
+ALONE = Fraction(1)
+"""The growth of a rank's share of the batch where no worker was lost."""
 SLOWER = 0.05
 """Predicted times that differ by less than this share of what was asked count as equal."""
 
@@ -30,7 +34,7 @@ class Rules:
 
     constraints: tuple[Constraint, ...]
     hardware: Hardware
-    world: int
+    ranks: Ranks
 
 
 def rules_of(
@@ -38,7 +42,7 @@ def rules_of(
 ) -> Rules:
     """The rules of a launch."""
     every = dict.fromkeys((*constraints, *hardware_constraints(hardware)))
-    return Rules(tuple(every), hardware, request.nproc)
+    return Rules(tuple(every), hardware, ranks_of(request, hardware))
 
 
 def resolve(
@@ -53,10 +57,12 @@ def resolve(
     needs the least. Deterministic: the same values give the same plan on every node.
     """
     rules = rules_of(request, hardware, constraints)
-    job = job_for(workload, rules.hardware, rules.world)
+    job = job_for(workload, rules.hardware, rules.ranks)
     asked = workload.asked
     whole = judged(asked, workload, rules, job)
-    every = [(one, judged(one, workload, rules, job)) for one in candidates(workload)]
+    every = [
+        (one, judged(one, workload, rules, job)) for one in candidates(workload, _growth(request))
+    ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, whole))
     considered = tuple(one for _, one in every)
     able = [pair for pair in every if pair[1].constraint is None]
@@ -69,7 +75,7 @@ def resolve(
         workload=workload,
         hardware=hardware,
         preset=chosen.preset,
-        changes=_changes(candidate, workload, rules, whole.constraint),
+        changes=_changes(candidate, workload, rules, whole.constraint or _fewer(request, workload)),
         considered=considered,
         chosen=chosen,
     )
@@ -82,7 +88,7 @@ def _least(one: Considered) -> int:
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
     """The plan that changes nothing, whatever is known against it."""
     rules = rules_of(request, hardware, ())
-    only = judged(workload.asked, workload, rules, job_for(workload, hardware, request.nproc))
+    only = judged(workload.asked, workload, rules, job_for(workload, hardware, rules.ranks))
     return Plan(request, workload, hardware, only.preset, (), (only,), only)
 
 
@@ -92,12 +98,12 @@ def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | No
     constraint = next((one for one in rules.constraints if one.forbids(point)), None)
     if job is None:
         return Considered(preset_of(candidate), constraint)
-    hardware, world = rules.hardware, rules.world
-    estimate = estimate_of(job, candidate, hardware, world)
-    seconds = step_seconds(job, candidate, hardware, world)
+    hardware, ranks = rules.hardware, rules.ranks
+    estimate = estimate_of(job, candidate, hardware, ranks)
+    seconds = step_seconds(job, candidate, hardware, ranks)
     fits = True
     if constraint is None:
-        there = (hardware, world, job.limit)
+        there = (hardware, ranks, job.limit)
         constraint = over_budget(candidate, estimate, *there)
         fits = constraint is None or over_budget(candidate, estimate, *there, True) is None
     return Considered(preset_of(candidate), constraint, estimate, seconds, fits)
@@ -110,7 +116,7 @@ def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Cons
 
 def judged_for(candidate: Candidate, workload: Workload, rules: Rules) -> Considered:
     """One candidate, judged by itself."""
-    job = job_for(workload, rules.hardware, rules.world)
+    job = job_for(workload, rules.hardware, rules.ranks)
     return judged(candidate, workload, rules, job)
 
 
@@ -121,11 +127,16 @@ def _point(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
     return point
 
 
-def candidates(workload: Workload) -> Iterator[Candidate]:
+def candidates(workload: Workload, growth: Fraction = ALONE) -> Iterator[Candidate]:
     """Every assignment that the guards can bring about; what was asked is one of them.
 
     A setting that nobody knows stays out of every candidate: it remains as the script has it.
-    Micro batch and accumulation change together, so that their product is kept.
+    Micro batch and accumulation change together, so that the global batch is kept, also where
+    fewer workers are left than it was meant for.
+
+    Args:
+        workload: what is asked, and who could be asked otherwise.
+        growth: by how much a rank's share of the batch grows, since workers were lost.
     """
     asked = workload.asked
     batch = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
@@ -137,7 +148,7 @@ def candidates(workload: Workload) -> Iterator[Candidate]:
     for values in itertools.product(*single.values()):
         settings = dict(zip(single, values, strict=True))
         if _is_possible(settings, asked):
-            for pair in _batches(workload):
+            for pair in _batches(workload, growth):
                 yield {**settings, **pair}
 
 
@@ -173,7 +184,7 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
             return [asked]
 
 
-def _batches(workload: Workload) -> list[Candidate]:
+def _batches(workload: Workload, growth: Fraction) -> list[Candidate]:
     """Micro batch and accumulation as asked and, where they can be applied, their equals."""
     asked = workload.asked
     micro, steps = asked.get(Setting.MICRO_BATCH), asked.get(Setting.ACCUMULATION)
@@ -185,13 +196,28 @@ def _batches(workload: Workload) -> list[Candidate]:
                 if setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
             }
         ]
-    whole = int(micro) * int(steps)
+    whole = int(int(micro) * int(steps) * growth)
     small = [size for size in range(1, math.isqrt(whole) + 1) if whole % size == 0]
     return [
         {Setting.MICRO_BATCH: size, Setting.ACCUMULATION: whole // size}
         for size in sorted({*small, *(whole // one for one in small)})
         if size <= int(micro)
     ]
+
+
+def _growth(request: LaunchRequest) -> Fraction:
+    """By how much a rank's share of the global batch grows, since workers were lost."""
+    return Fraction(request.whole_world or request.world, request.world)
+
+
+def _fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
+    """Why the batch of a rank can't stay where nodes were lost."""
+    batch, before = workload.micro_steps, request.whole_world
+    if before in (None, request.world) or batch is None:
+        return None
+    workers = f"{request.world} of {before} workers are left"
+    summary = f"{workers}; the global batch stays {batch * int(before or 0)}"
+    return Constraint((), Cause(CauseKind.HARDWARE, "lost nodes", summary))
 
 
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:

@@ -240,7 +240,7 @@ def _judge(
                 return state.end(_exit_code(root))
             _say_end(attempt, _explained(diagnosis, attempt))
             if outcome.lost:
-                request = lost_nodes.left(attempt.plan.request, outcome.lost)
+                request = lost_nodes.left(attempt.plan.request, state.workload, outcome.lost)
                 if isinstance(request, str):
                     terminal.say(request)
                     return state.end(ExitCode.RETRY_ELSEWHERE)

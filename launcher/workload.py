@@ -86,6 +86,12 @@ class Workload:
         own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
         return {**own, **{name: known.value for name, known in self.wanted.items()}}
 
+    @property
+    def micro_steps(self) -> int | None:
+        """Samples that one rank trains on in an optimizer step, as asked; None where unknown."""
+        micro, steps = (self.asked.get(one) for one in (Setting.MICRO_BATCH, Setting.ACCUMULATION))
+        return None if micro is None or steps is None else int(micro) * int(steps)
+
     def is_pinned(self, setting: Setting) -> bool:
         """Whether the user asked for the setting explicitly instead of leaving it to a default."""
         known = self.known.get(setting)
