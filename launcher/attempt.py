@@ -10,6 +10,7 @@ from typing import Any
 from .messages import Part
 from .plan import Plan
 from .record import FailureRecord
+from .saved import Saves
 from .settings import Value
 
 
@@ -36,10 +37,12 @@ class Seen:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, as a worker describes them
             (`launcher/guards/sightings.py`, `shape_of`); None while no worker has seen one.
+        saves: where the Trainer of rank 0 saves; None where it hasn't begun to train.
     """
 
     observed: Mapping[str, Value]
     model: Mapping[str, Any] | None = None
+    saves: Saves | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ Outcome = Succeeded | Failed | Interrupted | Superseded
 def outcome_of(attempt: Attempt, part: Part) -> Outcome:
     """The judgement in its order: finished, stopped from outside, superseded, failed."""
     ended = list(part.ended.values())
-    seen = Seen(part.observed, part.model)
+    seen = Seen(part.observed, part.model, part.saves)
     broken = part.lost.keys() - {rank for rank, one in part.ended.items() if one.is_success}
     if not broken and all(one.is_success for one in ended):
         return Succeeded(attempt, tuple(remark for one in ended for remark in one.remarks))

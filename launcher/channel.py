@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .record import FailureRecord
+from .saved import Saves
 from .settings import Value
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
@@ -29,12 +30,13 @@ class Message:
     """What a worker says; which of the fields are given depends on its kind.
 
     Attributes:
-        kind: `failed`, `finished`, `observed` or `model`.
+        kind: `failed`, `finished`, `observed`, `model` or `saves`.
         rank: whose it is.
         record: the evidence of a failure.
         observed: settings and facts seen in the worker, by name.
         step: optimizer steps done.
         shape: what the model is.
+        saves: where a Trainer saves.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Message:
     observed: Mapping[str, Value] = field(default_factory=dict)
     step: int | None = None
     shape: dict[str, Any] | None = None
+    saves: Saves | None = None
 
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:

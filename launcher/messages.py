@@ -9,6 +9,7 @@ from typing import Any
 
 from .machine import Hardware
 from .record import FailureRecord
+from .saved import Saves
 from .settings import Setting, Value
 
 
@@ -69,6 +70,7 @@ class Order:
         preset: the settings of the plan.
         overrides: of them those that the guards enforce.
         environment: variables that the workers need unless the user has set them.
+        resume: the checkpoint that a Trainer goes on from; empty for the script's own choice.
     """
 
     attempt: int
@@ -80,6 +82,7 @@ class Order:
     preset: Mapping[Setting, Value]
     overrides: Mapping[Setting, Value]
     environment: Mapping[str, str]
+    resume: str = ""
 
     @property
     def first(self) -> int:
@@ -186,6 +189,7 @@ class Part:
         observed: settings in force and facts that the workers have seen.
         model: the model as the first worker described it.
         is_superseded: the attempt was stopped for what the workers have seen.
+        saves: where the Trainer of rank 0 saves.
     """
 
     ended: Mapping[int, Ended]
@@ -196,3 +200,4 @@ class Part:
     observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     model: dict[str, Any] | None = None
     is_superseded: bool = False
+    saves: Saves | None = None

@@ -11,6 +11,7 @@ from . import output
 from .host import oom_kills
 from .messages import Ended
 from .record import FailureRecord
+from .saved import Saves
 from .settings import Value
 from .stops import Stops
 
@@ -30,6 +31,7 @@ class Scene:
         finished: ranks whose script ran to its end.
         observed: what the workers have seen.
         model: the model as the first worker described it.
+        saves: where the Trainer of rank 0 saves.
         signals: signals that this launcher was sent, in their order.
         ordered: the signal by which another node's launcher was told to stop.
         is_told: another node has said that the workers are to be stopped.
@@ -47,6 +49,7 @@ class Scene:
     finished: set[int] = field(default_factory=set)
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
+    saves: Saves | None = None
     signals: list[int] = field(default_factory=list)
     ordered: int | None = None
     is_told: bool = False

@@ -88,6 +88,7 @@ def run_attempt(
         observed=scene.observed,
         model=scene.model,
         is_superseded=scene.reason == "superseded",
+        saves=scene.saves,
     )
 
 
@@ -259,6 +260,8 @@ def _read(
             scene.observed.update(message.observed)
         elif message.kind == "model" and scene.model is None:
             scene.model = message.shape
+        elif message.kind == "saves" and message.rank == 0:
+            scene.saves = message.saves
 
 
 def _note_exit(scene: Scene, rank: int) -> None:

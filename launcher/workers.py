@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import channel, leftovers, preset
+from . import channel, leftovers, preset, saved
 from .messages import Order
 from .output import Output
 from .request import LaunchRequest
@@ -62,6 +62,7 @@ def environments(order: Order, request: LaunchRequest, channel_name: str) -> dic
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
+        saved.VARIABLE: order.resume,
         **_defaults(order.environment),
     }
     if nproc > 1:
