@@ -129,6 +129,8 @@ def _attend(
         is_lost = one.code is None and "gone" in one.heard
         if is_lost:
             notice(f"lost the connection to {place(one.host, source)}")
+        if event.kind == "gone" and not one.is_first and (is_lost or one.code):
+            notice(*(f"{one.host.name}: {line}" for line in one.words))
         if culprit is None and (is_lost or one.code):
             culprit = one
             deadline = time.monotonic() + (ALONE if "started" in one.heard else 0.0)

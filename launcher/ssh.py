@@ -10,12 +10,13 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from . import remote
+from . import remote, terminal
 from .exit_code import ExitCode, LaunchError
 from .hostfile import Host
 from .output import LONGEST, QUIET
@@ -24,6 +25,7 @@ LEAVING = 5.0
 """Seconds that ssh gets for its own end once the host has said how the launcher there ended."""
 LOST = 255
 """The exit code of ssh for its own failures (ssh(1))."""
+MARK = terminal.MARK.encode()
 _CONSOLE = threading.Lock()
 """Held while lines of one host are written."""
 
@@ -86,6 +88,8 @@ class Connection:
         address: where ssh reached it; empty where its server doesn't say.
         code: how the launcher there ended; None while it runs, and where nobody knows.
         complaints: what was printed before it answered: the words of ssh or of a shell.
+        is_first: its launcher speaks for all: what the others' say themselves is kept.
+        words: the latest of those.
     """
 
     host: Host
@@ -94,6 +98,8 @@ class Connection:
     address: str = ""
     code: int | None = None
     complaints: list[str] = field(default_factory=list)
+    is_first: bool = True
+    words: deque[str] = field(default_factory=lambda: deque(maxlen=500))
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, event: Event) -> None:
@@ -151,7 +157,7 @@ def connect(
     except FileNotFoundError as error:
         problem = "there is no ssh here, and the hosts of a hostfile are reached over it"
         raise LaunchError(ExitCode.USAGE, problem, "install openssh-client") from error
-    connection = Connection(host, process)
+    connection = Connection(host, process, is_first=index == 0)
     listening = (connection, index, remote.mark(run).encode(), events)
     threading.Thread(target=_listen, args=listening, name=host.name, daemon=True).start()
     return connection
@@ -176,10 +182,17 @@ def _listen(
         show(console, text)
 
     def show(console: int, text: bytes) -> None:
-        if said:
-            _write(console, text)
-        else:
+        if not said:
             connection.complaints += text.decode(errors="replace").splitlines()
+        elif console == 2 and not connection.is_first:
+            lines = text.splitlines(keepends=True)
+            own = [line for line in lines if line.startswith(MARK)]
+            connection.words += [
+                line[len(MARK) :].decode(errors="replace").rstrip() for line in own
+            ]
+            _write(console, b"".join(line for line in lines if line not in own))
+        else:
+            _write(console, text)
 
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, 1)  # type: ignore[arg-type]
