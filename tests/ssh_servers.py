@@ -65,7 +65,7 @@ def keys(folder: Path) -> Keys:
     (folder / "known_hosts").write_text(f"* {kind} {key}\n")
     (folder / "strangers").write_text("")
     (folder / "sshd_config").write_text(
-        f"HostKey {folder / 'server'}\nAuthorizedKeysFile {folder / 'authorized'}\n"
+        f'HostKey "{folder / "server"}"\nAuthorizedKeysFile "{folder / "authorized"}"\n'
         f"Port {PORT}\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel ERROR\n"
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nMaxStartups 100\n"
     )
