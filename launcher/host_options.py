@@ -55,7 +55,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         *("--launcher_args", "--launcher-args"),
         default="",
         metavar="ARGS",
-        help="further options of ssh, as one word: '-i ~/.ssh/cluster'",
+        help="further options of ssh, as one word: --launcher_args='-i ~/.ssh/cluster'",
     )
     add(
         *("--force_multi", "--force-multi"),

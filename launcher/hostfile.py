@@ -131,11 +131,14 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
         if number is not None and number < 1:
             raise LaunchError(ExitCode.USAGE, f"{option} {number}: at least one is needed")
     if nodes is not None and nodes > len(hosts):
-        problem = f"--num_nodes {nodes}: the hostfile has {len(hosts)}"
+        problem = f"--num_nodes {nodes}: there are {len(hosts)} hosts"
         raise LaunchError(ExitCode.USAGE, problem)
     chosen = tuple(hosts[:nodes])
     for host in chosen:
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
-            raise LaunchError(ExitCode.USAGE, problem, f"the hostfile says so in line {host.line}")
+            hint = (
+                f"the hostfile says so in line {host.line}" if host.line else "so many were found"
+            )
+            raise LaunchError(ExitCode.USAGE, problem, hint)
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)
