@@ -279,6 +279,8 @@ def guarded(arguments: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers; there are none now
+        signal.signal(number, signal.SIG_IGN)
     try:
         return run(arguments)
     except LaunchError as error:

@@ -26,6 +26,10 @@ BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
 def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
+    if "SLURM_STEP_ID" in os.environ:
+        # Without cgroups Slurm signals every process of a step; it would end those without a handler.
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
     kind, target, *rest = arguments
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 
 from .job import Job, filled, shipped
@@ -13,7 +14,23 @@ SUMMARY = "a batch script for Slurm"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declares what only Slurm's file has."""
     parser.add_argument(
-        "--time", default="24:00:00", help="the time limit, as sbatch takes it (default: 24:00:00)"
+        "--time",
+        default="24:00:00",
+        metavar="LIMIT",
+        help="time limit as sbatch takes it (default: 24:00:00)",
+    )
+    parser.add_argument(
+        "--gres",
+        default="gpu",
+        metavar="NAME",
+        help="the accelerators' name on the cluster, e.g. gpu:a100 or npu (default: gpu)",
+    )
+    parser.add_argument(
+        "--requeues",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how often the job may queue itself again (default: 0)",
     )
 
 
@@ -23,11 +40,12 @@ def fill(job: Job, options: argparse.Namespace) -> str:
         shipped("slurm/safe-launch.sbatch"),
         {
             "#SBATCH --nodes=2": f"#SBATCH --nodes={job.nodes}",
-            "#SBATCH --gres=gpu:8": f"#SBATCH --gres=gpu:{job.devices}",
-            "#SBATCH --job-name=finetune": f"#SBATCH --job-name={job.label}",
+            "#SBATCH --gres=gpu:8": f"#SBATCH --gres={options.gres}:{job.devices}",
+            "#SBATCH --job-name=finetune": f"#SBATCH --job-name={re.sub(r'[^\w.-]+', '-', job.label)}",
             "#SBATCH --time=24:00:00": f"#SBATCH --time={options.time}",
             "training=(safe-launch finetune.py --deepspeed zero2.json)": (
                 f"training=(safe-launch {shlex.join(job.command)})"
             ),
+            "requeues=0": f"requeues={options.requeues}",
         },
     )
