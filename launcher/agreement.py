@@ -58,14 +58,13 @@ def differences(hellos: Sequence[Hello]) -> tuple[str, ...]:
         for name in names
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
-    for hello in hellos:
-        if hello.script != head.script:
-            notes.append(f"the script on {hello.host} isn't the one on {head.host}")
-        if hello.arguments != head.arguments:
-            notes.append(
-                f"the script's arguments on {hello.host} aren't those on {head.host}; "
-                "the plan is made from the latter"
-            )
+    if others := [one.host for one in hellos if one.script != head.script]:
+        notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
+    if others := [one.host for one in hellos if one.arguments != head.arguments]:
+        notes.append(
+            f"the script's arguments on {_some(others)} aren't those on {head.host}; "
+            "the plan is made from the latter"
+        )
     if text := _differing({one.host: str(one.nproc) for one in hellos}):
         notes.append(f"the number of workers differs between the nodes: {text}")
     return tuple(notes)
@@ -78,10 +77,13 @@ def _differing(values: Mapping[str, str]) -> str:
         hosts.setdefault(value, []).append(host)
     if len(hosts) == 1:
         return ""
-    return "; ".join(
-        f"{value} on {', '.join(own[:3])}{f' and {len(own) - 3} more' if len(own) > 3 else ''}"
-        for value, own in hosts.items()
-    )
+    return "; ".join(f"{value} on {_some(own)}" for value, own in hosts.items())
+
+
+def _some(hosts: Sequence[str]) -> str:
+    """The first of many names."""
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return ", ".join(hosts[:3]) + more
 
 
 def merged(hellos: Sequence[Hello]) -> Hardware:

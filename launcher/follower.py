@@ -34,12 +34,14 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
     )
-    guardian = leftovers.guard(welcome.run_id)
+    # Several launchers of a run may share a host.
+    mark = f"{welcome.run_id}/{welcome.rank}"
+    guardian = leftovers.guard(mark)
     try:
         while True:
             match _next(link):
                 case Order() as order:
-                    _take_part(request, order, run_folder=run, link=link)
+                    _take_part(request, order, mark, run, link)
                 case Farewell(code=code, line=line):
                     terminal.say(f"node 0 ended the run: {line}", f"exit code {code}")
                     return code
@@ -69,14 +71,14 @@ def _next(link: Link) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _take_part(request: LaunchRequest, order: Order, run_folder: Path, link: Link) -> None:
+def _take_part(request: LaunchRequest, order: Order, mark: str, run: Path, link: Link) -> None:
     """One attempt on this node."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
-    folder = journal.attempt_folder(run_folder, order.attempt)
+    folder = journal.attempt_folder(run, order.attempt)
     watch = supervise.Watch(lambda _observed, _model: True, terminal.say)
     peers = Peers({0: link}, silence=request.placement.times.silence)
-    part = supervise.run_attempt(order, request, folder, watch, peers)
+    part = supervise.run_attempt(order, request, mark, folder, watch, peers)
     ended = part.ended[order.rank]
     link.send(replace(ended, records=lean(ended.records), now=time.monotonic()))
 

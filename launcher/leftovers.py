@@ -1,7 +1,7 @@
 """Processes that a run left behind: found by a mark in their environment, wherever they fled to.
 
-Every worker is started with the run's id in its environment, and hands it on to whatever it starts
-itself, across new sessions and process groups. So nobody needs to keep a list.
+Every worker is started with its launcher's mark in its environment, and hands it on to whatever it
+starts itself, across new sessions and process groups. So nobody needs to keep a list.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Order:
 
     Attributes:
         attempt: its number, 0 for the first.
-        run_id: mark of the run's processes.
+        run_id: the run's id.
         rank: rank of the node that is told.
         workers: workers of each node, in the order of their ranks.
         address: where the workers' process groups meet.

@@ -10,7 +10,9 @@ from .agreement import differences, merged
 from .exit_code import ExitCode, LaunchError
 from .failure import KnownFailure
 from .joining import gather, hello_of, join
+from .links import broadcast
 from .machine import Hardware
+from .messages import Refusal
 from .request import LaunchRequest
 from .workload import Workload
 
@@ -40,12 +42,16 @@ def launch(
         link, welcome = join(placement, own, terminal.say)
         return follower.follow(request, link, welcome)
     joined = gather(placement, own, terminal.say)
-    notes = differences(joined.hellos)
-    if notes and request.strict:
-        raise LaunchError(ExitCode.USAGE, "; ".join(notes), "--strict wants all nodes to be alike")
-    together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))
+    try:
+        notes = differences(joined.hellos)
+        if notes and request.strict:
+            hint = "--strict wants all nodes to be alike"
+            raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
+        together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))
+        workload = read(together)
+    except LaunchError as error:
+        broadcast(joined.links, Refusal(error.code, error.problem, error.hint))
+        raise
     least = merged(joined.hellos)
     least = replace(least, notes=(*least.notes, *notes))
-    if together.nodes != request.nodes:
-        workload = read(together)
     return session.launch(together, workload, least, catalogue, joined)

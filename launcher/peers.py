@@ -71,7 +71,10 @@ class Peers:
         for message in link.receive():
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - link.delay()
-                records = tuple(replace(one, at=one.at + shift) for one in message.records)
+                host = self.links[rank].peer
+                records = tuple(
+                    replace(one, at=one.at + shift, host=host) for one in message.records
+                )
                 message = replace(message, records=records)
             if isinstance(message, Failing):
                 self.failing[rank] = message.records

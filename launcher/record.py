@@ -68,6 +68,7 @@ class FailureRecord:
 
     Attributes:
         rank: the worker's rank; None where a log doesn't tell.
+        host: the node it ran on, where that isn't node 0.
         at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
         exception: qualified name of the exception's type; empty for a death without one.
         message: the exception's message; without an exception the line of a log that tells of the
@@ -112,6 +113,7 @@ class FailureRecord:
     memory: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     log_tail: tuple[str, ...] = ()
     finished: bool = False
+    host: str = ""
 
     def raised(self) -> Iterator[Raised]:
         """The exception and those that led to it, nearest first."""

@@ -10,7 +10,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import explain, journal, leftovers, lost_nodes, plan_report, supervise, terminal, workers
+from . import (
+    closing,
+    explain,
+    journal,
+    leftovers,
+    lost_nodes,
+    plan_report,
+    restart,
+    supervise,
+    terminal,
+    workers,
+)
 from .attempt import (
     Attempt,
     Failed,
@@ -34,6 +45,7 @@ from .messages import Farewell, Order, Welcome
 from .peers import Peers
 from .plan import NoPlan, Plan
 from .preview import dead_end, first_plan, known_constraints
+from .progress import Refused, Start
 from .record import FailureRecord
 from .remedies import planned
 from .request import Fix, LaunchRequest
@@ -102,6 +114,9 @@ def launch(
     farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
         farewell = _launch(request, workload, hardware, catalogue, run_id, run, peers)
+    except LaunchError as error:
+        farewell = Farewell(error.code, error.problem)
+        raise
     finally:
         guardian.dismiss()
         broadcast(links.values(), farewell)
@@ -131,7 +146,7 @@ def _launch(
     """The loop."""
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
-    plan = first_plan(request, workload, hardware, known, entries)
+    plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
     if plan is None:
         return Farewell(ExitCode.NO_PLAN, "nothing that is known to work is left to launch")
     journal.write(run / "request.json", request)
@@ -142,26 +157,36 @@ def _launch(
         attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
         _keep(attempt.folder / "plan.json", _document(plan))
         rules = rules_of(state.request, hardware, state.learnt)
-        outcome, peers = _run(attempt, rules, run_id, peers)
+        outcome, peers = _run(attempt, start, rules, run_id, peers)
         outcomes.append(outcome)
         state = _judge(outcome, entries, rules, state, findings)
         if state.exit_code is None:
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
                 state = state.end(dead_end(following))
-            elif len(outcomes) > RELAUNCHES[request.fix]:
-                state = _refuse(following, attempt, findings, state)
+            elif isinstance(begun := _beginning(following, outcomes), Refused):
+                state = _refuse(following, attempt, findings, begun, state)
             else:
-                _announce(following, attempt, outcome, findings, len(outcomes))
-                plan = following
+                _announce(following, attempt, outcome, findings, begun)
+                plan, start = following, begun
     code = state.exit_code
-    _summary(outcomes, findings, run, code)
+    closing.summary(outcomes, findings, run, code)
     _keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
-    _last_words(outcomes[-1], findings)
+    closing.last_words(outcomes[-1], findings)
     return Farewell(code, explain.outcome_text(outcomes[-1], findings))
 
 
-def _run(attempt: Attempt, rules: Rules, run_id: str, peers: Peers) -> tuple[Outcome, Peers]:
+def _beginning(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
+    """Where the next attempt begins, if one is allowed."""
+    fix = following.request.fix
+    if len(outcomes) > RELAUNCHES[fix]:
+        return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
+    return restart.prepared(following, outcomes)
+
+
+def _run(
+    attempt: Attempt, start: Start, rules: Rules, run_id: str, peers: Peers
+) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
     store = workers.host_store()
@@ -175,10 +200,11 @@ def _run(attempt: Attempt, rules: Rules, run_id: str, peers: Peers) -> tuple[Out
         preset=plan.preset.settings(),
         overrides=plan.overrides,
         environment=plan.hardware.accelerator.environment,
+        resume="" if start.saved is None else str(start.saved.folder),
     )
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)
-    part = supervise.run_attempt(order, plan.request, attempt.folder, watch, peers)
+    part = supervise.run_attempt(order, plan.request, run_id, attempt.folder, watch, peers)
     del store
     return outcome_of(attempt, part), peers.left()
 
@@ -285,7 +311,7 @@ def _announce(
     attempt: Attempt,
     outcome: Outcome,
     findings: Mapping[int, Finding],
-    number: int,
+    start: Start,
 ) -> None:
     """Says what the next attempt changes."""
     if isinstance(outcome, Superseded):
@@ -295,47 +321,25 @@ def _announce(
         record = findings[attempt.number].record
         rows = explain.correction_rows(following, attempt.plan, record)
     again = [] if rows else [("change", "none: the failure passes by itself")]
-    terminal.say(*terminal.table([*rows, *again]), f"relaunching: attempt {number + 1}")
+    begins = [("start", start.sentence)] if start.sentence else []
+    number = attempt.number + 2
+    terminal.say(*terminal.table([*rows, *again, *begins]), f"relaunching: attempt {number}")
 
 
 def _refuse(
     following: Plan,
     attempt: Attempt,
     findings: Mapping[int, Finding],
+    refused: Refused,
     state: Next,
 ) -> Next:
     """Ends where no further relaunch is allowed, with what would have been changed."""
     finding = findings.get(attempt.number)
     record = FailureRecord(0, 0.0) if finding is None else finding.record
     rows = explain.correction_rows(following, attempt.plan, record)
-    fix = following.request.fix
     terminal.say(
         *terminal.table([("suggest", text) for label, text in rows if label == "change"]),
-        f"not relaunched: --fix {fix} allows {RELAUNCHES[fix]}",
+        f"not relaunched: {refused.sentence}",
     )
     code = ExitCode.NO_PLAN if finding is None else _exit_code(finding)
     return state.end(code)
-
-
-def _summary(
-    outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
-) -> None:
-    """All attempts, each in a line, and where the evidence is."""
-    rows = [
-        (f"attempt {outcome.attempt.number + 1}", explain.outcome_text(outcome, findings))
-        for outcome in outcomes
-    ]
-    lines = [f"{label}: {text}" for label, text in rows]
-    terminal.say(*lines, f"exit code {code}; logs and records: {run}")
-
-
-def _last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
-    """The traceback of the rank that failed first, last and whole; or its last output."""
-    if not isinstance(outcome, Failed):
-        return
-    record = findings[outcome.attempt.number].record
-    if record.traceback and not record.exception.endswith("SystemExit"):
-        terminal.verbatim(record.traceback)
-    elif record.log_tail:
-        terminal.say(f"the last output of rank {record.rank}:")
-        terminal.verbatim("\n".join(record.log_tail[-20:]))

@@ -42,13 +42,14 @@ class Watch:
 
 
 def run_attempt(
-    order: Order, request: LaunchRequest, folder: Path, watch: Watch, peers: Peers
+    order: Order, request: LaunchRequest, mark: str, folder: Path, watch: Watch, peers: Peers
 ) -> Part:
     """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
 
     Args:
         order: what is launched.
         request: this node's own launch.
+        mark: tells this launcher's processes from all others.
         folder: where the workers' logs are kept.
         watch: whom to ask and to tell.
         peers: the other nodes.
@@ -56,7 +57,7 @@ def run_attempt(
     receiver = Receiver()
     pipes = output.Output(folder, watch.notice)
     pipes.open(order.ranks)
-    envs = workers.environments(order, request, receiver.name)
+    envs = workers.environments(order, request, receiver.name, mark)
     output.flush_console()
     with _signals() as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
@@ -74,7 +75,7 @@ def run_attempt(
         finally:
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
-                leftovers_found = leftovers.kill(order.run_id)
+                leftovers_found = leftovers.kill(mark)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()

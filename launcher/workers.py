@@ -33,7 +33,9 @@ def host_store() -> TCPStore:
     return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
 
 
-def environments(order: Order, request: LaunchRequest, channel_name: str) -> dict[int, Variables]:
+def environments(
+    order: Order, request: LaunchRequest, channel_name: str, mark: str
+) -> dict[int, Variables]:
     """What each worker finds in its environment beyond the launcher's own, by local rank.
 
     The names up to TORCHELASTIC_* are those that torchrun gives
@@ -58,7 +60,7 @@ def environments(order: Order, request: LaunchRequest, channel_name: str) -> dic
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        leftovers.VARIABLE: order.run_id,
+        leftovers.VARIABLE: mark,
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
