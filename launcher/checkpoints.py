@@ -15,6 +15,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Collection, Iterator
+from itertools import count
 from pathlib import Path
 
 from .saved import STATE, Found, Saved, Saves, Unusable
@@ -75,7 +76,7 @@ def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Fo
         except (_CutOffError, _ForeignError) as problem:
             unusable.append(Unusable(folder, step, str(problem), isinstance(problem, _CutOffError)))
         except OSError as error:
-            reason = f"can't be read: {error.strerror or error}"
+            reason = f"it can't be read: {error.strerror or error}"
             unusable.append(Unusable(folder, step, reason, is_cut_off=False))
     complete.sort(key=lambda one: -one.step)
     unusable.sort(key=lambda one: -one.step)
@@ -97,11 +98,11 @@ def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -
     ranks = {int(one.stem.rpartition("_")[2]) for one in folder.glob("rng_state_*.pth")}
     ranks |= {0} if is_alone else set()
     if list(folder.glob("*fsdp*")):
-        raise _ForeignError("was written by FSDP, which isn't resumed yet")
+        raise _ForeignError("it was written by FSDP, which isn't gone on from yet")
     if list(folder.glob(DEEPSPEED_STEPS)) or (folder / "latest").exists():
         saved = _deepspeed(folder, step, local)
     elif not ranks and not (folder / "optimizer.pt").exists():
-        raise _ForeignError("has the weights alone (save_only_model)")
+        raise _ForeignError("it has the weights alone (save_only_model)")
     else:
         fitting = [world for world in worlds if world > max(ranks, default=0)]
         saved = _plain(
@@ -185,7 +186,7 @@ def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | Non
     listed = ", ".join(map(str, missing))
     if local is not None and missing == list(range(local, world)):
         raise _ForeignError(
-            f"lacks the {what} of ranks {listed} on node 0: every node wrote to a disk of its own"
+            f"the {what} of ranks {listed} isn't there on node 0: every node saves to its own disk"
         )
     raise _CutOffError(f"the {what} of rank {listed} is missing")
 
@@ -213,9 +214,11 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
     if inner == folder or not inner.is_dir():
         raise _CutOffError("the folder that DeepSpeed's file `latest` names is missing")
     if list(folder.glob("*/offloaded_tensors")):
-        raise _ForeignError("holds states that were swapped to disk, which isn't resumed yet")
+        raise _ForeignError(
+            "it holds states that were swapped to disk, which isn't gone on from yet"
+        )
     if list(inner.glob("*mp_rank_01*")) or list(inner.glob("layer_*")):
-        raise _ForeignError("is of a model in parallel parts, which isn't resumed yet")
+        raise _ForeignError("it is of a model in parallel parts, which isn't gone on from yet")
     partitioned = inner / "zero_pp_rank_0_mp_rank_00_model_states.pt"
     whole = inner / "mp_rank_00_model_states.pt"
     model = partitioned if partitioned.exists() else whole
@@ -223,7 +226,7 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
         raise _CutOffError("DeepSpeed's model states are missing")
     world = _number_after("dp_world_size", model)
     if world is None:
-        raise _ForeignError("doesn't tell how many ranks wrote it")
+        raise _ForeignError("it doesn't tell how many ranks wrote it")
     shards = {
         int(match[1]): path for path in inner.iterdir() if (match := SHARD.fullmatch(path.name))
     }
@@ -259,3 +262,31 @@ def _operations(pickled: bytes) -> Iterator[object]:
     for operation, argument, _ in pickletools.genops(pickled):
         if "PUT" not in operation.name and "GET" not in operation.name:
             yield argument
+
+
+def set_aside(folders: Collection[Path]) -> Path | None:
+    """Moves checkpoints into a folder of their own beside them; None where there are none.
+
+    There the Trainer neither finds them nor writes into them, nor deletes them for
+    `save_total_limit`.
+
+    Raises:
+        OSError: they can't be moved.
+    """
+    place: Path | None = None
+    for folder in folders:
+        if place is None:
+            place = _free_place(folder.parent)
+        folder.rename(place / folder.name)
+    return place
+
+
+def _free_place(output_dir: Path) -> Path:
+    for number in count(1):
+        place = output_dir / f"set-aside-{number}"
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        return place
+    raise AssertionError("there is always a number that is free")

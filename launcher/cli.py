@@ -135,6 +135,13 @@ def parser() -> Parser:
         "--strict", action="store_true", help="refuse to launch where anything would be changed"
     )
     result.add_argument(
+        "--allow-restart",
+        "--allow_restart",
+        action="store_true",
+        help="let a correction start the training anew where it can't go on from the checkpoints "
+        "that the job has written; they are kept",
+    )
+    result.add_argument(
         "--hardware",
         metavar="NAME|FILE",
         help="plan for this accelerator or node, by the name or file of its profile, instead of "
@@ -187,6 +194,7 @@ def request_of(
         nproc_source=source,
         fix=Fix(options.fix),
         strict=options.strict,
+        allow_restart=options.allow_restart,
         log_dir=options.log_dir,
         stop_times=StopTimes(
             leave=options.leave_timeout,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .attempt import Failed, Outcome, Superseded
 from .plan import Plan
 from .saved import Found, Saved, Unusable
 from .settings import Engine, Setting
@@ -83,9 +84,9 @@ def loading(saved: Saved, target: Target) -> Loading | str:
     new = old if target.zero_stage is None else target.zero_stage
     if new == old == 0:
         return Loading.AS_IT_IS
-    if not old or not new or (old == 3) != (new == 3):
+    if not old or not new or (new == 3 and old != 3):
         return f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}"
-    if saved.world == target.world:
+    if saved.world == target.world and (old == 3) == (new == 3):
         return Loading.AS_IT_IS
     if new == 3:
         ranks = f"{saved.world} ranks can't be loaded by {target.world}"
@@ -120,11 +121,11 @@ def next_start(
             return Start(saved, way, aside, _going_on(saved, way, aside, steps))
     for one in found.unusable:
         if not one.is_cut_off:
-            reasons[one.folder.name] = f"it {one.reason}"
+            reasons[one.folder.name] = one.reason
     if reasons and not is_allowed:
         name, reason = next(iter(reasons.items()))
         return Refused(
-            f"{name} can't be gone on from: {reason}; the training would start anew, after {done}: "
+            f"{name} can't be gone on from: {reason}. The training would start anew, after {done}; "
             f"{ALLOW} allows that, and keeps the checkpoints"
         )
     if steps == 0 and not everything:
@@ -144,11 +145,27 @@ def _going_on(
     lost = "" if steps is None or steps <= saved.step else f" ({steps} steps had been done)"
     sentence = f"goes on from {saved.folder.name}{lost}"
     if way is Loading.UNIVERSAL:
-        sentence += ", made into a universal checkpoint since the number of ranks has changed"
+        sentence += ", as a universal checkpoint, for its optimizer's state is of another "
+        sentence += "ZeRO stage" if saved.zero_stage == 3 else "number of ranks"
     for one in aside:
         if isinstance(one, Unusable):
             sentence += f"; {one.folder.name} isn't taken: {one.reason}"
     return sentence
+
+
+def unusable(found: Found, saved: Saved, reason: str) -> Found:
+    """The checkpoints, when it has turned out that one of them can't be loaded after all."""
+    complete = tuple(one for one in found.complete if one != saved)
+    spoilt = Unusable(saved.folder, saved.step, reason, is_cut_off=False)
+    return Found(complete, (spoilt, *found.unusable))
+
+
+def steps_of(outcome: Outcome) -> int | None:
+    """The optimizer steps that the job had done when an attempt ended; None where unknown."""
+    if isinstance(outcome, Superseded):
+        return 0
+    records = outcome.records if isinstance(outcome, Failed) else ()
+    return max((one.step for one in records if one.step is not None), default=None)
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:

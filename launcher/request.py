@@ -52,6 +52,7 @@ class LaunchRequest:
             been lost since; None where none has.
         fix: how far the launcher may go.
         strict: refuse a launch that would need a change.
+        allow_restart: a correction may start anew where it can't go on from the checkpoints.
         log_dir: folder for the run directory; None for the user's cache.
         stop_times: grace periods of the workers.
     """
@@ -65,6 +66,7 @@ class LaunchRequest:
     log_dir: Path | None = None
     stop_times: StopTimes = StopTimes()
     strict: bool = False
+    allow_restart: bool = False
     placement: Placement = Placement()
     workers: tuple[int, ...] = ()
     whole_world: int | None = None

@@ -23,6 +23,7 @@ LAYERS = {
         "model",
         "placement",
         "plan",
+        "ranks",
         "preset",
         "record",
         "request",
@@ -99,7 +100,16 @@ LAYERS = {
         "worker",
         "workers",
     },
-    "session": {"follower", "nodes", "over_ssh", "postmortem", "preview", "session"},
+    "session": {
+        "closing",
+        "follower",
+        "nodes",
+        "over_ssh",
+        "postmortem",
+        "preview",
+        "restart",
+        "session",
+    },
     "cli": {"__init__", "__main__", "cli", "cluster_options", "commands", "host_options", "templates"},
 }
 ORDER = list(LAYERS)
