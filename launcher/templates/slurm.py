@@ -36,12 +36,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def fill(job: Job, options: argparse.Namespace) -> str:
     """The batch script of a job."""
+    label = re.sub(r"[^\w.-]+", "-", job.label)
+    name = re.sub(r"[^\w.-]+", "-", job.label)
     return filled(
         shipped("slurm/safe-launch.sbatch"),
         {
             "#SBATCH --nodes=2": f"#SBATCH --nodes={job.nodes}",
             "#SBATCH --gres=gpu:8": f"#SBATCH --gres={options.gres}:{job.devices}",
-            "#SBATCH --job-name=finetune": f"#SBATCH --job-name={re.sub(r'[^\w.-]+', '-', job.label)}",
+            "#SBATCH --job-name=finetune": f"#SBATCH --job-name={label}",
             "#SBATCH --time=24:00:00": f"#SBATCH --time={options.time}",
             "training=(safe-launch finetune.py --deepspeed zero2.json)": (
                 f"training=(safe-launch {shlex.join(job.command)})"
