@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import terminal
 from ..commands import Parser
 from ..exit_code import ExitCode, LaunchError
-from . import slurm
+from . import kubernetes, slurm
 from .job import Job
 
 EPILOG = """\
@@ -35,6 +35,7 @@ class Template:
 
 
 TEMPLATES = {
+    "kubernetes": Template(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
     "slurm": Template(slurm.SUMMARY, slurm.add_options, slurm.fill),
 }
 """What the command's first word may be."""
