@@ -152,8 +152,9 @@ def test_the_first_hosts_and_devices(nodes: int | None, slots: int | None, expec
 
 def test_the_other_side_gets_what_it_cant_know() -> None:
     """Variables of libraries and frameworks go along; devices, places and ranks don't."""
-    words = """NCCL_DEBUG=INFO PYTHONPATH=/p HF_TOKEN=s LD_LIBRARY_PATH=/l CUDA_HOME=/cuda HOME=/root
-        RANK=0 MASTER_ADDR=x SLURM_JOB_ID=1 CUDA_VISIBLE_DEVICES=1 TORCHELASTIC_RUN_ID=r"""
+    words = """NCCL_DEBUG=INFO PYTHONPATH=/p HF_TOKEN=s LD_LIBRARY_PATH=/l CUDA_HOME=/cuda
+        HOME=/root RANK=0 MASTER_ADDR=x SLURM_JOB_ID=1
+        CUDA_VISIBLE_DEVICES=1 TORCHELASTIC_RUN_ID=r"""
     here = dict(word.split("=") for word in words.split())
     expected = {"NCCL_DEBUG", "PYTHONPATH", "HF_TOKEN", "LD_LIBRARY_PATH", "CUDA_HOME"}
     assert expected == exports.exported(here).keys()
