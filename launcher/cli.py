@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from . import cluster_options, commands, host_options, templates
 from .commands import Parser
-from .exit_code import ExitCode, LaunchError
+from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
 from .request import Fix, LaunchRequest, StopTimes
 from .worker_count import workers_asked
@@ -28,6 +28,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch hardware [--json]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]"""
 
+CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
 EPILOG = f"""\
 commands:
   plan       print what would be launched, and launch nothing
@@ -38,12 +39,7 @@ commands:
   template   write a file for Slurm or Kubernetes, filled in for a job
 
 exit codes:
-  {ExitCode.SUCCESS.value:<4}the script ran to its end on every rank
-  {ExitCode.USAGE.value:<4}the command line, the script or a configuration file can't be used
-  {ExitCode.INTERNAL.value:<4}a mistake of safe-launch itself
-  {ExitCode.CANNOT_WRITE.value:<4}the run directory can't be written
-  {ExitCode.RETRY_ELSEWHERE.value:<4}the node is at fault; another may do
-  {ExitCode.NO_PLAN.value:<4}nothing that is known to work is left to launch
+{CODES}
   130, 143, ...  stopped by SIGINT, SIGTERM, ... (128 + its number)
   any other code is the failed worker's own, 128 + N if signal N ended it
 """
@@ -283,7 +279,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 def guarded(arguments: Sequence[str]) -> int:
     """Runs the command line; every error becomes a message and an exit code."""
-    from . import terminal
+    from . import terminal, termination
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)
@@ -293,14 +289,17 @@ def guarded(arguments: Sequence[str]) -> int:
         return run(arguments)
     except LaunchError as error:
         terminal.say(f"error: {error.problem}", *([f"hint: {error.hint}"] if error.hint else []))
+        termination.write(termination.error_line(error), os.environ)
         return error.code
-    except Exception:
+    except Exception as error:
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(arguments)}",
             f"python {sys.version.split()[0]}, in {os.getcwd()}",  # noqa: PTH109
         )
         terminal.verbatim(traceback.format_exc())
+        what = f"{type(error).__name__}: {error}"
+        termination.write(termination.end_line(ExitCode.INTERNAL, what), os.environ)
         return ExitCode.INTERNAL
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import explain, terminal
-from .attempt import Failed, Outcome
+from . import explain, terminal, termination
+from .attempt import Failed, Interrupted, Outcome
 from .failure import Finding
+from .messages import Farewell
+from .source import spots
 
 
 def summary(
@@ -32,3 +35,31 @@ def last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
     elif record.log_tail:
         terminal.say(f"the last output of rank {record.rank}:")
         terminal.verbatim("\n".join(record.log_tail[-20:]))
+
+
+def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Farewell:
+    """What the other nodes are told at the end, the last attempt's outcome.
+
+    Args:
+        code: the exit code.
+        outcome: how the last attempt ended.
+        findings: the root cause of each attempt that failed, by its number.
+    """
+    line = explain.outcome_text(outcome, findings)
+    match outcome:
+        case Failed(attempt=attempt):
+            root = findings[attempt.number]
+            search = None if root.entry is None else root.entry.points_at
+            own = () if search is None else spots(search, root.record.user_files)
+            return Farewell(code, line, termination.failure_line(code, root, own))
+        case Interrupted(signal=number):
+            return Farewell(code, line, termination.stop_line(number))
+        case _:
+            return Farewell(code, line)
+
+
+def leave(end: Farewell) -> None:
+    """Where this launcher is a pod's, leaves the diagnosis for its status."""
+    if end.code:
+        text = end.diagnosis or termination.end_line(end.code, end.line)
+        termination.write(text, os.environ)

@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     CANNOT_WRITE = 73
     """The run directory can't be written."""
     RETRY_ELSEWHERE = 75
-    """The node is at fault: the same job may succeed on another."""
+    """A node is at fault, lost or never came: the same job may succeed on others."""
     NO_PLAN = 78
     """Nothing that is known to work is left to launch."""
 
@@ -32,7 +32,7 @@ MEANINGS = {
     ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
     ExitCode.INTERNAL: "a mistake of safe-launch itself",
     ExitCode.CANNOT_WRITE: "the run directory can't be written",
-    ExitCode.RETRY_ELSEWHERE: "the node is at fault; another may do",
+    ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; others may do",
     ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
 }
 """What the launcher's own exit codes mean, in a line each."""

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from . import journal, leftovers, supervise, terminal
+from . import closing, journal, leftovers, supervise, terminal
 from .exit_code import ExitCode, LaunchError
 from .links import Link
 from .messages import Farewell, Message, Order, Refusal, Welcome
@@ -42,17 +42,20 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
             match _next(link):
                 case Order() as order:
                     _take_part(request, order, mark, run, link)
-                case Farewell(code=code, line=line):
+                case Farewell(code=code, line=line) as farewell:
                     terminal.say(f"node 0 ended the run: {line}", f"exit code {code}")
+                    closing.leave(farewell)
                     return code
                 case Refusal(code=code, problem=problem, hint=hint):
                     raise LaunchError(ExitCode(code), problem, hint)
                 case None:
+                    lost = f"node 0 ({link.peer}) is lost: {link.fault}"
                     terminal.say(
-                        f"node 0 ({link.peer}) is lost: {link.fault}",
+                        lost,
                         "no worker is left on this node; another allocation may do",
                         f"exit code {ExitCode.RETRY_ELSEWHERE.value}",
                     )
+                    closing.leave(Farewell(ExitCode.RETRY_ELSEWHERE, lost))
                     return ExitCode.RETRY_ELSEWHERE
     except LaunchError as error:
         link.send(Refusal(error.code, error.problem, error.hint))

@@ -156,10 +156,17 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The run is over: its exit code, and why in a line."""
+    """The run is over.
+
+    Attributes:
+        code: every launcher's exit code.
+        line: why, in a few words.
+        diagnosis: what a pod's status is to say of it; empty where the words say it all.
+    """
 
     code: int
     line: str = ""
+    diagnosis: str = ""
 
 
 Message = (

@@ -104,7 +104,7 @@ def launch(
         LaunchError: the run directory can't be written, or there is no torch.
     """
     require_torch()
-    run_id, run = journal.new_run(request.log_dir, request.script)
+    run_id = journal.new_id()
     links = {} if joined is None else dict(enumerate(joined.links, start=1))
     listener = None if joined is None else joined.listener
     peers = Peers(links, listener, request.placement.times.silence)
@@ -113,13 +113,14 @@ def launch(
     guardian = leftovers.guard(run_id)
     farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
-        farewell = _launch(request, workload, hardware, catalogue, run_id, run, peers)
+        farewell = _launch(request, workload, hardware, catalogue, run_id, peers)
     except LaunchError as error:
         farewell = Farewell(error.code, error.problem)
         raise
     finally:
         guardian.dismiss()
         broadcast(links.values(), farewell)
+    closing.leave(farewell)
     return farewell.code
 
 
@@ -140,7 +141,6 @@ def _launch(
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
     run_id: str,
-    run: Path,
     peers: Peers,
 ) -> Farewell:
     """The loop."""
@@ -149,6 +149,7 @@ def _launch(
     plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
     if plan is None:
         return Farewell(ExitCode.NO_PLAN, "nothing that is known to work is left to launch")
+    run = journal.run_folder(request.log_dir, request.script, run_id)
     journal.write(run / "request.json", request)
     state = Next(None, request, workload, known)
     outcomes: list[Outcome] = []
@@ -173,7 +174,7 @@ def _launch(
     closing.summary(outcomes, findings, run, code)
     _keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
     closing.last_words(outcomes[-1], findings)
-    return Farewell(code, explain.outcome_text(outcomes[-1], findings))
+    return closing.farewell(code, outcomes[-1], findings)
 
 
 def _beginning(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
