@@ -32,7 +32,7 @@ def last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
     record = findings[outcome.attempt.number].record
     if record.traceback and not record.exception.endswith("SystemExit"):
         terminal.verbatim(record.traceback)
-    elif record.log_tail:
+    elif record.log_tail and record.rank is not None:
         terminal.say(f"the last output of rank {record.rank}:")
         terminal.verbatim("\n".join(record.log_tail[-20:]))
 

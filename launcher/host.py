@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +70,32 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def interface_of(address: str) -> str | None:
+    """Name of the network interface that has an address; None where none has."""
+    import psutil
+
+    return next(
+        (
+            str(name)
+            for name, addresses in psutil.net_if_addrs().items()
+            if any(one.address.partition("%")[0] == address for one in addresses)
+        ),
+        None,
+    )
+
+
+def is_known_as_loopback() -> bool:
+    """Whether this host's own name stands for an address that no other host can reach, or for none.
+
+    Debian's installer writes `127.0.1.1 NAME` into /etc/hosts.
+    """
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return True
+    return ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
 
 
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:

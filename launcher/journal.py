@@ -16,37 +16,26 @@ from typing import Any
 from .exit_code import ExitCode, LaunchError
 
 
-def new_run(log_dir: Path | None, script: str) -> tuple[str, Path]:
-    """The id of a new run and its directory, made under `log_dir` or the user's cache.
-
-    Raises:
-        LaunchError: it can't be made, or not be written into.
-    """
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    folder = _folder(log_dir, script, run_id)
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise _cannot(folder, error) from error
-    return run_id, folder
+def new_id() -> str:
+    """The id of a new run."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
-    """The directory of a run that another node has begun; the same where they share it.
+    """The directory of a run, made under `log_dir` or the user's cache.
+
+    Nodes that share a file system share it.
 
     Raises:
         LaunchError: it can't be made.
     """
-    folder = _folder(log_dir, script, run_id)
+    root = default_root() if log_dir is None else log_dir
+    folder = root / f"{Path(script).stem}-{run_id}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot(folder, error) from error
     return folder
-
-
-def _folder(log_dir: Path | None, script: str, run_id: str) -> Path:
-    return (default_root() if log_dir is None else log_dir) / f"{Path(script).stem}-{run_id}"
 
 
 def default_root() -> Path:

@@ -6,6 +6,7 @@ import socket
 import time
 from dataclasses import dataclass, field, replace
 
+from . import host
 from .links import Link, broadcast
 from .messages import Ended, Failing, Farewell, Message, Order, Refusal
 from .record import FailureRecord
@@ -55,6 +56,19 @@ class Peers:
             return set()
         return self.links.keys() - self.ended.keys() - self.lost.keys()
 
+    @property
+    def interface(self) -> str | None:
+        """This node's network interface towards the others, where gloo wouldn't find it.
+
+        It listens at the address of the host's own name (`createDefaultDevice` in
+        torch/csrc/distributed/c10d/ProcessGroupGloo.cpp); NCCL and HCCL look for interfaces.
+        """
+        for link in self.links.values():
+            if link.fault is None and host.is_known_as_loopback():
+                address = str(link.socket.getsockname()[0]).removeprefix("::ffff:")
+                return None if address.startswith("127.") else host.interface_of(address)
+        return None
+
     def send_orders(self, order: Order) -> None:
         """Tells every other node to start its workers."""
         for rank, link in self.links.items():
@@ -71,9 +85,9 @@ class Peers:
         for message in link.receive():
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - link.delay()
-                host = self.links[rank].peer
+                peer = self.links[rank].peer
                 records = tuple(
-                    replace(one, at=one.at + shift, host=host) for one in message.records
+                    replace(one, at=one.at + shift, host=peer) for one in message.records
                 )
                 message = replace(message, records=records)
             if isinstance(message, Failing):

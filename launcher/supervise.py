@@ -57,7 +57,7 @@ def run_attempt(
     receiver = Receiver()
     pipes = output.Output(folder, watch.notice)
     pipes.open(order.ranks)
-    envs = workers.environments(order, request, receiver.name, mark)
+    envs = workers.environments(order, request, receiver.name, mark, peers.interface)
     output.flush_console()
     with _signals() as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.

@@ -34,7 +34,11 @@ def host_store() -> TCPStore:
 
 
 def environments(
-    order: Order, request: LaunchRequest, channel_name: str, mark: str
+    order: Order,
+    request: LaunchRequest,
+    channel_name: str,
+    mark: str,
+    interface: str | None = None,
 ) -> dict[int, Variables]:
     """What each worker finds in its environment beyond the launcher's own, by local rank.
 
@@ -67,6 +71,8 @@ def environments(
         saved.VARIABLE: order.resume,
         **_defaults(order.environment),
     }
+    if interface is not None:
+        common |= _defaults({"GLOO_SOCKET_IFNAME": interface})
     if nproc > 1:
         common |= _defaults({"OMP_NUM_THREADS": "1"})
     return {
