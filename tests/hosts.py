@@ -46,7 +46,7 @@ class Host:
         address: its IPv4 address.
         number: its port of the switch.
         holder: a process that does nothing but keep the host's namespaces.
-        names: its /etc/hosts, which all hosts of the network share.
+        names: its /etc/hosts.
         switch: the process that moves the frames.
     """
 
@@ -82,10 +82,10 @@ class Host:
             check=False,
         )
 
-    def announce(self, *more: str) -> None:
-        """Lets every host of the network know this one's name, and further names of it."""
+    def learn(self, other: Host, *more: str) -> None:
+        """Knows a host's name from now on, and further names of it, the longest first."""
         with self.names.open("a") as file:
-            file.write(" ".join((self.address, *more, self.name)) + "\n")
+            file.write(" ".join((other.address, *more, other.name)) + "\n")
 
     def unplug(self) -> None:
         """Sets its interface down: whatever is sent here fails at once, nobody hears of it."""
@@ -124,13 +124,12 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
 
     Args:
         names: host names.
-        resolve: whether they know each other's names from the beginning.
+        resolve: whether they know each other's names from the beginning, and not only their own.
 
     Raises:
         AssertionError: a process is left on a host at the end; it is killed all the same.
     """
     folder = Path(tempfile.mkdtemp(prefix="hosts-"))
-    (file := folder / "names").write_text("127.0.0.1 localhost\n")
     (servers := folder / "name-servers").write_text("")  # nobody to ask, so nobody to wait for
     started: list[subprocess.Popen[str]] = []
     hosts: list[Host] = []
@@ -138,6 +137,7 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
     try:
         switch = _keep(started, "unshare", "--net", sys.executable, SWITCH, len(names))
         for number, name in enumerate(names):
+            (file := folder / f"names-{number}").write_text("127.0.0.1 localhost\n")
             setup = (
                 f"hostname {name} && mount --bind {file} /etc/hosts"
                 f" && mount --bind {servers} /etc/resolv.conf && ip link set lo up"
@@ -146,8 +146,9 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
             holder = _keep(started, "unshare", "--net", "--uts", "--mount", *shell).pid
             hosts.append(Host(name, f"{SUBNET}.{number + 1}", number, holder, file, switch))
             _plug_in(hosts[-1])
-            if resolve:
-                hosts[-1].announce()
+        for host in hosts:
+            for other in hosts if resolve else [host]:
+                host.learn(other)
         yield tuple(hosts)
     finally:
         for process in [one for host in hosts for one in host.processes()]:
