@@ -137,8 +137,11 @@ def _workers(environment: Mapping[str, str], several: bool) -> tuple[int | None,
     Where there are several tasks a node, each has one worker, unless it was given several devices
     of its own.
     """
-    for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
-        if several and (count := devices(environment.get(name, ""))):
+    for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURMD_TRES_BIND"):
+        text = environment.get(name, "")
+        if name == "SLURMD_TRES_BIND" and not text.startswith("gpu:per_task:"):
+            continue
+        if several and (count := devices(text)):
             return count, name
     if several:
         return 1, "one task for each worker: SLURM_NTASKS, SLURM_NNODES"
