@@ -284,6 +284,7 @@ def compare(row: dict[str, str]) -> Compared:
     from safe_launch import memory
     from safe_launch.job import job_of
     from safe_launch.machine import Accelerator, Hardware
+    from safe_launch.ranks import Ranks
     from safe_launch.settings import Precision, Setting
     from safe_launch.states import states_of
 
@@ -304,7 +305,7 @@ def compare(row: dict[str, str]) -> Compared:
     stays = states.parameters + states.optimizer + states.host
     if row["stage"] == "3":
         stays += states.buckets + (0 if states.host else states.kept)
-    estimate = memory.estimate(workload, candidate, hardware, world)
+    estimate = memory.estimate(workload, candidate, hardware, Ranks(world, world))
     assert estimate is not None
     slack = estimate.peak.components[memory.Component.SLACK]
     return Compared(row, stays, estimate.expected - slack)

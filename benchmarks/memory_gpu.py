@@ -100,6 +100,7 @@ def estimated(case: dict[str, Any]) -> dict[str, int]:
     """What the memory model says, without the device's context."""
     from safe_launch.machine import Accelerator, Hardware
     from safe_launch.memory import estimate
+    from safe_launch.ranks import Ranks
     from safe_launch.settings import Fact, Origin, Precision, Setting
     from safe_launch.shapes.configuration import model_from_config
     from safe_launch.workload import Known, Workload
@@ -119,7 +120,7 @@ def estimated(case: dict[str, Any]) -> dict[str, int]:
         Setting.PRECISION: "bf16",
     }
     hardware = Hardware(device, WORLD, 1, 2**40)
-    found = estimate(Workload(known=known, model=model), settings, hardware, WORLD)
+    found = estimate(Workload(known=known, model=model), settings, hardware, Ranks(WORLD, WORLD))
     assert found is not None
     return {"expected": found.expected, "bound": found.bound}
 

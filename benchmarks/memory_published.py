@@ -23,6 +23,7 @@ from safe_launch.estimate import Estimate
 from safe_launch.machine import Accelerator, Hardware
 from safe_launch.memory import estimate
 from safe_launch.model import Model
+from safe_launch.ranks import Ranks
 from safe_launch.settings import Fact, Framework, Origin, Precision, Setting, name_of
 from safe_launch.shapes.configuration import model_from_config
 from safe_launch.workload import Known, Workload
@@ -183,9 +184,9 @@ def read_rows() -> list[Row]:
 def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) -> Row:
     assert model is not None, row["model"]
     hardware = hardware_of(row)
-    ours = estimate(
-        workload_of(row, stack, model), candidate_of(row, stack), hardware, int(row["n_gpus"])
-    )
+    count = int(row["n_gpus"])
+    ranks = Ranks(world=count, on_host=count)
+    ours = estimate(workload_of(row, stack, model), candidate_of(row, stack), hardware, ranks)
     assert ours is not None, row
     run = run_of(row, model)
     others = {name: rule(run) for name, rule in RULES.items()}

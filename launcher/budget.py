@@ -5,6 +5,7 @@ from __future__ import annotations
 from .constraint import Cause, CauseKind, Constraint, Term
 from .estimate import Estimate
 from .machine import Hardware
+from .ranks import Ranks
 from .settings import Precision, Setting
 from .states import Candidate
 
@@ -20,18 +21,18 @@ CONCERNED = (
 """The settings that decide how much memory is needed."""
 
 
-def capacity(hardware: Hardware, world: int) -> int:
+def capacity(hardware: Hardware, ranks: Ranks) -> int:
     """Bytes that one rank may use; workers on a CPU share the host's memory."""
     if hardware.accelerator.memory:
         return hardware.accelerator.memory - hardware.in_use
-    return int(HOST_SHARE * hardware.host_memory / world)
+    return int(HOST_SHARE * hardware.host_memory / ranks.on_host)
 
 
 def over_budget(
     candidate: Candidate,
     estimate: Estimate,
     hardware: Hardware,
-    world: int,
+    ranks: Ranks,
     limit: int | None,
     expected: bool = False,
 ) -> Constraint | None:
@@ -41,11 +42,12 @@ def over_budget(
         candidate: its settings.
         estimate: what it needs.
         hardware: what there is.
-        world: number of ranks.
+        ranks: who shares it.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
         expected: judge what is expected instead of the bound.
     """
-    usable = capacity(hardware, world) if limit is None else min(limit, capacity(hardware, world))
+    there = capacity(hardware, ranks)
+    usable = there if limit is None else min(limit, there)
     if (estimate.expected if expected else estimate.bound) > usable:
         return _constraint(
             candidate,

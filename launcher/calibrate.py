@@ -7,6 +7,7 @@ from .attempt import Attempt
 from .budget import capacity
 from .diagnose import tried_settings
 from .machine import Hardware
+from .ranks import ranks_of
 from .record import FailureRecord
 from .workload import Measured, Workload
 
@@ -25,8 +26,7 @@ def measured_of(
     On an accelerator the context is what the device holds beside the framework's allocator; on a
     CPU it is the process as it was before the model.
     """
-    world = attempt.plan.request.nproc
-    there = capacity(hardware, world)
+    there = capacity(hardware, ranks_of(attempt.plan.request, hardware))
     seen = allocation_of(record)
     settings = tried_settings(attempt, workload)
     limit = there if seen.capacity is None else min(seen.capacity, there)

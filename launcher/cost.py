@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .job import Job
 from .machine import Hardware
+from .ranks import Ranks
 from .settings import Checkpointing, Fact, Objective, Offload, Setting
 from .states import Candidate, element_bytes, gradient_bytes, is_deepspeed
 
@@ -26,19 +27,19 @@ TOKENS = 1024
 """Tokens of a sample where the length of a sequence isn't known."""
 
 
-def step_seconds(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> float:
+def step_seconds(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
     """Seconds of one optimizer step on every rank.
 
     Args:
         job: what is trained.
         candidate: the settings.
         hardware: rates in FLOP/s and bytes/s.
-        world: number of data-parallel ranks.
+        ranks: who trains together.
     """
     computed = _compute(job, candidate, hardware)
-    sent = _communication(job, candidate, hardware, world)
+    sent = _communication(job, candidate, hardware, ranks)
     overlapped = OVERLAP * min(computed, sent)
-    return computed + sent - overlapped + _offload(job, candidate, hardware, world)
+    return computed + sent - overlapped + _offload(job, candidate, hardware, ranks)
 
 
 def _compute(job: Job, candidate: Candidate, hardware: Hardware) -> float:
@@ -64,12 +65,13 @@ def _active(job: Job) -> int:
     return job.model.parameters - expert * (stack.experts - stack.experts_per_token)
 
 
-def _communication(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> float:
+def _communication(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
     """What a rank sends in one step: gradients, and at stage 3 the parameters twice a micro batch.
 
-    Stage 2 reduces in every micro batch; DDP and stage 1 once a step.
+    Stage 2 reduces in every micro batch; DDP and stage 1 once a step. Over several hosts the rings
+    pass all of them, so the slowest link sets the pace.
     """
-    if world == 1:
+    if ranks.world == 1:
         return 0.0
     steps = int(candidate.get(Setting.ACCUMULATION, 1))
     size, grad = element_bytes(candidate), gradient_bytes(job, candidate)
@@ -84,10 +86,12 @@ def _communication(job: Job, candidate: Candidate, hardware: Hardware, world: in
             volume = (grad + size) * job.trained
         case _:
             volume = 2 * grad * job.trained
-    return volume * (1 - 1 / world) / hardware.accelerator.link
+    device = hardware.accelerator
+    link = min(device.link, device.node_link) if ranks.span_hosts else device.link
+    return volume * (1 - 1 / ranks.world) / link
 
 
-def _offload(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> float:
+def _offload(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
     """Gradients down, weights up, the optimizer's step on the processors; parameters twice a pass.
 
     The step reads and writes weights, two moments and the gradient, about 28 bytes an element
@@ -96,10 +100,10 @@ def _offload(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> 
     offload = candidate.get(Setting.OFFLOAD, Offload.NONE)
     if offload == Offload.NONE:
         return 0.0
-    size, part = element_bytes(candidate), job.trained / world
+    size, part = element_bytes(candidate), job.trained / ranks.world
     link = hardware.accelerator.host_link
-    seconds = 2 * size * part / link + 28 * part * world / HOST_BANDWIDTH
+    seconds = 2 * size * part / link + 28 * part * ranks.on_host / HOST_BANDWIDTH
     if offload == Offload.OPTIMIZER_AND_PARAMETERS:
         steps = int(candidate.get(Setting.ACCUMULATION, 1))
-        seconds += steps * 2 * (size * job.plain + job.quantized) / world / link
+        seconds += steps * 2 * (size * job.plain + job.quantized) / ranks.world / link
     return seconds

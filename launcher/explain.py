@@ -15,6 +15,7 @@ from .machine import Hardware
 from .plan import Change, NoPlan, Plan
 from .plan_report import memory_text
 from .preset import describe
+from .ranks import ranks_of
 from .record import FailureRecord, Frame, Spot
 from .request import LaunchRequest
 from .resolve import contradiction
@@ -27,9 +28,10 @@ Row = tuple[str, str]
 def plan_rows(plan: Plan) -> list[Row]:
     """What is going to be launched, and every change against what was asked."""
     request, hardware = plan.request, plan.hardware
+    ranks = ranks_of(request, hardware)
     rows = [*where_rows(request, hardware), ("preset", preset_text(plan))]
     if plan.chosen.estimate is not None:
-        rows.append(("memory", memory_text(plan.chosen.estimate, hardware, request.nproc)))
+        rows.append(("memory", memory_text(plan.chosen.estimate, hardware, ranks)))
     rows += [("change", change_text(change)) for change in plan.changes]
     rows += [("propose", text) for text in plan.proposals]
     if plan.changes and plan.chosen.is_tight:
@@ -48,10 +50,20 @@ def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
         ("run", request.command),
         (
             "on",
-            f"{request.nproc} x {device.name}{size} ({source}{request.nproc_source}; {host})",
+            f"{_count_text(request)} x {device.name}{size} ({source}{request.nproc_source}; {host})",
         ),
         *request.placement.sources,
     ]
+
+
+def _count_text(request: LaunchRequest) -> str:
+    """The workers, node by node."""
+    nodes = request.nodes
+    if request.placement.beside > 1 or len(nodes) == 1:
+        return str(request.world)
+    if len(set(nodes)) == 1:
+        return f"{len(nodes)} nodes x {nodes[0]}"
+    return " + ".join(str(workers) for workers in nodes)
 
 
 def preset_text(plan: Plan) -> str:
@@ -60,7 +72,7 @@ def preset_text(plan: Plan) -> str:
     if not text:
         return "as the script has it: its arguments name no setting"
     if plan.preset.micro_batch and plan.preset.accumulation:
-        whole = plan.preset.micro_batch * plan.preset.accumulation * plan.request.nproc
+        whole = plan.preset.micro_batch * plan.preset.accumulation * plan.request.world
         text += f"; global batch {whole}"
     return text
 
@@ -135,7 +147,7 @@ def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row
         if reason is not None and reason.cause.reference:
             text += f"\n{reason.cause.reference}"
         rows.append(("change", text))
-        rows.append(("costs", cost_text(setting, old, new, record, plan.request.nproc)))
+        rows.append(("costs", cost_text(setting, old, new, record, plan.request.world)))
     return rows
 
 
@@ -195,6 +207,8 @@ def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
 def death_text(record: FailureRecord) -> str:
     """Who died, when, of what."""
     who = "a worker" if record.rank is None else f"rank {record.rank}"
+    if record.host:
+        who += f" on {record.host}"
     unit = "step" if record.step == 1 else "steps"
     done = "" if record.step is None else f" after {record.step} {unit}"
     if record.exception.endswith("SystemExit"):
@@ -206,6 +220,8 @@ def death_text(record: FailureRecord) -> str:
             text = "the kernel's out-of-memory killer struck on this host meanwhile"
             return f"{who} was ended by SIGKILL ({text})"
         return f"{who} was ended by {signal_text(record.signal)}"
+    if record.exit_code is None and record.message:
+        return record.message  # a node, not a worker
     return f"{who} left with exit code {record.exit_code}"
 
 
@@ -281,7 +297,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
             f"rank {one.rank} ({(one.at - record.at) * 1000:.0f} ms later)" for one in others[:8]
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
-    rows.append(("log", str(log)))
+    rows.append(("log", f"{log} on {record.host}" if record.host else str(log)))
     return rows
 
 

@@ -9,6 +9,7 @@ from .adapters import assumed
 from .estimate import Component, Estimate, Phase
 from .job import Job, job_of
 from .machine import Hardware
+from .ranks import Ranks
 from .settings import Adapter, Checkpointing, Fact, Objective, Setting
 from .states import (
     Candidate,
@@ -60,7 +61,7 @@ MARGIN_OF_PROCESS = 2**26
 
 
 def estimate(
-    workload: Workload, candidate: Candidate, hardware: Hardware, world: int
+    workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate | None:
     """What one candidate needs on every rank; None where the model isn't known.
 
@@ -68,13 +69,13 @@ def estimate(
         workload: what is trained.
         candidate: the settings; what is absent is DeepSpeed's or torch's default.
         hardware: what it runs on.
-        world: number of data-parallel ranks.
+        ranks: who trains together.
     """
-    job = job_for(workload, hardware, world)
-    return None if job is None else estimate_of(job, candidate, hardware, world)
+    job = job_for(workload, hardware, ranks)
+    return None if job is None else estimate_of(job, candidate, hardware, ranks)
 
 
-def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
+def job_for(workload: Workload, hardware: Hardware, ranks: Ranks) -> Job | None:
     """What the memory depends on, calibrated with what attempts showed of it.
 
     An attempt that ran out of memory needed more than it could get, and the formulas must say so
@@ -87,7 +88,7 @@ def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
     contexts = [one.context for one in workload.measured if one.context is not None]
     job = replace(job, context=max(contexts, default=None))
     for number, one in enumerate(workload.measured):
-        peak = estimate_of(job, one.settings, hardware, world).peak
+        peak = estimate_of(job, one.settings, hardware, ranks).peak
         short = max(one.needed, int(SURELY * one.limit)) - peak.total
         moving = peak.total - sum(peak.components[part] for part in STAYS)
         if short <= 0:
@@ -100,9 +101,9 @@ def job_for(workload: Workload, hardware: Hardware, world: int) -> Job | None:
     return job
 
 
-def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) -> Estimate:
+def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> Estimate:
     """The same for a job that was worked out once; the resolver asks for many candidates."""
-    states = states_of(job, candidate, world)
+    states = states_of(job, candidate, ranks.world)
     context = hardware.accelerator.taken if job.context is None else job.context
     own_memory = hardware.accelerator.memory > 0
     stays = {
@@ -128,14 +129,13 @@ def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, world: int) 
     expected = max(phase.total for phase in phases)
     fixed = sum(stays.values())
     bound = expected + allocator.margin * (expected - fixed) + allocator.margin_of_states * fixed
-    here = min(world, hardware.accelerators or world)
     taken = list(assumed(job.workload))
     if tokens_of(job.workload, job.model) is None:
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
         bound=int(bound) + (allocator.margin_in_bytes if own_memory else MARGIN_OF_PROCESS),
-        host=int(states.host * here) if own_memory else 0,
+        host=int(states.host * ranks.on_host) if own_memory else 0,
         assumed=tuple(taken),
     )
 

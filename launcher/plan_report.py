@@ -10,6 +10,7 @@ from .constraint import CauseKind
 from .estimate import Component, Estimate
 from .machine import Hardware
 from .plan import Change, Considered, NoPlan, Plan
+from .ranks import Ranks, ranks_of
 from .request import LaunchRequest
 from .settings import Offload, Setting
 from .workload import Workload
@@ -59,7 +60,7 @@ def _count(number: int) -> str:
     return f"{number:,}"
 
 
-def memory_text(estimate: Estimate, hardware: Hardware, world: int) -> str:
+def memory_text(estimate: Estimate, hardware: Hardware, ranks: Ranks) -> str:
     """What the chosen preset needs, by component, and what there is."""
     parts = ", ".join(
         f"{name.value} {gib(size)}"
@@ -68,7 +69,7 @@ def memory_text(estimate: Estimate, hardware: Hardware, world: int) -> str:
     )
     text = (
         f"{gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most, "
-        f"{gib(capacity(hardware, world))} usable; fullest at the {estimate.peak.name}: {parts}"
+        f"{gib(capacity(hardware, ranks))} usable; fullest at the {estimate.peak.name}: {parts}"
     )
     if estimate.host:
         text += f"; host memory {gib(estimate.host)} GiB a node"
@@ -139,8 +140,11 @@ def document(
     return {
         "command": request.command,
         "workers": request.nproc,
+        "nodes": request.nodes,
+        "world": request.world,
+        "placement": dict(request.placement.sources),
         "hardware": hardware,
-        "usable_bytes": capacity(hardware, request.nproc),
+        "usable_bytes": capacity(hardware, ranks_of(request, hardware)),
         "framework": workload.framework,
         "versions": workload.versions,
         "known": {name.value: _known(known) for name, known in workload.known.items()},

@@ -48,14 +48,15 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
     found = [text for way in ways for text in way(refused, rules)]
     limits = [one.limit for one in refused.workload.measured]
-    usable = gib(min([capacity(rules.hardware, rules.world), *limits]))
+    usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
     nothing = f"no single change brings it below {usable} GiB a rank: combine several"
     return tuple(found) or (nothing,)
 
 
 def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
     """What would be launched for the workload on so many times the devices, if anything fits."""
-    request = replace(refused.request, nproc=rules.world * times)
+    more = tuple(workers * times for workers in refused.request.nodes)
+    request = replace(refused.request, workers=more)
     plan = resolve(request, workload, rules.hardware, rules.constraints)
     return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
 
@@ -88,7 +89,7 @@ def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     while times <= MOST_TIMES:
         one = best(refused, refused.workload, rules, times)
         if one is not None:
-            yield f"{rules.world * times} x {rules.hardware.accelerator.name}: {_need(one)}"
+            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(one)}"
             return
         times *= 2
 
@@ -140,10 +141,10 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     if workload.model is None or not workload.model.vocabulary:
         return ()
     asked = workload.asked
-    before = judged(asked, workload, rules, job_for(workload, rules.hardware, rules.world))
+    before = judged(asked, workload, rules, job_for(workload, rules.hardware, rules.ranks))
     kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
     with_loss = supposed(workload, Fact.LOSS, kind.value)
-    after = judged(asked, with_loss, rules, job_for(with_loss, rules.hardware, rules.world))
+    after = judged(asked, with_loss, rules, job_for(with_loss, rules.hardware, rules.ranks))
     if before.estimate is None or after.estimate is None:
         return ()
     saved = before.estimate.bound - after.estimate.bound

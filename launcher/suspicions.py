@@ -32,7 +32,8 @@ class Suspicion:
 
 def _has_several(plan: Plan) -> bool:
     """Whether several ranks see several devices."""
-    return plan.request.nproc > 1 and plan.hardware.accelerators > 1
+    here = plan.request.nproc * plan.request.placement.beside
+    return here > 1 and plan.hardware.accelerators > 1
 
 
 def _is_zero(plan: Plan, least: int) -> bool:

@@ -17,6 +17,7 @@ from safe_launch.estimate import Component, Estimate
 from safe_launch.machine import Accelerator, Hardware
 from safe_launch.memory import estimate, job_for
 from safe_launch.model import Model
+from safe_launch.ranks import Ranks
 from safe_launch.settings import Fact, Framework, Name, Origin, Precision, Setting, Value
 from safe_launch.shapes.configuration import model_from_config
 from safe_launch.workload import Known, Measured, Workload
@@ -71,7 +72,12 @@ def workload_of(model: Model, facts: dict[Name, Value]) -> Workload:
 
 def estimated(workload: Workload, candidate: dict[Setting, Value], world: int = 8) -> Estimate:
     """The estimate of a candidate in bf16."""
-    found = estimate(workload, {Setting.PRECISION: "bf16", **candidate}, HARDWARE, world)
+    found = estimate(
+        workload,
+        {Setting.PRECISION: "bf16", **candidate},
+        HARDWARE,
+        Ranks(world, min(world, HARDWARE.accelerators)),
+    )
     assert found is not None
     return found
 
@@ -212,7 +218,7 @@ def test_what_is_unknown_is_said() -> None:
         "the length of a sequence isn't known: activations and logits aren't counted",
     )
     assert Component.LOGITS not in without.peak.components
-    assert estimate(replace(workload, model=None), {}, HARDWARE, 8) is None
+    assert estimate(replace(workload, model=None), {}, HARDWARE, Ranks(8, 8)) is None
 
 
 def test_a_failed_attempt_calibrates() -> None:
@@ -223,7 +229,7 @@ def test_a_failed_attempt_calibrates() -> None:
     seen = Measured(candidate, needed=int(1.3 * before.expected), context=2 * GIB, limit=GIB)
     after = replace(workload, measured=(seen,))
     assert estimated(after, candidate).expected >= 1.299 * before.expected
-    job = job_for(after, HARDWARE, 8)
+    job = job_for(after, HARDWARE, Ranks(8, 8))
     assert job is not None
     assert (job.limit, job.context) == (GIB, 2 * GIB)
     smaller = {**candidate, Setting.MICRO_BATCH: 2}

@@ -12,6 +12,7 @@ from safe_launch.catalogue import read_catalogue
 from safe_launch.failure import Finding
 from safe_launch.lessons import learnt_from
 from safe_launch.plan import Plan
+from safe_launch.ranks import Ranks
 from safe_launch.record import FailureRecord
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import Rules, as_asked, resolve
@@ -138,7 +139,7 @@ def test_a_host_with_accelerators_that_runs_out(offload: str, left: str | None) 
         Setting.ACCUMULATION: 1,
     }
     workload = workload_of(model_of(QWEN2_7B), asked)
-    rules = Rules((), HARDWARE, 8)
+    rules = Rules((), HARDWARE, Ranks(8, 8))
     plan = as_asked(LaunchRequest("x.py", False, (), 8, "--nproc 8"), workload, HARDWARE)
     record = FailureRecord(0, 0.0, exit_code=137, signal=9, oom_kills=1)
     entry = next(one for one in read_catalogue() if one.id == "host-out-of-memory-killed")
@@ -190,7 +191,7 @@ def test_an_accelerators_numbers_lead_to_the_next_plan() -> None:
     entry = next(one for one in read_catalogue() if one.id == "accelerator-out-of-memory")
     finding = Finding(record, entry.role, entry)
     attempt = Attempt(0, plan, Path("nowhere"))
-    learnt = learnt_from(workload, attempt, Seen({}), finding, Rules((), HARDWARE, 8))
+    learnt = learnt_from(workload, attempt, Seen({}), finding, Rules((), HARDWARE, Ranks(8, 8)))
     assert not isinstance(learnt, str)
     known, rules = learnt
     (measured,) = known.measured

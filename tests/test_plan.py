@@ -14,6 +14,7 @@ from safe_launch.machine import Hardware
 from safe_launch.memory import job_for
 from safe_launch.plan import NoPlan, Plan
 from safe_launch.profiles import accelerator_of, hardware_of, profile_named
+from safe_launch.ranks import Ranks
 from safe_launch.remedies import planned
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import candidates
@@ -295,4 +296,4 @@ def test_the_lattice_is_small() -> None:
     assert len(every) < 300
     products = {one[Setting.MICRO_BATCH] * one[Setting.ACCUMULATION] for one in every}
     assert products == {4096}
-    assert job_for(workload, hardware_of("l40s", HERE), 8) is not None
+    assert job_for(workload, hardware_of("l40s", HERE), Ranks(8, 8)) is not None

@@ -16,6 +16,7 @@ from safe_launch.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.diagnose import constraints_of
 from safe_launch.machine import Accelerator, Hardware
 from safe_launch.plan import NoPlan, Plan
+from safe_launch.ranks import ranks_of
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import (
     GIVEN_UP_LAST_FIRST,
@@ -65,7 +66,7 @@ def known_rules(versions: dict[str, str]) -> list[Constraint]:
 
 def rules_under(constraints: Sequence[Constraint]) -> Rules:
     """The constraints, and a machine that forbids nothing."""
-    return Rules(tuple(constraints), HARDWARE, REQUEST.nproc)
+    return Rules(tuple(constraints), HARDWARE, ranks_of(REQUEST, HARDWARE))
 
 
 def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting, Value]:

@@ -110,7 +110,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     steps = whole_number("gradient_accumulation_steps")
     whole = whole_number("train_batch_size")
     if micro and whole and config.get("gradient_accumulation_steps") is None:
-        once = micro * script.nproc
+        once = micro * script.world
         steps = whole // once if whole % once == 0 else None
     _refuse_contradictions(script, label, micro, steps, whole)
     if micro is not None:
@@ -146,8 +146,8 @@ def _refuse_contradictions(
         if given is not None and value is not None and text.isdecimal() and int(text) != value:
             problem = f"{label}: {key} is {value}, but {given.source} is {text}"
             raise LaunchError(ExitCode.USAGE, problem, f'write "auto" for {key} in the file')
-    if micro and steps and whole and micro * steps * script.nproc != whole:
-        product = f"{micro} x {steps} x {script.nproc} workers = {micro * steps * script.nproc}"
+    if micro and steps and whole and micro * steps * script.world != whole:
+        product = f"{micro} x {steps} x {script.world} workers = {micro * steps * script.world}"
         problem = (
             f"{label}: train_batch_size is {whole}, but micro batch x accumulation is {product}"
         )

@@ -137,7 +137,7 @@ def _batch(script: Script, major: int | None, version: str) -> Iterator[Statemen
     undecided = major is None or (major == 3 and not version)
     if "gradient_accumulation_steps" in script.flags or undecided:
         return
-    steps = max(1, math.ceil(16 / micro / script.nproc))
+    steps = max(1, math.ceil(16 / micro / script.world))
     if WITHOUT_ACCUMULATION.match(version):
         steps = 1
     yield Setting.ACCUMULATION, _default("gradient_accumulation_steps", steps)

@@ -70,7 +70,7 @@ class Script:
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
-        nproc: the number of workers.
+        world: the number of workers on all nodes.
         notes: what a reader has seen and could not use, in words.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
@@ -80,7 +80,7 @@ class Script:
     names: frozenset[str]
     versions: Mapping[str, str]
     environment: Mapping[str, str]
-    nproc: int
+    world: int
     notes: list[str] = field(default_factory=list)
     owner: str = ""
     program: str = ""
@@ -143,7 +143,7 @@ def read_script(request: LaunchRequest) -> Script:
         names=names,
         versions=installed(FRAMEWORKS),
         environment=dict(os.environ),
-        nproc=request.nproc,
+        world=request.world,
         owner=owner,
         program=request.script,
     )
