@@ -10,7 +10,7 @@ from pathlib import Path
 from . import closing, journal, leftovers, supervise, terminal
 from .exit_code import ExitCode, LaunchError
 from .links import Link
-from .messages import Farewell, Message, Order, Refusal, Welcome
+from .messages import Ended, Farewell, Message, Order, Refusal, Welcome
 from .peers import Peers, lean
 from .preset import describe
 from .request import LaunchRequest
@@ -37,26 +37,30 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
     # Several launchers of a run may share a host.
     mark = f"{welcome.run_id}/{welcome.rank}"
     guardian = leftovers.guard(mark)
+    code = int(ExitCode.RETRY_ELSEWHERE)
     try:
         while True:
             match _next(link):
                 case Order() as order:
-                    _take_part(request, order, mark, run, link)
-                case Farewell(code=code, line=line) as farewell:
-                    terminal.say(f"node 0 ended the run: {line}", f"exit code {code}")
+                    ended = _take_part(request, order, mark, run, link)
+                    if ended.signal is not None:
+                        code = 128 + ended.signal
+                case Farewell() as farewell:
+                    text = f"node 0 ended the run: {farewell.line}"
+                    terminal.say(text, f"exit code {farewell.code}")
                     closing.leave(farewell)
-                    return code
-                case Refusal(code=code, problem=problem, hint=hint):
-                    raise LaunchError(ExitCode(code), problem, hint)
+                    return farewell.code
+                case Refusal() as refusal:
+                    raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
                 case None:
                     lost = f"node 0 ({link.peer}) is lost: {link.fault}"
                     terminal.say(
                         lost,
                         "no worker is left on this node; another allocation may do",
-                        f"exit code {ExitCode.RETRY_ELSEWHERE.value}",
+                        f"exit code {code}",
                     )
-                    closing.leave(Farewell(ExitCode.RETRY_ELSEWHERE, lost))
-                    return ExitCode.RETRY_ELSEWHERE
+                    closing.leave(Farewell(code, lost))
+                    return code
     except LaunchError as error:
         link.send(Refusal(error.code, error.problem, error.hint))
         raise
@@ -74,8 +78,8 @@ def _next(link: Link) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _take_part(request: LaunchRequest, order: Order, mark: str, run: Path, link: Link) -> None:
-    """One attempt on this node."""
+def _take_part(request: LaunchRequest, order: Order, mark: str, run: Path, link: Link) -> Ended:
+    """One attempt on this node; how it ended here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
     folder = journal.attempt_folder(run, order.attempt)
@@ -84,6 +88,7 @@ def _take_part(request: LaunchRequest, order: Order, mark: str, run: Path, link:
     part = supervise.run_attempt(order, request, mark, folder, watch, peers)
     ended = part.ended[order.rank]
     link.send(replace(ended, records=lean(ended.records), now=time.monotonic()))
+    return ended
 
 
 def overrides_text(order: Order) -> str:

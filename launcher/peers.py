@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from . import host
 from .links import Link, broadcast
-from .messages import Ended, Failing, Farewell, Message, Order, Refusal
+from .messages import Ended, Failing, Farewell, Message, Order, Refusal, Stop
 from .record import FailureRecord
 
 SHORT = 500
@@ -28,7 +28,9 @@ class Peers:
         ended: how the other nodes' workers ended.
         failing: what nodes have told of failures while their workers were still being stopped.
         lost: nodes that can't be reached any more: when that was noticed, and a sentence about it.
-        deadline: when nodes that were told to stop count as lost; None before.
+        deadline: when those that owe an answer count as lost: to node 0 the nodes that it has told
+            to stop, to the others node 0, which they have told why to stop; None before.
+        is_answered: node 0 has said that the workers are to be stopped.
     """
 
     links: dict[int, Link] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Peers:
     failing: dict[int, tuple[FailureRecord, ...]] = field(default_factory=dict)
     lost: dict[int, tuple[float, str]] = field(default_factory=dict)
     deadline: float | None = None
+    is_answered: bool = False
 
     @property
     def is_head(self) -> bool:
@@ -51,8 +54,8 @@ class Peers:
         return bool(self.failing or self.lost.keys() - done or self.ended.keys() - done)
 
     def awaited(self) -> set[int]:
-        """Nodes whose workers may still run, as far as that concerns this node."""
-        if not self.is_head:
+        """Nodes that this one waits for: whose workers may still run, or that owe an answer."""
+        if not self.is_head and (self.deadline is None or self.is_answered):
             return set()
         return self.links.keys() - self.ended.keys() - self.lost.keys()
 
@@ -82,12 +85,12 @@ class Peers:
         """What a node has told; times are in this host's clock, and the dead are noted."""
         link = self.links[rank]
         heard: list[Message] = []
-        for message in link.receive():
+        came, link.waiting = [*link.waiting, *link.receive()], []
+        for message in came:
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - link.delay()
-                peer = self.links[rank].peer
                 records = tuple(
-                    replace(one, at=one.at + shift, host=peer) for one in message.records
+                    replace(one, at=one.at + shift, host=link.peer) for one in message.records
                 )
                 message = replace(message, records=records)
             if isinstance(message, Failing):
@@ -96,8 +99,9 @@ class Peers:
                 self.ended[rank] = message
             elif isinstance(message, Refusal):
                 self._lose(rank, message.problem)
-            elif isinstance(message, Farewell):
-                self.links[rank].waiting.append(message)
+            elif isinstance(message, Stop | Farewell):
+                self.is_answered = True
+                link.waiting += [message] if isinstance(message, Farewell) else []
             heard.append(message)
         if link.fault is not None and rank not in self.lost:
             self._lose(rank, link.fault)
@@ -109,9 +113,11 @@ class Peers:
         return Peers(dict(enumerate(links, start=1)), self.listener, self.silence)
 
     def give_up(self) -> None:
-        """Counts as lost whoever was told to stop and hasn't answered in time."""
+        """Counts as lost whoever hasn't answered in time."""
         for rank in self.awaited():
             self._lose(rank, "it doesn't answer any more")
+            if not self.is_head:
+                self.links[rank].fault = "it doesn't answer any more"
 
     def _lose(self, rank: int, why: str) -> None:
         text = f"node {rank} ({self.links[rank].peer}) is lost: {why}"

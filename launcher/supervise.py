@@ -138,6 +138,9 @@ def _watch(
             selector.register(link, selectors.EVENT_READ, ("node", node))
         if peers.listener is not None:
             selector.register(peers.listener, selectors.EVENT_READ, "late")
+        for node in peers.links:
+            _hear(selector, node, peers, scene)  # what came with the order to start, e.g. a stop
+        _decide(scene, request, watch, peers)
         while scene.alive or peers.awaited():
             for key, _ in selector.select(_pause(scene, peers)):
                 if key.data == "connection":
@@ -202,30 +205,29 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
         _interrupt(scene, signal.Signals(scene.ordered), times)
         watch.notice(f"{signal.Signals(scene.ordered).name} on another node: stopping the workers")
         if peers.is_head:
-            _tell(peers, Stop(scene.ordered), request)
+            _tell(peers, Stop(scene.ordered), times)
     if scene.reason is None and (failed or scene.is_told or peers.has_trouble):
         scene.reason = "failure"
         _stop_after_failure(scene, times)
         records = tuple(sorted(scene.records.values(), key=lambda one: one.at))
         if peers.is_head:
-            _tell(peers, Stop(), request)
+            _tell(peers, Stop(), times)
         elif failed:
-            _tell(peers, Failing(lean(records), time.monotonic()), request)
+            _tell(peers, Failing(lean(records), time.monotonic()), times)
     if scene.reason is None and not watch.allowed(scene.observed, scene.model):
         scene.reason = "superseded"
         scene.stops.schedule(scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate))
-        _tell(peers, Stop(), request)
+        _tell(peers, Stop(), times)
     seen = (len(scene.observed), scene.model is None)
     if not peers.is_head and seen != scene.told:
         scene.told = seen
         peers.tell(Sighting(scene.observed, scene.model))
 
 
-def _tell(peers: Peers, message: Stop | Failing | Signalled, request: LaunchRequest) -> None:
+def _tell(peers: Peers, message: Stop | Failing | Signalled, times: StopTimes) -> None:
     """Tells the other nodes, and sets how long they may take to answer."""
     peers.tell(message)
-    times = request.stop_times
-    patience = times.leave + times.interrupt + times.terminate + request.placement.times.silence
+    patience = times.leave + times.interrupt + times.terminate + peers.silence
     peers.deadline = time.monotonic() + patience
 
 
@@ -298,7 +300,7 @@ def _answer(
     else:
         watch.notice(f"{number.name}: stopping the workers")
         _interrupt(scene, number, times)
-        peers.tell(Stop(number) if peers.is_head else Signalled(number))
+        _tell(peers, Stop(number) if peers.is_head else Signalled(number), times)
 
 
 def _interrupt(scene: Scene, number: signal.Signals, times: StopTimes) -> None:
