@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
+from fractions import Fraction
 
+from .constraint import Cause, CauseKind, Constraint
 from .request import LaunchRequest
 from .settings import Framework
 from .workload import Workload
@@ -38,3 +40,18 @@ def left(request: LaunchRequest, workload: Workload, lost: Set[int]) -> LaunchRe
 
 def _whole(batch: int, world: int) -> str:
     return f"a global batch of {batch * world}"
+
+
+def growth(request: LaunchRequest) -> Fraction:
+    """By how much a rank's share of the global batch grows, since workers were lost."""
+    return Fraction(request.whole_world or request.world, request.world)
+
+
+def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
+    """Why a rank's share of the batch can't stay; None where no worker was lost."""
+    batch, before = workload.micro_steps, request.whole_world
+    if before in (None, request.world) or batch is None:
+        return None
+    workers = f"{request.world} of {before} workers are left"
+    summary = f"{workers}; the global batch stays {batch * int(before or 0)}"
+    return Constraint((), Cause(CauseKind.HARDWARE, "lost nodes", summary))

@@ -12,6 +12,7 @@ from .budget import hardware_constraints, over_budget
 from .constraint import Cause, CauseKind, Constraint
 from .cost import step_seconds
 from .job import Job
+from .lost_nodes import fewer, growth
 from .machine import Hardware
 from .memory import estimate_of, job_for
 from .plan import Change, Considered, NoPlan, Plan
@@ -61,7 +62,7 @@ def resolve(
     asked = workload.asked
     whole = judged(asked, workload, rules, job)
     every = [
-        (one, judged(one, workload, rules, job)) for one in candidates(workload, _growth(request))
+        (one, judged(one, workload, rules, job)) for one in candidates(workload, growth(request))
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, whole))
     considered = tuple(one for _, one in every)
@@ -75,7 +76,7 @@ def resolve(
         workload=workload,
         hardware=hardware,
         preset=chosen.preset,
-        changes=_changes(candidate, workload, rules, whole.constraint or _fewer(request, workload)),
+        changes=_changes(candidate, workload, rules, whole.constraint, fewer(request, workload)),
         considered=considered,
         chosen=chosen,
     )
@@ -205,21 +206,6 @@ def _batches(workload: Workload, growth: Fraction) -> list[Candidate]:
     ]
 
 
-def _growth(request: LaunchRequest) -> Fraction:
-    """By how much a rank's share of the global batch grows, since workers were lost."""
-    return Fraction(request.whole_world or request.world, request.world)
-
-
-def _fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
-    """Why the batch of a rank can't stay where nodes were lost."""
-    batch, before = workload.micro_steps, request.whole_world
-    if before in (None, request.world) or batch is None:
-        return None
-    workers = f"{request.world} of {before} workers are left"
-    summary = f"{workers}; the global batch stays {batch * int(before or 0)}"
-    return Constraint((), Cause(CauseKind.HARDWARE, "lost nodes", summary))
-
-
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
     """How far a number is from what was asked."""
 
@@ -302,7 +288,11 @@ def rank(
 
 
 def _changes(
-    candidate: Candidate, workload: Workload, rules: Rules, whole: Constraint | None
+    candidate: Candidate,
+    workload: Workload,
+    rules: Rules,
+    whole: Constraint | None,
+    lost: Constraint | None,
 ) -> tuple[Change, ...]:
     """Every departure from what the script asks for, with its cause.
 
@@ -321,7 +311,9 @@ def _changes(
                 (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
             )
         else:
-            cause = forbidden_by({**candidate, setting: asked[setting]}, workload, rules) or whole
+            moved = lost if setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION) else None
+            single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
+            cause = single or moved or whole
         assert cause is not None, "the resolver changed a setting that nothing forbids"
         source = "nobody" if own is None else own.source
         changes.append(Change(setting, None if own is None else own.value, source, new, cause))
