@@ -8,7 +8,7 @@ import platform
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from .request import LaunchRequest
 
 PATIENCE = 5.0
 """Seconds after which somebody who waits says for whom."""
+STRANGERS = 64
+"""Connections, beyond one for each node, on which nobody has said yet who it is."""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Seconds between two looks for node 0; the last one repeats."""
 
@@ -102,8 +104,11 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
                 if key.fileobj is listener:
                     for link in arrivals(listener, times.silence):
                         selector.register(link, selectors.EVENT_READ, link)
+                    _shed(selector, {link for _, link in there}, placement.nodes + STRANGERS)
                     continue
                 link = key.data
+                if link.fileno() < 0:  # it has just been shed
+                    continue
                 for message in link.receive():
                     _admit(message, link, own, there, placement, say)
                 if link.fault is not None:
@@ -132,6 +137,18 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
         tuple(admitted[place - 1] for place in order[1:]),
         listener,
     )
+
+
+def _shed(selector: selectors.BaseSelector, admitted: Set[Link], most: int) -> None:
+    """Ends the oldest connections on which nobody has said who it is, where they are too many."""
+    silent = [
+        key.data
+        for key in selector.get_map().values()
+        if key.data is not None and key.data not in admitted
+    ]
+    for link in silent[: max(0, len(silent) - most)]:
+        selector.unregister(link)
+        link.close()
 
 
 def _admit(
@@ -184,17 +201,21 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
     """
     link = _found(placement, say)
     link.send(own)
+    where = f"{placement.address}:{placement.port}"
+    patience = placement.times.join + placement.times.silence
+    deadline = time.monotonic() + patience
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
         while link.fault is None:
-            if not selector.select(PATIENCE):
-                continue
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
+                raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
             for message in link.receive():
                 if isinstance(message, Refusal):
                     raise LaunchError(ExitCode(message.code), message.problem, message.hint)
                 if isinstance(message, Welcome):
                     return link, message
-    problem = f"node 0 ({placement.address}) has gone before all nodes had joined: {link.fault}"
+    problem = f"node 0 ({where}) has gone before all nodes had joined: {link.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 

@@ -21,6 +21,8 @@ from .messages import KINDS, Message
 
 MAXIMUM = 64 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
+BATCH = 64
+"""Connections that are taken at a time."""
 RTT_OFFSET = 68
 """Where `struct tcp_info` has the smoothed round-trip time, in microseconds (linux/tcp.h)."""
 
@@ -164,10 +166,10 @@ def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
 
 
 def arrivals(listener: socket.socket, silence: float) -> list[Link]:
-    """The connections that have come; never waits."""
-    found = []
+    """The first of the connections that have come; never waits."""
+    found: list[Link] = []
     with suppress(BlockingIOError):
-        while True:
+        while len(found) < BATCH:
             try:
                 connection, address = listener.accept()
             except (ConnectionError, TimeoutError):  # gone before it was taken
