@@ -71,7 +71,8 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
 def _next(link: Link) -> Message | None:
     """The next message of node 0's; None where it is gone."""
     with selectors.DefaultSelector() as selector:
-        selector.register(link, selectors.EVENT_READ)
+        if link.fault is None:
+            selector.register(link, selectors.EVENT_READ)
         while not link.waiting and link.fault is None:
             selector.select()
             link.waiting += link.receive()

@@ -89,6 +89,7 @@ class Link:
 
     def close(self) -> None:
         """Ends the connection."""
+        self.fault = self.fault or "it was given up"
         self.socket.close()
 
     def _end(self, error: OSError | None) -> None:

@@ -166,6 +166,7 @@ def _watch(
             leftovers.reap(set(scene.pids.values()))
             if peers.deadline is not None and time.monotonic() >= peers.deadline:
                 peers.give_up()
+                _forget(selector, peers)
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
@@ -181,7 +182,6 @@ def _pause(scene: Scene, peers: Peers) -> float | None:
 
 def _hear(selector: selectors.BaseSelector, node: int, peers: Peers, scene: Scene) -> None:
     """Takes in what another node has told."""
-    descriptor = peers.links[node].fileno()
     for message in peers.hear(node):
         if isinstance(message, Stop | Signalled):
             scene.ordered = message.signal or scene.ordered
@@ -191,8 +191,15 @@ def _hear(selector: selectors.BaseSelector, node: int, peers: Peers, scene: Scen
         elif isinstance(message, Sighting):
             scene.observed.update(message.observed)
             scene.model = scene.model or message.model
-    if node in peers.lost:
-        selector.unregister(descriptor)
+    _forget(selector, peers)
+
+
+def _forget(selector: selectors.BaseSelector, peers: Peers) -> None:
+    """Ends the connections to lost nodes: whoever is at the other end after all must not wait."""
+    for key in list(selector.get_map().values()):
+        if isinstance(key.data, tuple) and key.data[1] in peers.lost:
+            selector.unregister(key.fileobj)
+            peers.links[key.data[1]].close()
 
 
 def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) -> None:
