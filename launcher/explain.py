@@ -10,6 +10,7 @@ from pathlib import Path
 from .allocation import allocation_of
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
 from .budget import gib
+from .deaths import death_text
 from .failure import Diagnosis, Finding, Kind, KnownFailure
 from .machine import Hardware
 from .plan import Change, NoPlan, Plan
@@ -46,11 +47,12 @@ def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
     size = f", {gib(device.memory)} GiB each" if device.memory else ""
     source = "" if hardware.source == "detected" else f"{hardware.source}; "
     host = f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of host memory"
+    how = f"{source}{request.nproc_source}; {host}"
     return [
         ("run", request.command),
         (
             "on",
-            f"{_count_text(request)} x {device.name}{size} ({source}{request.nproc_source}; {host})",
+            f"{_count_text(request)} x {device.name}{size} ({how})",
         ),
         *request.placement.sources,
     ]
@@ -202,46 +204,6 @@ def _stage_cost(old: int, new: int, record: FailureRecord, world: int) -> str:
     text = f"every rank now holds the {names} whole instead of one part in {world}"
     gib = sum(size * count for _, size, count in lost) * (1 - 1 / world) / GIB
     return f"{text}: about {gib:.2g} GiB more a rank in 16 bit" if total else text
-
-
-def death_text(record: FailureRecord) -> str:
-    """Who died, when, of what."""
-    who = "a worker" if record.rank is None else f"rank {record.rank}"
-    if record.host:
-        who += f" on {record.host}"
-    unit = "step" if record.step == 1 else "steps"
-    done = "" if record.step is None else f" after {record.step} {unit}"
-    if record.exception.endswith("SystemExit"):
-        return f"{who} left with exit code {record.exit_code}{done}"
-    if record.exception:
-        return f"{who} raised {record.exception.rpartition('.')[2]}{done}"
-    if record.signal is not None:
-        if record.signal == signal.SIGKILL and record.oom_kills:
-            text = "the kernel's out-of-memory killer struck on this host meanwhile"
-            return f"{who} was ended by SIGKILL ({text})"
-        return f"{who} was ended by {signal_text(record.signal)}"
-    if record.exit_code is None and record.message:
-        return record.message  # a node, not a worker
-    return f"{who} left with exit code {record.exit_code}"
-
-
-def signal_text(number: int) -> str:
-    """A deadly signal in words, with who usually sends it."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
-    meaning = {
-        "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
-        "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",
-        "SIGTERM": "from outside: the scheduler or a person",
-        "SIGSEGV": "invalid memory access in native code",
-        "SIGABRT": "native code gave up; its message is the last in the log",
-        "SIGBUS": "often /dev/shm is full: data loaders need a larger --shm-size",
-        "SIGFPE": "arithmetic error in native code",
-        "SIGILL": "an instruction that this processor doesn't have",
-    }.get(name)
-    return f"{name} ({meaning})" if meaning else name
 
 
 def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:

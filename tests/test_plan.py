@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safe_launch.budget import capacity
 from safe_launch.exit_code import ExitCode
 from safe_launch.machine import Hardware
 from safe_launch.memory import job_for
+from safe_launch.placement import Placement
 from safe_launch.plan import NoPlan, Plan
 from safe_launch.profiles import accelerator_of, hardware_of, profile_named
-from safe_launch.ranks import Ranks
+from safe_launch.ranks import Ranks, ranks_of
 from safe_launch.remedies import planned
 from safe_launch.request import LaunchRequest
-from safe_launch.resolve import candidates
+from safe_launch.resolve import candidates, judged, rules_of
 from safe_launch.settings import Fact, Setting
 from stacks import CURRENT
 from test_memory import LORA, QWEN2_7B, model_of, workload_of
@@ -297,3 +300,67 @@ def test_the_lattice_is_small() -> None:
     products = {one[Setting.MICRO_BATCH] * one[Setting.ACCUMULATION] for one in every}
     assert products == {4096}
     assert job_for(workload, hardware_of("l40s", HERE), Ranks(8, 8)) is not None
+
+
+def test_a_plan_over_two_nodes() -> None:
+    """ZeRO divides by all ranks, the slower link counts, host memory is a node's own."""
+    hardware = hardware_of("a100-80gb", HERE)
+    asked = {Setting.ZERO_STAGE: 2, Setting.OFFLOAD: "optimizer", Setting.MICRO_BATCH: 1}
+    workload = workload_of(model_of(QWEN2_7B), {**asked, Setting.ACCUMULATION: 4})
+    one = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    two = replace(one, placement=Placement(nodes=2, least=2))
+    wide = replace(one, nproc=16)
+    found = {
+        name: judged(
+            workload.asked,
+            workload,
+            rules_of(request, replace(hardware, accelerators=count), ()),
+            job_for(workload, hardware, Ranks(8, 8)),
+        )
+        for name, request, count in (("one", one, 8), ("two", two, 8), ("wide", wide, 16))
+    }
+    need = {name: known.estimate for name, known in found.items() if known.estimate}
+    time = {name: known.seconds for name, known in found.items() if known.seconds}
+    assert need["two"].expected == need["wide"].expected
+    assert need["two"].expected <= need["one"].expected
+    assert need["two"].host == need["one"].host // 2
+    assert need["wide"].host == pytest.approx(2 * need["two"].host, abs=16)
+    assert hardware.accelerator.node_link < hardware.accelerator.link
+    assert time["two"] > time["wide"]
+
+
+def test_what_a_host_shares_is_shared_by_its_own_workers() -> None:
+    """On a CPU the host's memory is divided by the workers of one host, tasks beside included."""
+    cpu = replace(HERE, accelerators=0)
+    request = LaunchRequest("finetune.py", False, (), 2, "--nproc 2")
+    two = replace(request, placement=Placement(nodes=2, least=2))
+    tasks = replace(request, nproc=1, placement=Placement(nodes=4, least=4, local=1, beside=2))
+    lost = replace(two, workers=(2, 1))
+    assert ranks_of(request, cpu) == Ranks(2, 2)
+    assert ranks_of(two, cpu) == ranks_of(tasks, cpu) == Ranks(4, 2)
+    assert ranks_of(lost, cpu) == Ranks(3, 2)
+    assert ranks_of(replace(request, nproc=16), replace(HERE, accelerators=8)) == Ranks(16, 8)
+    assert capacity(cpu, ranks_of(two, cpu)) == capacity(cpu, ranks_of(request, cpu))
+
+
+def test_the_plan_says_which_nodes(folder: Path) -> None:
+    """The global batch is that of all nodes; what was read where stands beside."""
+    nodes = ("--nproc=2", "--nnodes=2", "--node_rank=1", "--master_addr=n1", "--hardware=cpu")
+    done = run(folder, "plan", *nodes, "finetune.py", "--model_name_or_path=7b", *ASKED)
+    text = " ".join((done.stdout + done.stderr).replace("[safe-launch]", "").split())
+    assert "2 nodes x 2 x cpu" in text
+    assert "nodes 2, this is node 1 (--nnodes, --node-rank)" in text
+    assert "node 0 n1:29500 (--master-addr, the default port)" in text
+    _, plan = document(folder, "dgx-a100-80gb", "7b", "--nnodes=2")
+    assert (plan["workers"], plan["nodes"], plan["world"]) == (8, [8, 8], 16)
+    assert plan["placement"] == {"nodes": "2, numbered as they join (--nnodes)"}
+
+
+def test_a_batch_that_is_meant_for_all_nodes(folder: Path) -> None:
+    """DeepSpeed's train_batch_size counts the ranks of every node."""
+    batch = {"train_micro_batch_size_per_gpu": 4, "train_batch_size": 128}
+    (folder / "zero2.json").write_text(json.dumps({**ZERO2, **batch}))
+    flags = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", "--bf16=True")
+    options = ("--json", "--nproc=8", "--hardware=dgx-a100-80gb", "--nnodes=2")
+    plan = json.loads(run(folder, "plan", *options, *flags).stdout)
+    assert plan["known"]["accumulation"]["value"] == 128 // 4 // 16
