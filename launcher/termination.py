@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import explain
+from .deaths import death_text
 from .exit_code import LaunchError, meaning
 from .failure import Finding
 from .record import Spot
@@ -30,7 +31,7 @@ def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str
         spots: lines of the user's that the failure is about.
     """
     record, entry = finding.record, finding.entry
-    parts = [explain.death_text(record)]
+    parts = [death_text(record)]
     if entry is not None:
         parts[0] += f": {entry.title} ({entry.id})"
     elif record.message:

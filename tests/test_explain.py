@@ -8,12 +8,12 @@ import pytest
 from safe_launch import terminal
 from safe_launch.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.catalogue import read_catalogue, read_entry
+from safe_launch.deaths import death_text
 from safe_launch.diagnose import diagnose
 from safe_launch.explain import (
     correction_rows,
     cost_text,
     dead_end_rows,
-    death_text,
     entry_text,
     failure_rows,
     other_rows,

@@ -42,6 +42,7 @@ LAYERS = {
         "catalogue_page",
         "catalogue_search",
         "cost",
+        "deaths",
         "diagnose",
         "explain",
         "hostfile",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..deaths import death_text
 from ..diagnose import finding_of, urgency
-from ..explain import death_text
 from ..failure import Finding, KnownFailure, Role
 from ..record import FailureRecord
 from .attempts import ENOUGH, Evidence, Reading

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..explain import allocation_texts, death_text, first_paragraph, short, spot_text, user_frame
+from ..deaths import death_text
+from ..explain import allocation_texts, first_paragraph, short, spot_text, user_frame
 from ..failure import Kind, Role
 from ..record import FailureRecord, Spot
 from .judgement import Judgement, Shown, Verdict, name_of
