@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +16,7 @@ from .commands import Parser
 from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
 from .request import Fix, LaunchRequest, StopTimes
-from .worker_count import workers_asked
+from .worker_count import option_of, workers_asked
 from .workload import Workload
 
 USAGE = """safe-launch [options] script.py [script arguments]
@@ -168,6 +168,7 @@ def request_of(
     accelerators: int,
     cores: int,
     placement: Placement,
+    environment: Mapping[str, str],
 ) -> LaunchRequest:
     """The launch that the options describe.
 
@@ -178,9 +179,7 @@ def request_of(
         raise LaunchError(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
-    asked, option = options.nproc, "--nproc"
-    if asked is None and (variable := os.environ.get("PET_NPROC_PER_NODE")):
-        asked, option = variable, "PET_NPROC_PER_NODE"
+    asked, option = option_of(options.nproc, environment)
     nproc, source = workers_asked(asked, kind, accelerators, cores, placement, option)
     return LaunchRequest(
         script=options.script,
@@ -245,7 +244,7 @@ def run(arguments: Sequence[str]) -> int:
         is_launch=command != "plan",
     )
     device, count = hardware.accelerator.name, hardware.accelerators
-    request = request_of(options, device, count, hardware.cores, placement)
+    request = request_of(options, device, count, hardware.cores, placement, os.environ)
     if command != "plan" and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .exit_code import ExitCode, LaunchError
 from .placement import Placement
+
+
+def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
+    """What is asked for, by --nproc or by torchrun's variable for it, and by which of them."""
+    variable = environment.get("PET_NPROC_PER_NODE")
+    if asked is None and variable:
+        return variable, "PET_NPROC_PER_NODE"
+    return asked, "--nproc"
 
 
 def workers_asked(

@@ -13,7 +13,7 @@ from safe_launch.schedulers import SCHEDULERS, placement_of
 from safe_launch.schedulers.here import Here, owns
 from safe_launch.schedulers.hostlist import devices, hosts, tasks_by_node
 from safe_launch.schedulers.slurm import FIRST_PORT, PORTS, port_of
-from safe_launch.worker_count import workers_asked
+from safe_launch.worker_count import option_of, workers_asked
 
 HERE = Here("n2", lambda: "n2.cluster", has_terminal=False, owns=lambda host: host == "n2")
 
@@ -270,6 +270,19 @@ def test_slurms_devices_bound_the_workers() -> None:
     ):
         other = {key: one for key, one in STEP.items() if key != "SLURM_GPUS_ON_NODE"}
         assert (place({**other, name: value}).nproc, name) == (2, name)
+
+
+def test_workers_by_torchruns_variable() -> None:
+    """--nproc holds before PET_NPROC_PER_NODE, and that before the scheduler's devices."""
+    pet = {"PET_NPROC_PER_NODE": "3"}
+    asked, option = option_of(None, pet)
+    assert workers_asked(asked, "a100", 8, 64, place(STEP), option) == (3, "PET_NPROC_PER_NODE 3")
+    assert option_of("2", pet) == ("2", "--nproc")
+    assert option_of(None, {"PET_NPROC_PER_NODE": ""}) == (None, "--nproc")
+    with pytest.raises(LaunchError, match="PET_NPROC_PER_NODE 'many'"):
+        workers_asked("many", "a100", 8, 64, Placement(), "PET_NPROC_PER_NODE")
+    with pytest.raises(LaunchError, match="PET_NPROC_PER_NODE 3 asks for 3 of each launcher"):
+        workers_asked(asked, "a100", 8, 64, place(TASKS), option)
 
 
 @pytest.mark.parametrize(
