@@ -27,7 +27,7 @@ class Ranks:
 
 
 def ranks_of(request: LaunchRequest, hardware: Hardware) -> Ranks:
-    """The ranks of a launch; a host has no more of them than accelerators, where it has any."""
-    world = request.world
-    launched = max(request.nodes) * request.placement.beside
-    return Ranks(world, min(world, launched, hardware.accelerators or launched))
+    """The ranks of a launch; a launcher has no more of them than accelerators, where it has any."""
+    most = max(request.nodes)
+    here = min(most, hardware.accelerators or most) * request.placement.beside
+    return Ranks(request.world, min(request.world, here))

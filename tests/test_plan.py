@@ -340,6 +340,8 @@ def test_what_a_host_shares_is_shared_by_its_own_workers() -> None:
     assert ranks_of(two, cpu) == ranks_of(tasks, cpu) == Ranks(4, 2)
     assert ranks_of(lost, cpu) == Ranks(3, 2)
     assert ranks_of(replace(request, nproc=16), replace(HERE, accelerators=8)) == Ranks(16, 8)
+    bound = replace(HERE, accelerators=1)
+    assert ranks_of(tasks, bound) == Ranks(4, 2), "each task sees a device of its own"
     assert capacity(cpu, ranks_of(two, cpu)) == capacity(cpu, ranks_of(request, cpu))
 
 
