@@ -99,7 +99,7 @@ def outcome_of(attempt: Attempt, part: Part) -> Outcome:
     signals = [one.signal for one in ended if one.signal is not None]
     if signals:
         return Interrupted(attempt, signals[0])
-    if part.is_superseded:
+    if part.is_superseded and not part.lost:
         return Superseded(attempt, seen)
     records = [record for one in ended for record in one.records]
     for rank in part.failing.keys() - part.ended.keys():

@@ -22,6 +22,11 @@ Variables = dict[str, str]
 """A part of a process's environment."""
 
 
+def prepare() -> None:
+    """Imports what starts workers; that takes seconds, in which a launcher answers nobody."""
+    from torch.distributed.elastic import multiprocessing  # noqa: F401
+
+
 def host_store() -> TCPStore:
     """The store that the workers' process groups meet at, on a free port of this host.
 
