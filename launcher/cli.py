@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ from .commands import Parser
 from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
 from .request import Fix, LaunchRequest, StopTimes
-from .worker_count import option_of, workers_asked
+from .worker_count import option_of, shows_all_devices, workers_asked
 from .workload import Workload
 
 USAGE = """safe-launch [options] script.py [script arguments]
@@ -196,7 +197,9 @@ def request_of(
             interrupt=options.interrupt_timeout,
             terminate=options.shutdown_timeout,
         ),
-        placement=placement,
+        placement=replace(
+            placement, shows_all_devices=shows_all_devices(placement, nproc, accelerators)
+        ),
     )
 
 

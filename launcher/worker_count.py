@@ -50,6 +50,11 @@ def workers_asked(
     return count, source
 
 
+def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bool:
+    """Whether this launcher sees the devices of those beside it too: so many can't be its own."""
+    return not 0 < accelerators < nproc * placement.beside
+
+
 def _workers(
     asked: str | None,
     kind: str,

@@ -13,7 +13,7 @@ from safe_launch.schedulers import SCHEDULERS, placement_of
 from safe_launch.schedulers.here import Here, owns
 from safe_launch.schedulers.hostlist import devices, hosts, tasks_by_node
 from safe_launch.schedulers.slurm import FIRST_PORT, PORTS, port_of
-from safe_launch.worker_count import option_of, workers_asked
+from safe_launch.worker_count import option_of, shows_all_devices, workers_asked
 
 HERE = Here("n2", lambda: "n2.cluster", has_terminal=False, owns=lambda host: host == "n2")
 
@@ -202,6 +202,15 @@ def test_a_task_for_every_worker_runs_one() -> None:
     assert workers_asked("1", "a100", 8, 32, found)[0] == 1
     with pytest.raises(LaunchError, match=r"--nproc 8 asks for 8.*8 launchers on this host"):
         workers_asked("8", "a100", 8, 32, found)
+
+
+def test_whose_devices_a_task_sees() -> None:
+    """Slurm binds each task to its own device, or shows it all of the node's."""
+    task = place(TASKS)
+    assert shows_all_devices(task, 1, 8)
+    assert shows_all_devices(task, 1, 0), "without devices the local rank counts over the host"
+    assert not shows_all_devices(task, 1, 1)
+    assert shows_all_devices(place(STEP), 4, 4)
 
 
 def test_tasks_with_several_devices_each() -> None:
