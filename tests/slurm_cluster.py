@@ -1,7 +1,7 @@
 """A Slurm of the tests' own: a real controller and two real nodes on one machine.
 
-Debian's slurmctld, slurmd and munged, without systemd or cgroups, each node in namespaces of its own
-(`hosts`). The accelerators are other devices, which nobody opens.
+Debian's slurmctld, slurmd and munged, without systemd or cgroups, each node a host of
+its own (`hosts`). The accelerators are other devices, which nobody opens.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from hosts import Host, network
 
 NODES = ("gpu01", "gpu02")
 DEVICES = ("null", "zero", "random", "urandom")
-"""What Slurm takes for accelerators: it wants character devices, and counts and assigns them only."""
+"""What Slurm takes for accelerators: it wants devices, but only counts and assigns them."""
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 KILL_WAIT = 10
 """Seconds that Slurm waits from SIGTERM to SIGKILL; 30 where a site doesn't say."""
@@ -160,8 +161,16 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             for daemon in result.daemons.values():
                 daemon.kill()
                 daemon.wait()
-            for process in [one for host in (login, *nodes) for one in host.processes()]:
-                process.kill()
+            wait_until(lambda: not _killed(login, *nodes))
+
+
+def _killed(*hosts: Host) -> list[psutil.Process]:
+    """What still runs on the hosts; it is killed."""
+    found = [process for host in hosts for process in host.processes()]
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    return found
 
 
 def wait_until(

@@ -267,6 +267,42 @@ def test_a_lost_launcher_is_tried_elsewhere(
     assert left(job) == []
 
 
+def test_a_preempted_job_goes_on_later(
+    submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
+) -> None:
+    """Slurm tells the launchers alone, by SIGTERM; the job makes room at once and queues again."""
+    job = submit("--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job.ready(name="step")
+    script = tmp_path / "urgent.sh"
+    script.write_text(f"#!/bin/bash\nls {tmp_path}/step-0\n")
+    urgent = slurm.submit("-p", "urgent", "--nodes=2", "--exclusive", "-o", "/dev/null", script)
+    assert slurm.wait(urgent) == "COMPLETED"
+    (tmp_path / "finish").touch()
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    assert slurm.field(job.number, "Restarts") == "1"
+    assert "exit code 143; queued again" in job.output()
+    assert left(job) == []
+
+
+def test_a_killed_daemon_ends_nothing_by_itself(
+    submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
+) -> None:
+    """The tasks go on without slurmd; when Slurm gives the node up it requeues the job."""
+    job = submit("--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job.ready(name="step")
+    slurm.daemons["gpu02"].kill()
+    slurm.daemons["gpu02"].wait()
+    before = (tmp_path / "step-1").read_text()
+    job.until(lambda: (tmp_path / "step-1").read_text() != before)
+    job.until(lambda: slurm.field(job.number, "Restarts") == "1")
+    job.until(lambda: left(job) == [])
+    assert "exit code 143" in job.output()
+    (tmp_path / "finish").touch()
+    slurm.start_node(slurm.nodes[1])
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    assert left(job) == []
+
+
 def test_a_users_own_mistake_is_not_tried_again(submit: Callable[..., Job]) -> None:
     """A job that would fail again in the same way ends with the worker's own code."""
     job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "fails.py", "1:exit42")

@@ -11,7 +11,7 @@ from .. import terminal
 from ..commands import Parser
 from ..exit_code import ExitCode, LaunchError
 from . import kubernetes, slurm
-from .job import Job
+from .job import Job, at_least
 
 EPILOG = """\
 Everything after the options is what you would type after safe-launch: its options behind --, the
@@ -80,11 +80,11 @@ def _parser(name: str, chosen: Template) -> Parser:
     )
     result.add_argument("--name", help="name of the job (default: the script's)")
     result.add_argument(
-        "--nodes", type=_count, default=1, metavar="N", help="how many nodes (default: 1)"
+        "--nodes", type=at_least(1), default=1, metavar="N", help="how many nodes (default: 1)"
     )
     result.add_argument(
         "--gpus-per-node",
-        type=_count,
+        type=at_least(1),
         default=1,
         metavar="N",
         help="accelerators, and workers, of a node (default: 1)",
@@ -96,12 +96,6 @@ def _parser(name: str, chosen: Template) -> Parser:
     result.add_argument("--force", action="store_true", help="replace FILE where it exists")
     result.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return result
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"at least 1, a whole number, is needed, not {text!r}")
-    return int(text)
 
 
 def _write(path: Path, text: str, force: bool) -> None:

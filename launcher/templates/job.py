@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -37,7 +38,7 @@ def shipped(path: str) -> str:
     Args:
         path: below `scripts/`.
     """
-    return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text()
+    return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text("utf-8")
 
 
 def filled(text: str, lines: Mapping[str, str]) -> str:
@@ -53,3 +54,22 @@ def filled(text: str, lines: Mapping[str, str]) -> str:
         indent = found[place][: -len(found[place].lstrip())] if found[place][:1].isspace() else ""
         found[place] = indent + new
     return "\n".join(found)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an option that is a whole number, and no smaller one."""
+
+    def whole(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            problem = f"a whole number, at least {least}, is needed, not {text!r}"
+            raise argparse.ArgumentTypeError(problem)
+        return int(text)
+
+    return whole
+
+
+def word(text: str) -> str:
+    """The type of an option that is one word, as a file's line has room for no more."""
+    if not text or text.split() != [text]:
+        raise argparse.ArgumentTypeError(f"one word is needed, not {text!r}")
+    return text

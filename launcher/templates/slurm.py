@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 
-from .job import Job, filled, shipped
+from .job import Job, at_least, filled, shipped, word
 
 SUMMARY = "a batch script for Slurm"
 
@@ -15,19 +15,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declares what only Slurm's file has."""
     parser.add_argument(
         "--time",
+        type=word,
         default="24:00:00",
         metavar="LIMIT",
         help="time limit as sbatch takes it (default: 24:00:00)",
     )
     parser.add_argument(
         "--gres",
+        type=word,
         default="gpu",
         metavar="NAME",
         help="the accelerators' name on the cluster, e.g. gpu:a100 or npu (default: gpu)",
     )
     parser.add_argument(
         "--requeues",
-        type=int,
+        type=at_least(0),
         default=0,
         metavar="N",
         help="how often the job may queue itself again (default: 0)",
@@ -36,8 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def fill(job: Job, options: argparse.Namespace) -> str:
     """The batch script of a job."""
-    label = re.sub(r"[^\w.-]+", "-", job.label)
-    name = re.sub(r"[^\w.-]+", "-", job.label)
+    label = re.sub(r"[^\w.-]+", "-", job.label) or "training"
     return filled(
         shipped("slurm/safe-launch.sbatch"),
         {
