@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from shutil import rmtree
 
 from . import checkpoints, progress, universal
 from .attempt import Failed, Outcome, Superseded
@@ -38,6 +39,15 @@ def prepared(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
                 continue
             start = replace(start, saved=replace(start.saved, folder=made))
         return _with_room(start)
+
+
+def clean_up(start: Start) -> None:
+    """Removes the universal checkpoint that was made for an attempt that is over.
+
+    What it was made of is still there.
+    """
+    if start.saved is not None and start.loading is Loading.UNIVERSAL:
+        rmtree(start.saved.folder, ignore_errors=True)
 
 
 def _saves(outcomes: Sequence[Outcome]) -> Saves | None:

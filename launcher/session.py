@@ -207,6 +207,7 @@ def _run(
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)
     part = supervise.run_attempt(order, plan.request, run_id, attempt.folder, watch, peers)
     del store
+    restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
 
 
