@@ -124,7 +124,7 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
 
     Args:
         names: host names.
-        resolve: whether they know each other's names from the beginning, and not only their own.
+        resolve: whether they know their own and each other's names from the beginning.
 
     Raises:
         AssertionError: a process is left on a host at the end; it is killed all the same.
@@ -146,8 +146,8 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
             holder = _keep(started, "unshare", "--net", "--uts", "--mount", *shell).pid
             hosts.append(Host(name, f"{SUBNET}.{number + 1}", number, holder, file, switch))
             _plug_in(hosts[-1])
-        for host in hosts:
-            for other in hosts if resolve else [host]:
+        for host in hosts if resolve else ():
+            for other in hosts:
                 host.learn(other)
         yield tuple(hosts)
     finally:

@@ -91,7 +91,6 @@ def test_a_name_can_come_late() -> None:
     """Hosts that don't know each other learn a name while they run."""
     with network("alpha", "beta", resolve=False) as (alpha, beta):
         assert beta.run("getent", "hosts", "alpha").returncode != 0
-        assert alpha.run("hostname", "-i").stdout.split() == [alpha.address]
         beta.learn(alpha, "alpha.jobs.svc")
         assert beta.run("getent", "hosts", "alpha.jobs.svc").stdout.split()[0] == alpha.address
 

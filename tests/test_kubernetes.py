@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubernetes_validate.utils import all_versions, major_minor
+from pods import decided
 from safe_launch.cli import guarded, parser
 from safe_launch.exit_code import ExitCode
 from safe_launch.leftovers import kill
@@ -182,19 +183,6 @@ def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
         assert parser().parse_args([*command[command.index(folder) :], "x.py"]).log_dir
 
 
-def decided(rules: list[Any], code: int, disrupted: bool = False) -> str:
-    """What the Job controller does with a pod that ended so: the first rule that matches."""
-    for rule in rules:
-        for condition in rule.get("onPodConditions", []):
-            if disrupted and condition == {"type": "DisruptionTarget", "status": "True"}:
-                return str(rule["action"])
-        if "onExitCodes" in rule and code:
-            is_listed = code in rule["onExitCodes"]["values"]
-            if is_listed == (rule["onExitCodes"]["operator"] == "In"):
-                return str(rule["action"])
-    return "Count"
-
-
 @pytest.mark.parametrize("variant", ["indexed-job", "jobset", "trainjob"])
 def test_the_exit_codes_decide_whether_a_pod_starts_again(variant: str) -> None:
     """What would end the same way ends the job; a lost node doesn't; a preemption isn't counted."""
@@ -210,7 +198,7 @@ def test_the_exit_codes_decide_whether_a_pod_starts_again(variant: str) -> None:
     for code in (1, 2, 42, 134, 139, *set(ExitCode) - {ExitCode.SUCCESS}, *once_more):
         expected = "Count" if code in once_more else "FailJob"
         assert decided(policy["rules"], code) == expected, code
-        assert decided(policy["rules"], code, disrupted=True) == "Ignore"
+        assert decided(policy["rules"], code, is_disrupted=True) == "Ignore"
 
 
 def test_volcano_restarts_for_the_same_codes() -> None:
