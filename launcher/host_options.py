@@ -158,5 +158,5 @@ def launch(
     if chosen.is_here:
         os.environ.update(over_ssh.visible_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:
-        terminal.say(*terminal.table([chosen.row()]))
+        terminal.say(*terminal.table([chosen.row()], indent=0))
     return run([*own, "--nnodes", str(len(chosen.hosts)), "--nproc", str(slots.pop()), *command])

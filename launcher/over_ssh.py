@@ -172,7 +172,8 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str]) -> int:
                 chosen.row(),
                 ("exports", ", ".join(sorted({*environment, *written}))),
                 *(("exports", f"{len(written)} of them from {file}") for file in files),
-            ]
+            ],
+            indent=0,
         )
     )
 

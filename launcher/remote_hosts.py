@@ -7,14 +7,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from . import remote
 from .exit_code import ExitCode
 from .hostfile import Host
-from .ssh import Connection, Event, Shell, connect, place, refused
+from .ssh import LEAVING, Connection, Event, Shell, connect, place, refused
 
 ANSWER = 120.0
 """Seconds within which every host must have answered."""
+TELL = 3.0
+"""Seconds after which, if the others go on, what the failed one's launcher has said is printed."""
 ALONE = 45.0
 """Seconds that the others get to end by themselves when one has failed. The nodes of a job tell
 each other, or notice the silence of one, in less; so their own verdict isn't cut short."""
@@ -66,6 +69,9 @@ def run(
     finally:
         for one in connections:
             one.part()
+        end = time.monotonic() + LEAVING
+        for one in connections:
+            one.end(max(0.0, end - time.monotonic()))
         for number, handler in earlier.items():
             signal.signal(number, handler)
 
@@ -107,21 +113,30 @@ def _attend(
     stopped because of another one, which then decides.
     """
     culprit: Connection | None = None
-    deadline: float | None = None
+    steps: list[tuple[float, Callable[[], None]]] = []
     is_stopping = False
-    while left := [one for one in connections if "gone" not in one.heard]:
+
+    def tell(*those: Connection) -> None:
+        for one in those:
+            words = [one.words.popleft() for _ in range(len(one.words))]
+            notice(*(f"{one.host.name}: {line}" for line in words))
+
+    def stop() -> None:
+        nonlocal is_stopping
+        is_stopping = True
+        left = [one for one in connections if "gone" not in one.heard]
+        notice(f"stopping {', '.join(one.host.name for one in left)}")
+        for one in left:
+            one.send(remote.signal_line(signal.SIGTERM))
+
+    while not all("gone" in one.heard for one in connections):
         try:
-            pause = None if deadline is None else max(0.0, deadline - time.monotonic())
-            event = events.get(timeout=pause)
+            event = events.get(timeout=max(0.0, steps[0][0] - time.monotonic()) if steps else None)
         except queue.Empty:
-            deadline = None
-            is_stopping = True
-            notice(f"stopping {', '.join(one.host.name for one in left)}")
-            for one in left:
-                one.send(remote.signal_line(signal.SIGTERM))
+            steps.pop(0)[1]()
             continue
         if event.kind == "signal":
-            for one in left:
+            for one in connections:
                 one.send(remote.signal_line(int(event.text)))
             continue
         one = connections[event.host]
@@ -129,10 +144,10 @@ def _attend(
         is_lost = one.code is None and "gone" in one.heard
         if is_lost:
             notice(f"lost the connection to {place(one.host, source)}")
-        if event.kind == "gone" and not one.is_first and (is_lost or one.code):
-            notice(*(f"{one.host.name}: {line}" for line in one.words))
         if culprit is None and (is_lost or one.code):
             culprit = one
-            deadline = time.monotonic() + (ALONE if "started" in one.heard else 0.0)
+            now, patience = time.monotonic(), float("started" in one.heard)
+            steps = [(now + TELL * patience, partial(tell, one)), (now + ALONE * patience, stop)]
+    tell(*(one for one in connections if one.code != connections[0].code))
     decisive = culprit if culprit is not None and is_stopping else connections[0]
     return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code

@@ -120,11 +120,14 @@ class Connection:
                 line = line[self._stdin.write(line) :]
 
     def part(self) -> None:
-        """Says that no more is coming, so that the far end stops what it runs; waits for ssh."""
+        """Says that no more is coming, so that the far end stops what it runs."""
         with suppress(OSError):
             self._stdin.close()
+
+    def end(self, patience: float) -> None:
+        """Waits so many seconds for the end of ssh, and doesn't go without it."""
         try:
-            self.process.wait(LEAVING)
+            self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -79,8 +79,10 @@ def serving(keys: Keys, *hosts: Host) -> Iterator[None]:
     """An ssh server on each of the hosts; all that it has started has ended at the end."""
     Path("/run/sshd").mkdir(exist_ok=True)
     assert SSHD is not None
+    nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     servers = [
-        one.start(SSHD, "-D", "-f", keys.folder / "sshd_config", cwd=keys.folder) for one in hosts
+        one.start(SSHD, "-D", "-f", keys.folder / "sshd_config", cwd=keys.folder, **nowhere)
+        for one in hosts
     ]
     try:
         for host in hosts:
@@ -89,7 +91,7 @@ def serving(keys: Keys, *hosts: Host) -> Iterator[None]:
     finally:
         for server in servers:
             server.terminate()
-            server.communicate()
+            server.wait()
 
 
 def _wait_for(host: Host) -> None:

@@ -114,7 +114,11 @@ def site(servers: tuple[tuple[Host, ...], Keys], tmp_path: Path) -> Iterator[Sit
     result = Site(first, second, third, own, folder)
     yield result
     own.configure()
-    wait_until(lambda: not result.launched())
+    try:
+        wait_until(lambda: not result.launched())
+    finally:
+        for process in result.launched():
+            process.kill()
 
 
 ODD = ("two words", "it's", 'a "quote"', "$HOME `id` \\", "new\nline", "ünï", "", "-x", "*")
@@ -124,10 +128,11 @@ ODD = ("two words", "it's", 'a "quote"', "$HOME `id` \\", "new\nline", "ünï", 
 def test_two_hosts_train_together(site: Site) -> None:
     """Arguments, folder and environment arrive as they are; no secret shows on a command line."""
     (site.folder / ".deepspeed_env").write_text("MY_TOKEN=hush2\nFROM_HOST='at ${SSH_CLIENT}'\n")
-    process = site.start(PROGRAMS / "tells.py", *ODD, NCCL_WORD="a 'b' $c\nd", HF_TOKEN="hush1")
+    words = {"NCCL_WORD": "a 'b' $c\nd", "HF_TOKEN": "hush1"}
+    process = site.start(PROGRAMS / "tells.py", *ODD, hosts="localhost beta", **words)
     told = [site.folder / f"told-{rank}" for rank in (0, 1)]
     wait_until(lambda: all(one.exists() for one in told), process)
-    lines = [" ".join(one.cmdline()) for one in psutil.process_iter(["cmdline"])]
+    lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
     (site.folder / "finish").touch()
     end = ended(process)
     assert end.code == 0, end.stderr
@@ -143,10 +148,12 @@ def test_two_hosts_train_together(site: Site) -> None:
         } == things
         assert environment["NCCL_WORD"] == "a 'b' $c\nd"
         assert (environment["HF_TOKEN"], environment["MY_TOKEN"]) == ("hush1", "hush2")
-        assert environment["FROM_HOST"].startswith("at 10.78.0.1 ")
+        source = {"alpha": "127.0.0.1", "beta": site.first.address}[name]
+        assert environment["FROM_HOST"].startswith(f"at {source} ")
         assert environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert sorted(end.stdout.splitlines()) == ["rank 0 has told", "rank 1 has told"]
-    assert "hosts    alpha (1 workers), beta (1 workers): hostfile" in end.stderr
+    assert "hosts    localhost (1 workers), beta (1 workers): hostfile" in end.stderr
+    assert f"node 0   {site.first.address}:29500" in end.stderr
     assert "hush" not in end.stderr
 
 
@@ -164,6 +171,7 @@ def test_a_failure_on_the_second_host_ends_both(site: Site) -> None:
     end = site.run(PROGRAMS / "fails.py", "1:raise")
     assert end.code == 1, end.stderr
     assert "ValueError: the bug of rank 1" in end.stderr
+    assert "[safe-launch] beta:" not in end.stderr, "the first host's launcher has said it all"
 
 
 @needs_ssh
@@ -218,14 +226,19 @@ def test_a_host_without_the_environment(site: Site, tmp_path: Path) -> None:
 @needs_ssh
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_reaches_the_workers_of_all_hosts(site: Site, number: signal.Signals) -> None:
-    """They get their grace, and the launch ends as one on a single host does."""
+    """They get their grace, and the launch ends as one on a single host does.
+
+    SIGUSR1 before it reaches the one that has a handler for it.
+    """
     process = site.start(PROGRAMS / "stubborn.py", site.folder, number.name)
     wait_until(lambda: all((site.folder / f"ready-{rank}").exists() for rank in (0, 1)), process)
+    process.send_signal(signal.SIGUSR1)
+    wait_until((site.folder / "signals-0").exists, process)
     process.send_signal(number)
     end = ended(process)
     assert end.code == 128 + number, end.stderr
-    for rank in (0, 1):
-        assert (site.folder / f"signals-{rank}").read_text() == f"{number.name}\n"
+    for rank, earlier in enumerate(("SIGUSR1\n", "")):
+        assert (site.folder / f"signals-{rank}").read_text() == f"{earlier}{number.name}\n"
         assert (site.folder / f"goodbye-{rank}").exists()
 
 
