@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from . import terminal
 from .exit_code import ExitCode, LaunchError
@@ -140,13 +141,15 @@ def start(job: Job) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", "safe_launch", *job.arguments],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=partial(_die_with, os.getpid()),
     )
 
 
-def _die_with_parent() -> None:
-    """Has the kernel send SIGTERM to the launcher if this process is killed."""
+def _die_with(parent: int) -> None:
+    """Has the kernel send SIGTERM to the launcher if this process is killed, or has been by now."""
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGTERM)
 
 
 def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]) -> int:

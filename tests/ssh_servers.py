@@ -81,7 +81,11 @@ def serving(keys: Keys, *hosts: Host) -> Iterator[None]:
     assert SSHD is not None
     nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     servers = [
-        one.start(SSHD, "-D", "-f", keys.folder / "sshd_config", cwd=keys.folder, **nowhere)
+        one.start(
+            *("setpriv", "--pdeathsig", "KILL", SSHD, "-D", "-f", keys.folder / "sshd_config"),
+            cwd=keys.folder,
+            **nowhere,
+        )
         for one in hosts
     ]
     try:

@@ -322,13 +322,12 @@ def test_contradictions_are_refused(
     assert problem in end.stderr
 
 
-@pytest.mark.parametrize("options", [("-H", "hostfile"), ("--num_gpus", "2")])
-def test_this_machine_alone_needs_no_ssh(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_this_machine_alone_needs_no_ssh(tmp_path: Path) -> None:
     """The only host is this one: its workers are started from here."""
     (tmp_path / "hostfile").write_text("localhost slots=2\n")
     (tmp_path / "finish").touch()
     end = CURRENT.run(
-        *("safe-launch", *options, "--log-dir", tmp_path, PROGRAMS / "tells.py"),
+        *("safe-launch", "-H", "hostfile", "--log-dir", tmp_path, PROGRAMS / "tells.py"),
         cwd=tmp_path,
         PATH=f"{CURRENT.bin}:{tmp_path}",
     )
@@ -336,10 +335,17 @@ def test_this_machine_alone_needs_no_ssh(tmp_path: Path, options: tuple[str, ...
     assert json.loads((tmp_path / "told-1").read_text())["sum"] == 3.0
 
 
-def test_a_plan_needs_no_ssh(tmp_path: Path) -> None:
-    """It is that of all hosts' workers."""
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-H", "hostfile"), "far-1 (4 workers), far-2 (4 workers): hostfile"),
+        (("--num_gpus", "3"), "--nproc 3"),
+    ],
+)
+def test_a_plan_needs_no_ssh(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    """It is that of all hosts' workers; without a hostfile of as many here as are asked for."""
     (tmp_path / "hostfile").write_text("far-1 slots=4\nfar-2 slots=4\n")
     (tmp_path / "x.py").write_text("")
-    end = CURRENT.run("safe-launch", "plan", "-H", "hostfile", "x.py", cwd=tmp_path)
+    end = CURRENT.run("safe-launch", "plan", *options, "x.py", cwd=tmp_path)
     assert end.returncode == 0, end.stderr
-    assert "far-1 (4 workers), far-2 (4 workers): hostfile" in end.stderr
+    assert words in end.stdout + end.stderr
