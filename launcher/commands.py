@@ -33,7 +33,7 @@ def hardware(arguments: Sequence[str]) -> int:
         from .journal import plain
 
         document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
-        terminal.show(json.dumps(plain(document), indent=1))
+        terminal.show(json.dumps(document, default=plain, indent=1))
         return ExitCode.SUCCESS
     if arguments:
         problem = f"safe-launch hardware takes no `{arguments[0]}`"

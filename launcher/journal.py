@@ -59,7 +59,7 @@ def write(path: Path, content: object) -> None:
         LaunchError: the file can't be written.
     """
     try:
-        path.write_text(json.dumps(plain(content), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, default=plain, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise _cannot(path, error) from error
 
@@ -73,15 +73,16 @@ def _cannot(path: Path, error: OSError) -> LaunchError:
 
 
 def plain(value: object) -> Any:
-    """A value of ours in the terms of JSON."""
+    """What a value of ours is in the terms of JSON, for `json.dumps(..., default=plain)`.
+
+    Only what json itself doesn't know comes here, so that its fast encoder does the rest.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list | set | frozenset):
-        return [plain(one) for one in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return list(value)
     return str(value)

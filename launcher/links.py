@@ -103,7 +103,7 @@ class Link:
 
 def encoded(message: Message) -> bytes:
     """A message as a line of JSON."""
-    return json.dumps([type(message).__name__, plain(message)]).encode() + b"\n"
+    return json.dumps([type(message).__name__, message], default=plain).encode() + b"\n"
 
 
 def decoded(line: bytes) -> Message | None:

@@ -73,7 +73,7 @@ def show_plan(
     if as_json:
         document = plan_report.document(request, workload, hardware, plan)
         document["suspicions"] = [{"failure": one.entry.id, "line": one.spot} for one in feared]
-        terminal.show(json.dumps(plain(document), indent=1))
+        terminal.show(json.dumps(document, default=plain, indent=1))
     elif isinstance(plan, NoPlan):
         _say(_what_is_known(workload))
         terminal.say(*plan_report.table(plan.rejected, None))
