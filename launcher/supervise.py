@@ -196,10 +196,10 @@ def _hear(selector: selectors.BaseSelector, node: int, peers: Peers, scene: Scen
 
 def _forget(selector: selectors.BaseSelector, peers: Peers) -> None:
     """Ends the connections to lost nodes: whoever is at the other end after all must not wait."""
-    for key in list(selector.get_map().values()):
-        if isinstance(key.data, tuple) and key.data[1] in peers.lost:
-            selector.unregister(key.fileobj)
-            peers.links[key.data[1]].close()
+    for link in map(peers.links.__getitem__, peers.lost):
+        if link.fileno() >= 0:
+            selector.unregister(link)
+            link.close()
 
 
 def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) -> None:
