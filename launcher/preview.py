@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from . import explain, plan_report, terminal
+from . import explain, plan_report, terminal, termination
 from .catalogue import concerns
 from .constraint import Constraint
 from .diagnose import constraints_of
@@ -14,12 +14,16 @@ from .failure import KnownFailure
 from .job import job_of
 from .journal import plain
 from .machine import Hardware
+from .messages import Farewell
 from .plan import NoPlan, Plan
 from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import as_asked
 from .suspicions import Suspicion, suspicions
 from .workload import Workload
+
+NOTHING_LEFT = "nothing is left to launch"
+STRICT = "--strict allows no change"
 
 
 def known_constraints(
@@ -36,8 +40,8 @@ def first_plan(
     hardware: Hardware,
     known: Sequence[Constraint],
     entries: Sequence[KnownFailure],
-) -> Plan | None:
-    """The plan before anything was tried, told to the user; None where nothing may be launched.
+) -> Plan | Farewell:
+    """The plan before anything was tried, told to the user; or why nothing may be launched.
 
     Args:
         request: what the user asked the launcher for.
@@ -48,15 +52,15 @@ def first_plan(
     """
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
-        dead_end(plan)
-        return None
+        return Farewell(dead_end(plan), NOTHING_LEFT, termination.dead_end_line(plan))
     if request.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         feared = suspicion_rows(suspicions(asked, entries))
         _say([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
         return asked
     _say([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
-    return plan if _refused(request, plan) is ExitCode.SUCCESS else None
+    refused = _refused(request, plan)
+    return Farewell(refused, STRICT) if refused else plan
 
 
 def show_plan(
@@ -94,7 +98,7 @@ def show_plan(
 def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
     """What `--strict` says to a plan."""
     if request.strict and plan.changes:
-        terminal.say("not launched: --strict allows no change")
+        terminal.say(f"not launched: {STRICT}")
         return ExitCode.NO_PLAN
     return ExitCode.SUCCESS
 
@@ -119,7 +123,7 @@ def suspicion_rows(feared: Sequence[Suspicion]) -> list[explain.Row]:
 
 def dead_end(refused: NoPlan) -> ExitCode:
     """Says that nothing is left, why, and what would change that."""
-    terminal.say("nothing is left to launch", *terminal.table(explain.dead_end_rows(refused)))
+    terminal.say(NOTHING_LEFT, *terminal.table(explain.dead_end_rows(refused)))
     return ExitCode.NO_PLAN
 
 

@@ -147,8 +147,8 @@ def _launch(
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
     plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
-    if plan is None:
-        return Farewell(ExitCode.NO_PLAN, "nothing that is known to work is left to launch")
+    if isinstance(plan, Farewell):
+        return plan
     run = journal.run_folder(request.log_dir, request.script, run_id)
     journal.write(run / "request.json", request)
     state = Next(None, request, workload, known)

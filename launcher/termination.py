@@ -10,8 +10,9 @@ from pathlib import Path
 
 from . import explain
 from .deaths import death_text
-from .exit_code import LaunchError, meaning
+from .exit_code import ExitCode, LaunchError, meaning
 from .failure import Finding
+from .plan import NoPlan
 from .record import Spot
 
 VARIABLE = "SAFE_LAUNCH_TERMINATION_LOG"
@@ -20,6 +21,8 @@ PATH = Path("/dev/termination-log")
 """The file of a container whose manifest names no other `terminationMessagePath`."""
 LIMIT = 4096
 """Bytes of it that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
+MESSAGE = 2000
+"""Bytes of an exception's message at most, so that the line that raised it is told too."""
 
 
 def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str:
@@ -35,11 +38,19 @@ def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str
     if entry is not None:
         parts[0] += f": {entry.title} ({entry.id})"
     elif record.message:
-        parts[0] += f": {record.message}"
+        parts[0] += f": {_cut(record.message, MESSAGE)}"
     parts += explain.where_texts(record, spots)[:1]
     if entry is not None:
         parts.append(f"do: {explain.first_paragraph(entry.sections['What to do'])}")
     return _line(code, parts)
+
+
+def dead_end_line(refused: NoPlan) -> str:
+    """A training for which there is no plan: what rules all of them out, and what would help."""
+    rows = explain.dead_end_rows(refused)
+    because = [text for label, text in rows if label == "because"]
+    helps = [f"would do: {text}" for label, text in rows if label == "would do"]
+    return _line(ExitCode.NO_PLAN, [*because, *helps])
 
 
 def stop_line(number: int) -> str:
@@ -59,15 +70,15 @@ def end_line(code: int, why: str) -> str:
 
 def _line(code: int, parts: Sequence[str]) -> str:
     text = f"safe-launch: exit code {code} ({meaning(code)}): {'; '.join(filter(None, parts))}"
-    return _cut(" ".join(text.split()))
+    return _cut(" ".join(text.split()), LIMIT)
 
 
-def _cut(text: str) -> str:
-    """The text's beginning within the limit; never half a letter."""
-    whole = text.encode()
-    if len(whole) <= LIMIT:
+def _cut(text: str, size: int) -> str:
+    """The text's beginning in so many bytes at most; never half a letter."""
+    whole = text.encode(errors="replace")
+    if len(whole) <= size:
         return text
-    return whole[: LIMIT - 3].decode(errors="ignore") + "…"
+    return whole[: size - 3].decode(errors="ignore") + "…"
 
 
 def place(environment: Mapping[str, str], default: Path = PATH) -> Path | None:

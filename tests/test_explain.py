@@ -27,6 +27,7 @@ from safe_launch.plan import NoPlan, Plan
 from safe_launch.record import FailureRecord, Frame, Spot
 from safe_launch.resolve import as_asked, resolve
 from safe_launch.settings import Fact, Setting, Value
+from safe_launch.termination import dead_end_line
 from test_resolve import (
     CATALOGUE,
     CURRENT,
@@ -307,4 +308,10 @@ def test_a_dead_end_lists_what_contradicts() -> None:
         "because  gradient_checkpointing=reentrant: a rule of this test\n"
         "because  gradient_checkpointing=non_reentrant: a rule of this test\n"
         "because  gradient_checkpointing=off: a rule of this test"
+    )
+    assert dead_end_line(refused) == (
+        "safe-launch: exit code 78 (nothing that is known to work is left to launch): "
+        "gradient_checkpointing=reentrant: a rule of this test; "
+        "gradient_checkpointing=non_reentrant: a rule of this test; "
+        "gradient_checkpointing=off: a rule of this test"
     )

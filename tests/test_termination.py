@@ -54,9 +54,13 @@ def test_every_entry_fits_into_a_line() -> None:
 
 def test_what_is_too_long_is_cut_between_letters() -> None:
     """The kubelet would cut at a byte."""
-    line = termination.failure_line(1, found(message="ä" * 5000))
+    line = termination.error_line(LaunchError(ExitCode.USAGE, "ä" * 5000))
     assert termination.LIMIT - 1 <= len(line.encode()) <= termination.LIMIT
     assert line.endswith("ä…")
+    frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
+    finding = found(message="ä" * 5000, frames=(frame,), user_files=("/job/train.py",))
+    line = termination.failure_line(1, finding)
+    assert line.endswith("ä…; /job/train.py:18 in step: raise ValueError(text)")
 
 
 def test_errors_and_stops_have_lines_as_well() -> None:
