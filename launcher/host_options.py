@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import detection, hostfile, over_ssh, terminal
+from . import hostfile, over_ssh, terminal
 from .exit_code import ExitCode, LaunchError
 from .over_ssh import Asked, Chosen, contradiction
-from .placement import PORT
+from .placement import PORT, JoinTimes
 from .schedulers.here import this_host
 from .ssh import Shell
 
@@ -19,6 +19,8 @@ LAUNCHERS = ("ssh", "pdsh")
 """Ways to the hosts. deepspeed's pdsh does nothing but start an ssh for each host (it sets
 PDSH_RCMD_TYPE=ssh), and hands on no standard input, over which a job travels here; so ssh is
 started without it."""
+MARGIN = 10.0
+"""Seconds for the nodes' verdict beyond the time in which they notice a silent one and stop."""
 CHOOSING = ("hostfile", "include", "exclude", "num_nodes", "num_gpus")
 """Options that choose hosts or devices."""
 EXCLUDES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id", "standalone")
@@ -50,7 +52,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="the first N devices of each host; without a hostfile, of this one",
     )
     add(*("--ssh_port", "--ssh-port"), type=int, metavar="PORT", help="of the hosts' ssh servers")
-    add("--launcher", choices=LAUNCHERS, default="ssh", help="both are ssh, without pdsh")
+    add(
+        "--launcher",
+        type=str.lower,
+        choices=LAUNCHERS,
+        default="ssh",
+        help="both are ssh, without pdsh",
+    )
     add(
         *("--launcher_args", "--launcher-args"),
         default="",
@@ -109,7 +117,11 @@ def chosen(options: argparse.Namespace) -> Chosen | None:
     if other is not None:
         return None
     file = options.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
-    accelerators = 0 if file is not None else detection.detect().accelerators
+    accelerators = 0
+    if file is None:
+        from . import detection
+
+        accelerators = detection.detect().accelerators
     return over_ssh.chosen(asked(options), file, accelerators)
 
 
@@ -150,7 +162,9 @@ def launch(
     """
     own, command = taken_apart(arguments, options)
     if is_launch and not chosen.is_here:
-        return over_ssh.launch(chosen, own, command)
+        silence = JoinTimes().silence if options.node_timeout is None else options.node_timeout
+        patience = silence + options.leave_timeout + options.shutdown_timeout + MARGIN
+        return over_ssh.launch(chosen, own, command, patience)
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"

@@ -148,13 +148,14 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
     return None
 
 
-def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str]) -> int:
+def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience: float) -> int:
     """Launches on all hosts; returns the exit code.
 
     Args:
         chosen: the hosts.
         own: the launcher's options, without those that are about hosts.
         command: the script and its arguments.
+        patience: seconds that the other hosts get to end by themselves when one has failed.
 
     Raises:
         LaunchError: a host can't be reached, or can't run the launcher.
@@ -196,7 +197,7 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str]) -> int:
         ]
 
     return remote_hosts.run(
-        chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, terminal.say
+        chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, patience, terminal.say
     )
 
 

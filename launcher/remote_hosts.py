@@ -18,9 +18,6 @@ ANSWER = 120.0
 """Seconds within which every host must have answered."""
 TELL = 3.0
 """Seconds after which, if the others go on, what the failed one's launcher has said is printed."""
-ALONE = 45.0
-"""Seconds that the others get to end by themselves when one has failed. The nodes of a job tell
-each other, or notice the silence of one, in less; so their own verdict isn't cut short."""
 HARMLESS = {signal.SIGUSR1, signal.SIGUSR2}
 """Signals after which the training is meant to go on."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, *sorted(HARMLESS))
@@ -33,6 +30,7 @@ def run(
     shell: Shell,
     run_id: str,
     jobs: Callable[[Sequence[str]], Sequence[remote.Job]],
+    patience: float,
     notice: Callable[..., None],
 ) -> int:
     """Starts the jobs on their hosts when all have answered; returns the exit code of the launch.
@@ -43,6 +41,8 @@ def run(
         shell: how they are reached.
         run_id: a name for the run, of letters, digits and dashes.
         jobs: the job of each host, given the addresses at which ssh reached them.
+        patience: seconds that the others get to end by themselves when one has failed. The nodes of
+            a job come to a verdict, which isn't to be cut short.
         notice: told what the user should know, in lines.
 
     Raises:
@@ -65,7 +65,7 @@ def run(
             raise refused(silent, source)
         for one, job in zip(connections, jobs([one.address for one in connections]), strict=True):
             one.send(remote.job_line(job))
-        return _attend(connections, events, source, notice)
+        return _attend(connections, events, source, patience, notice)
     finally:
         for one in connections:
             one.part()
@@ -105,6 +105,7 @@ def _attend(
     connections: Sequence[Connection],
     events: queue.SimpleQueue[Event],
     source: str,
+    patience: float,
     notice: Callable[..., None],
 ) -> int:
     """Passes signals on until all hosts have ended; stops the rest where one has failed.
@@ -114,7 +115,7 @@ def _attend(
     """
     culprit: Connection | None = None
     steps: list[tuple[float, Callable[[], None]]] = []
-    is_stopping = False
+    is_stopping = was_stopped = False
 
     def tell(*those: Connection) -> None:
         for one in those:
@@ -138,16 +139,20 @@ def _attend(
         if event.kind == "signal":
             for one in connections:
                 one.send(remote.signal_line(int(event.text)))
+            if int(event.text) not in HARMLESS:
+                was_stopped = True
+                steps.clear()
             continue
         one = connections[event.host]
         one.note(event)
         is_lost = one.code is None and "gone" in one.heard
         if is_lost:
             notice(f"lost the connection to {place(one.host, source)}")
-        if culprit is None and (is_lost or one.code):
+        if culprit is None and not was_stopped and (is_lost or one.code):
             culprit = one
-            now, patience = time.monotonic(), float("started" in one.heard)
-            steps = [(now + TELL * patience, partial(tell, one)), (now + ALONE * patience, stop)]
+            now, had_begun = time.monotonic(), "started" in one.heard
+            delays = (TELL, patience) if had_begun else (0.0, 0.0)
+            steps = [(now + delays[0], partial(tell, one)), (now + delays[1], stop)]
     tell(*(one for one in connections if one.code != connections[0].code))
     decisive = culprit if culprit is not None and is_stopping else connections[0]
     return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code
