@@ -14,8 +14,9 @@ import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 from pods import decided
 from safe_launch.cli import guarded, parser
-from safe_launch.exit_code import ExitCode
+from safe_launch.exit_code import ExitCode, meaning
 from safe_launch.leftovers import kill
+from safe_launch.postmortem import CODES
 from safe_launch.request import StopTimes
 from safe_launch.templates.kubernetes import VARIANTS
 from stacks import ROOT
@@ -240,3 +241,32 @@ def test_the_image_starts_safe_launch_and_has_what_it_is_made_of() -> None:
     assert named
     for name in named:
         assert (ROOT / "examples" / name).exists()
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table with this first line in docs/exit-codes.md."""
+    _, _, rest = (ROOT / "docs" / "exit-codes.md").read_text().partition(f"{heading}\n")
+    rows = rest.partition("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_documented_exit_codes_are_the_programs() -> None:
+    """Every code is there, with the program's own words; the manifests do as the table says."""
+    rows = {
+        code: (text, again)
+        for code, text, again in table("| code | meaning | start the same job again? |")
+    }
+    rest = rows.pop("any other")
+    assert rest[0].startswith(meaning(1))
+    assert {int(code) for code in rows} >= set(ExitCode)
+    (policy,) = inside(shipped("indexed-job"), "podFailurePolicy")
+    for code, (text, again) in {**rows, "1": (meaning(1), rest[1])}.items():
+        assert text == meaning(int(code))
+        action = {"yes": "Count", "no": "FailJob", "": None}[again]
+        assert action == (decided(policy["rules"], int(code)) if int(code) else None)
+
+
+def test_the_documented_exit_codes_of_a_diagnosis_are_the_programs() -> None:
+    """`diagnose` has codes of its own."""
+    codes = {int(code) for code, _ in table("| code | meaning |")}
+    assert codes == {*CODES.values(), ExitCode.USAGE}
