@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import workers
 from .agreement import numbered, refusal
 from .exit_code import ExitCode, LaunchError
 from .links import Link, arrivals, listening, watched
@@ -83,6 +84,7 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
         problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
         hint = "give all nodes another --master-port (or --rdzv-endpoint)"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
+    workers.prepare()  # who comes meanwhile waits at the door
     times = placement.times
     began = time.monotonic()
     deadline, speaks = began + times.join, began + PATIENCE
