@@ -23,8 +23,12 @@ MAXIMUM = 64 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
 BATCH = 64
 """Connections that are taken at a time."""
-RTT_OFFSET = 68
-"""Where `struct tcp_info` has the smoothed round-trip time, in microseconds (linux/tcp.h)."""
+RTT_OFFSET = 148
+"""Where `struct tcp_info` has `tcpi_min_rtt`, in microseconds (linux/tcp.h, since Linux 4.6).
+
+Other round-trip times count the 40 ms for which the other end may put off an acknowledgement.
+"""
+UNKNOWN_RTT = 0xFFFFFFFF
 
 
 @dataclass(slots=True, eq=False)
@@ -82,10 +86,10 @@ class Link:
         """Seconds that a message takes: half of the round trip as the kernel measures it."""
         try:
             info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RTT_OFFSET + 4)
-        except OSError:
+            (microseconds,) = struct.unpack_from("I", info, RTT_OFFSET)
+        except (OSError, struct.error):
             return 0.0
-        (microseconds,) = struct.unpack_from("I", info, RTT_OFFSET)
-        return float(microseconds) / 2e6
+        return 0.0 if microseconds == UNKNOWN_RTT else float(microseconds) / 2e6
 
     def close(self) -> None:
         """Ends the connection."""

@@ -28,6 +28,8 @@ class Peers:
         ended: how the other nodes' workers ended.
         failing: what nodes have told of failures while their workers were still being stopped.
         lost: nodes that can't be reached any more: when that was noticed, and a sentence about it.
+        shifts: by how much a node's clock is behind this one's, in seconds; of several measurements
+            the least, since each counts the time in which a message lay unread.
         deadline: when those that owe an answer count as lost: to node 0 the nodes that it has told
             to stop, to the others node 0, which they have told why to stop; None before.
         is_answered: node 0 has said that the workers are to be stopped.
@@ -39,6 +41,7 @@ class Peers:
     ended: dict[int, Ended] = field(default_factory=dict)
     failing: dict[int, tuple[FailureRecord, ...]] = field(default_factory=dict)
     lost: dict[int, tuple[float, str]] = field(default_factory=dict)
+    shifts: dict[int, float] = field(default_factory=dict)
     deadline: float | None = None
     is_answered: bool = False
 
@@ -89,6 +92,7 @@ class Peers:
         for message in came:
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - link.delay()
+                shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
                 records = tuple(
                     replace(one, at=one.at + shift, host=link.peer) for one in message.records
                 )
