@@ -69,7 +69,29 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["start", "training", "between", "again"])
+@pytest.mark.parametrize(
+    ("killed", "number", "code"), [(0, signal.SIGKILL, -9), (1, signal.SIGTERM, 143)]
+)
+def test_a_launcher_goes_while_they_join(
+    killed: int, number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    """Without node 0 nobody waits any longer; another node may come back, for a while."""
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, STAYS, tmp_path, 0, own=["--nnodes=3"]) as launchers,
+    ):
+        wait_for(lambda: launchers[0].says("2 of 3 nodes have joined"))
+        launchers[killed].send(number)
+        codes = [RETRY, RETRY]
+        codes[killed] = code
+        ended(launchers, *codes)
+        if killed:
+            assert launchers[0].says("beta has gone again .* missing: 1, 2; gave up after")
+        else:
+            assert launchers[1].says("has gone before all nodes had joined: its launcher has ended")
+
+
+@pytest.mark.parametrize("name", ["start", "training", "between"])
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
     """The other node's launcher says who is lost and ends with 75; no process is left."""
@@ -85,8 +107,9 @@ def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
         assert "is lost: its launcher has ended" in words
 
 
-@pytest.mark.parametrize("name", ["start", "training", "again"])
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize(
+    ("killed", "name"), [(0, "start"), (1, "start"), (0, "training"), (1, "training"), (1, "again")]
+)
 def test_a_worker_is_killed(killed: int, name: str, tmp_path: Path) -> None:
     """All nodes end with 137, and node 0 says which rank it was."""
     moment = MOMENTS[name]
