@@ -65,8 +65,12 @@ class Chosen:
 
     def row(self) -> tuple[str, str]:
         """The hosts, for people."""
-        each = ", ".join(f"{one.name} ({len(one.slots)} workers)" for one in self.hosts)
-        return "hosts", f"{each}: {self.source}"
+        counts = {len(one.slots) for one in self.hosts}
+        if len(counts) == 1:
+            names = ", ".join(one.name for one in self.hosts)
+            return "hosts", f"{names}: {counts.pop()} workers each ({self.source})"
+        each = ", ".join(f"{one.name}: {len(one.slots)}" for one in self.hosts)
+        return "hosts", f"workers of {each} ({self.source})"
 
 
 def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:

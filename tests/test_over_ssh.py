@@ -152,7 +152,7 @@ def test_two_hosts_train_together(site: Site) -> None:
         assert environment["FROM_HOST"].startswith(f"at {source} ")
         assert environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert sorted(end.stdout.splitlines()) == ["rank 0 has told", "rank 1 has told"]
-    assert "hosts    localhost (1 workers), beta (1 workers): hostfile" in end.stderr
+    assert "hosts    localhost, beta: 1 workers each (hostfile)" in end.stderr
     assert f"node 0   {site.first.address}:29500" in end.stderr
     assert "hush" not in end.stderr
 
@@ -338,7 +338,7 @@ def test_this_machine_alone_needs_no_ssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("-H", "hostfile"), "far-1 (4 workers), far-2 (4 workers): hostfile"),
+        (("-H", "hostfile"), "far-1, far-2: 4 workers each (hostfile)"),
         (("--num_gpus", "3"), "--nproc 3"),
     ],
 )
