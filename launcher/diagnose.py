@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .attempt import Attempt
@@ -14,14 +14,26 @@ from .settings import Fact, Name, Origin, Setting, Value, name_of, parse_value
 from .workload import Known, Statement, Workload
 
 
-def diagnose(records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]) -> Diagnosis:
+def diagnose(
+    records: Sequence[FailureRecord],
+    catalogue: Sequence[KnownFailure],
+    narrowed: Callable[[FailureRecord], Sequence[KnownFailure]] | None = None,
+) -> Diagnosis:
     """The judgement on all ranks' records: the root first.
 
     What initiates comes before its consequences, an exception before a signal or an exit code,
     then the earlier before the later. An exception that no entry explains counts as initiating,
     so that a bug of the user's is never taken for one of its consequences.
+
+    Args:
+        records: what is known of each death.
+        catalogue: the known failures.
+        narrowed: those of them that a record may show at all, where that is quickly known.
     """
-    findings = [finding_of(record, catalogue) for record in records]
+    findings = [
+        finding_of(record, catalogue if narrowed is None else narrowed(record))
+        for record in records
+    ]
     return Diagnosis(tuple(sorted(findings, key=urgency)))
 
 

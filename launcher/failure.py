@@ -112,6 +112,13 @@ class Diagnosis:
         """What began it."""
         return self.findings[0]
 
+    def rows(self) -> list[dict[str, object]]:
+        """The findings in the terms of JSON but for their records, each entry by its id."""
+        return [
+            {"record": one.record, "role": one.role, "entry": one.entry and one.entry.id}
+            for one in self.findings
+        ]
+
     @property
     def others(self) -> tuple[Finding, ...]:
         """Causes beside the root that don't come from it, each once."""

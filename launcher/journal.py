@@ -59,7 +59,7 @@ def write(path: Path, content: object) -> None:
         LaunchError: the file can't be written.
     """
     try:
-        path.write_text(json.dumps(content, default=plain, indent=1) + "\n", encoding="utf-8")
+        path.write_text(f"{lines(content)}\n", encoding="utf-8")
     except OSError as error:
         raise _cannot(path, error) from error
 
@@ -70,6 +70,20 @@ def _cannot(path: Path, error: OSError) -> LaunchError:
         f"the run directory can't be written: {path}: {error.strerror}",
         "make room there, or name another place with --log-dir",
     )
+
+
+def lines(content: object, depth: int = 2) -> str:
+    """A value as JSON, its members on lines of their own, and the members of these.
+
+    The rest is left to json's fast encoder, which knows no lines: thousands of ranks may fail.
+    """
+    content = plain(content) if is_dataclass(content) else content
+    if depth and content and isinstance(content, Mapping):
+        rows = [f"{json.dumps(name)}: {lines(one, depth - 1)}" for name, one in content.items()]
+        return "{\n" + ",\n".join(rows) + "\n}"
+    if depth and content and isinstance(content, list | tuple):
+        return "[\n" + ",\n".join(lines(one, depth - 1) for one in content) + "\n]"
+    return json.dumps(content, default=plain)
 
 
 def plain(value: object) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
+
+MOST_MEMORY = 256 << 20
+"""Bytes that the automaton of many patterns may use; that of the whole catalogue needs a tenth."""
 
 
 class PatternError(ValueError):
@@ -36,6 +40,31 @@ class LinearPattern:
     def search(self, text: str, /) -> Any:
         """A match anywhere in the text, or None; half a surrogate pair is no obstacle."""
         return self._compiled.search(text.encode("utf-8", "replace"))
+
+
+class LinearPatterns:
+    """Many patterns that are searched in one pass over a text.
+
+    Attributes:
+        patterns: their texts.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        import re2
+
+        self.patterns = patterns
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = MOST_MEMORY
+        self._set = re2.Set.SearchSet(options)
+        for pattern in patterns:
+            self._set.Add(pattern.encode())
+        self._set.Compile()
+
+    def found(self, text: str) -> list[str]:
+        """Those that match anywhere in a text."""
+        places = self._set.Match(text.encode("utf-8", "replace")) or ()
+        return [self.patterns[place] for place in places]
 
 
 @cache

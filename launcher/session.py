@@ -42,6 +42,7 @@ from .lessons import is_hopeless, learnt_from, with_seen
 from .links import broadcast
 from .machine import Hardware
 from .messages import Farewell, Order, Welcome
+from .narrowing import narrowing
 from .peers import Peers
 from .plan import NoPlan, Plan
 from .preview import dead_end, first_plan, known_constraints
@@ -258,8 +259,8 @@ def _judge(
             workload = with_seen(state.workload, attempt, seen)
             return replace(state, workload=workload)
         case Failed(attempt=attempt, records=records, seen=seen):
-            diagnosis = diagnose(records, entries)
-            _keep(attempt.folder / "failures.json", diagnosis)
+            diagnosis = diagnose(records, entries, narrowing(entries, len(records)))
+            _keep(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
             root = findings[attempt.number] = diagnosis.root
             if root.entry is None:
                 log = attempt.folder / f"rank-{root.record.rank}.log"

@@ -60,8 +60,8 @@ class Signature:
     @property
     def is_of_exception(self) -> bool:
         """Whether it is about an exception."""
-        parts = (self.exception, self.message, self.file, self.function, self.source)
-        return any(part is not None for part in parts)
+        is_of_frame = not (self.file is None and self.function is None and self.source is None)
+        return self.exception is not None or self.message is not None or is_of_frame
 
     def weight(self, raised: Raised | None) -> int:
         """How many of its parts are shown: of two that match, the one with more is about less.
@@ -90,8 +90,8 @@ class Signature:
                 return None
         elif record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
             return None
-        said = _collapsed(tuple(record.message.splitlines()))
-        around = _collapsed(record.log_tail)
+        said = collapsed(tuple(record.message.splitlines()))
+        around = collapsed(record.log_tail)
         if self.context is not None and not any(map(self.context.search, (*around, *said))):
             return None
         if self.is_of_exception:
@@ -122,10 +122,10 @@ class Signature:
         # In a log other processes' lines may follow the message: its first line is tried alone.
         first, _, rest = raised.message.partition("\n")
         texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
-        return any(map(self.message.search, _collapsed(texts)))
+        return any(map(self.message.search, collapsed(texts)))
 
 
 @lru_cache(maxsize=64)
-def _collapsed(texts: tuple[str, ...]) -> tuple[str, ...]:
+def collapsed(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Texts with every run of white space as a single space."""
     return tuple(" ".join(text.split()) for text in texts)

@@ -75,6 +75,7 @@ LAYERS = {
         "journal",
         "leftovers",
         "lessons",
+        "narrowing",
         "links",
         "logs",
         "memory_evidence",
