@@ -68,7 +68,8 @@ class Chosen:
         counts = {len(one.slots) for one in self.hosts}
         if len(counts) == 1:
             names = ", ".join(one.name for one in self.hosts)
-            return "hosts", f"{names}: {counts.pop()} workers each ({self.source})"
+            words = "one worker" if counts == {1} else f"{counts.pop()} workers"
+            return "hosts", f"{names}: {words} each ({self.source})"
         each = ", ".join(f"{one.name}: {len(one.slots)}" for one in self.hosts)
         return "hosts", f"workers of {each} ({self.source})"
 

@@ -152,7 +152,7 @@ def test_two_hosts_train_together(site: Site) -> None:
         assert environment["FROM_HOST"].startswith(f"at {source} ")
         assert environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert sorted(end.stdout.splitlines()) == ["rank 0 has told", "rank 1 has told"]
-    assert "hosts    localhost, beta: 1 workers each (hostfile)" in end.stderr
+    assert "hosts    localhost, beta: one worker each (hostfile)" in end.stderr
     assert f"node 0   {site.first.address}:29500" in end.stderr
     assert "hush" not in end.stderr
 
