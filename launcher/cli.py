@@ -276,6 +276,9 @@ def _stop(number: int, _frame: object) -> NoReturn:
     which is where most of this time is spent. A container's first process ignores signals that it
     has no handler for.
     """
+    from . import termination
+
+    termination.write(termination.stop_line(number), os.environ)
     os._exit(128 + number)
 
 

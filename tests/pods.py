@@ -28,7 +28,7 @@ from safe_launch import templates
 from safe_launch.templates import kubernetes
 from stacks import CURRENT
 
-LONG = 180.0
+LONG = 600.0
 """Seconds after which something hangs; the machine may be busy."""
 CONTAINER = """
 set -e

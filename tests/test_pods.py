@@ -9,7 +9,7 @@ import psutil
 from hosts import needs_hosts, network
 from pods import Job, job
 from safe_launch.exit_code import ExitCode
-from stacks import ROOT
+from stacks import EXAMPLES, ROOT
 
 pytestmark = needs_hosts
 PROGRAMS = ROOT / "tests" / "programs"
@@ -23,10 +23,13 @@ def step(folder: Path, rank: int) -> int:
 
 
 def test_pods_train_together(tmp_path: Path) -> None:
-    """Node 0's name comes late; at the end there is nothing to say."""
+    """Node 0's name comes late; the example's failure is cured in both; nothing is left to say."""
+    kwargs = ("--gradient_checkpointing_kwargs", '{"use_reentrant": true}')
+    fails = ("--deepspeed", EXAMPLES / "zero2.json", "--gradient_checkpointing", "True", *kwargs)
+    short = ("--max_steps", 4, "--save_strategy", "no", "--report_to", "none", "--use_cpu")
     with (
         network("train-0", "train-1", resolve=False) as hosts,
-        job(tmp_path, hosts, TRAINS, tmp_path, 5) as one,
+        job(tmp_path, hosts, EXAMPLES / "finetune.py", *fails, *short) as one,
     ):
         one.publish(1, 0, 1)
         one.publish(0, 0)
@@ -35,8 +38,9 @@ def test_pods_train_together(tmp_path: Path) -> None:
         one.publish(0, 1)
         assert one.settle() == "Complete"
         assert [code for _, code in one.ended] == [0, 0]
-        assert head.says("rank 0 of 2 on train-0: 3.0")
-        assert follower.says("rank 1 of 2 on train-1: 3.0")
+        assert head.says("gradient_checkpointing: reentrant -> non_reentrant")
+        assert head.says("attempt 2: succeeded")
+        assert follower.says("node 0 ended the run: succeeded")
         assert [head.message, follower.message] == ["", ""]
 
 
@@ -146,3 +150,16 @@ def test_what_cant_be_launched_is_in_the_status(tmp_path: Path) -> None:
         assert one.ended == [(0, 64)]
         assert one.pods[0].message.startswith("safe-launch: exit code 64 (the command line")
         assert "nowhere.py" in one.pods[0].message
+
+
+def test_a_pod_that_waits_for_the_others_can_be_stopped(tmp_path: Path) -> None:
+    """At once, and it says so."""
+    with (
+        network("train-0", "train-1", resolve=False) as hosts,
+        job(tmp_path, hosts, TRAINS, tmp_path, 5) as one,
+    ):
+        one.publish(0, 0)
+        pod = one.start(0)
+        one.until(lambda: pod.says("1 of 2 nodes"))
+        assert pod.delete() == 128 + signal.SIGTERM
+        assert pod.message.endswith("stopped from outside by SIGTERM")
