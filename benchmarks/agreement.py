@@ -11,6 +11,7 @@ rank of every node has one like it: the worst case. Measured are
 - stop: from the failure until the last one is told to stop its workers;
 - verdict: from the failure until the last one has the corrected order, after all have told how
   their workers ended;
+- for that, how long node 0's processor was busy, which a loaded machine doesn't change;
 - until then, what went over the wire as the kernel counts it, and the most memory of node 0.
 
 The peer is the rendezvous of torch elastic that torchrun's agents use (`agreement_elastic.py`),
@@ -112,13 +113,15 @@ def middle(rows: Sequence[Row]) -> Row:
 
 def table(rows: Mapping[int, Row], peers: Mapping[int, Row]) -> list[str]:
     """The curve as a table."""
-    own = "| nodes | agree | stop | verdict | messages | of a node | MiB | node 0 |"
+    own = (
+        "| nodes | agree | stop | verdict | of node 0's CPU | messages | of a node | MiB | memory |"
+    )
     peer = " elastic joins | again | store's operations | of a node | MiB |"
-    lines = [own + peer, f"|{'---:|' * 13}"]
+    lines = [own + peer, f"|{'---:|' * 14}"]
     for nodes, row in rows.items():
         cells = [
             str(nodes),
-            *(f"{row[name]:.2f} s" for name in ("agree", "stop", "verdict")),
+            *(f"{row[name]:.2f} s" for name in ("agree", "stop", "verdict", "processor")),
             f"{row['messages']:.0f}",
             f"{row['messages'] / max(1, nodes - 1):.1f}",
             f"{row['bytes'] / 2**20:.2f}",

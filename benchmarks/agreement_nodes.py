@@ -142,6 +142,19 @@ def run(folder: str, attempt: int, workers: int) -> bool:
     return all(Path(folder, f"{attempt}-{rank}").exists() for rank in range(workers))
 
 
+def is_idle(pid: int) -> bool:
+    """Whether a process waits, and has for a while: node 0 imports torch when it listens."""
+    before = processor_time(pid)
+    time.sleep(0.5)
+    return processor_time(pid) == before
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of a processor's time that a process has used (proc_pid_stat(5): utime, stime)."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_of(pid: int) -> int:
     """The most memory that a process has held, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -158,8 +171,17 @@ def main(case: dict[str, Any]) -> None:
     record = msgspec.convert(json.loads(Path(case["record"]).read_text()), FailureRecord)
 
     def failures(first: int) -> tuple[FailureRecord, ...]:
-        now = time.monotonic()
-        return tuple(replace(record, rank=first + place, at=now) for place in range(workers))
+        """As each rank of a node would tell it: torch puts the rank before each line."""
+        now, told = time.monotonic(), f"[rank{record.rank}]:"
+        return tuple(
+            replace(
+                record,
+                rank=rank,
+                at=now,
+                log_tail=tuple(line.replace(told, f"[rank{rank}]:") for line in record.log_tail),
+            )
+            for rank in range(first, first + workers)
+        )
 
     own = hello_of(request, detection.detect(), dict(read_workload(request).versions))
     scene = Scene(own, placement, failures, threading.Barrier(nodes))
@@ -170,14 +192,15 @@ def main(case: dict[str, Any]) -> None:
     ]
     for thread in threads:
         thread.start()
-    wait_for(lambda: listens(port))
+    wait_for(lambda: listens(port) and is_idle(case["head"]))
     began = time.monotonic()
     scene.gate.wait()
     scene.gate.wait()
     wait_for(lambda: run(case["ready"], 0, workers))
+    before = processor_time(case["head"])
     scene.gate.wait()
     scene.gate.wait()
-    memory = memory_of(case["head"])
+    used, memory = processor_time(case["head"]) - before, memory_of(case["head"])
     wait_for(lambda: run(case["ready"], 1, workers))
     os.kill(case["head"], signal.SIGTERM)
     for thread in threads:
@@ -193,6 +216,7 @@ def main(case: dict[str, Any]) -> None:
                 "bytes": sum(size for size, _ in scene.traffic),
                 "packets": sum(count for _, count in scene.traffic),
                 "memory": memory,
+                "processor": used,
             }
         ),
         flush=True,
