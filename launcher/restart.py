@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from shutil import rmtree
 
-from . import checkpoints, progress, universal
+from . import checkpoints, leftovers, progress, universal
 from .attempt import Failed, Outcome, Superseded
 from .plan import Plan
 from .progress import Loading, Refused, Start
 from .saved import Found, Saves
 
 
-def prepared(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
+def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
     """Where the attempt after these begins; all that it needs on the disk is done.
 
-    No worker of the job runs meanwhile.
+    No worker of the job runs meanwhile; what this starts has the run's mark, as they have.
     """
     steps = [progress.steps_of(outcome) for outcome in outcomes]
     if progress.is_stuck(steps):
@@ -33,7 +33,7 @@ def prepared(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
         if isinstance(start, Refused):
             return start
         if start.saved is not None and start.loading is Loading.UNIVERSAL:
-            made = universal.convert(start.saved)
+            made = universal.convert(start.saved, {leftovers.VARIABLE: run_id})
             if isinstance(made, str):
                 found = progress.unusable(found, start.saved, made)
                 continue

@@ -166,7 +166,7 @@ def _launch(
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
                 state = state.end(dead_end(following))
-            elif isinstance(begun := _beginning(following, outcomes), Refused):
+            elif isinstance(begun := _beginning(following, outcomes, run_id), Refused):
                 state = _refuse(following, attempt, findings, begun, state)
             else:
                 _announce(following, attempt, outcome, findings, begun)
@@ -178,12 +178,12 @@ def _launch(
     return closing.farewell(code, outcomes[-1], findings)
 
 
-def _beginning(following: Plan, outcomes: Sequence[Outcome]) -> Start | Refused:
+def _beginning(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
     """Where the next attempt begins, if one is allowed."""
     fix = following.request.fix
     if len(outcomes) > RELAUNCHES[fix]:
         return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
-    return restart.prepared(following, outcomes)
+    return restart.prepared(following, outcomes, run_id)
 
 
 def _run(

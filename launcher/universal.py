@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -15,12 +16,16 @@ CONVERTER = "safe_launch.conversion"
 WEIGHTS = (".safetensors", ".bin")
 
 
-def convert(saved: Saved) -> Path | str:
+def convert(saved: Saved, variables: Mapping[str, str] | None = None) -> Path | str:
     """A folder beside the checkpoint from which a Trainer can go on; otherwise why not, in words.
 
     It holds the universal checkpoint and the Trainer's own files, without the weights, which
     DeepSpeed doesn't read. Nothing is overwritten, and what a conversion that fails leaves is
     removed. It needs as much room on the disk as the optimizer's states and the weights in fp32.
+
+    Args:
+        saved: what it is made of.
+        variables: for the converter's environment, beside the launcher's own.
     """
     tag = (saved.folder / "latest").read_text(encoding="utf-8").strip()
     target = next(_free(saved))
@@ -33,6 +38,7 @@ def convert(saved: Saved) -> Path | str:
         done = subprocess.run(
             [sys.executable, "-m", CONVERTER, *folders],
             cwd=partial,
+            env={**os.environ, **(variables or {})},
             capture_output=True,
             text=True,
             check=False,
