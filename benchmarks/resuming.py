@@ -119,7 +119,7 @@ def train(way: Way, folder: Path, resume: Path | None = None) -> tuple[list[floa
         arguments.append(f"--deepspeed={config_of(way, folder)}")
     run = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={way.world}"]
     entry = ["-m", "safe_launch.worker", "script", str(ROOT / script)]
-    extra = {} if resume is None else {VARIABLE: str(resume)}
+    extra = {} if resume is None else {VARIABLE: f"0:{resume}"}
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **extra}
     done = subprocess.run(
         [*run, f"--master-port={free_port()}", *entry, *arguments],

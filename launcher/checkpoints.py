@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from pathlib import Path
 
-from .saved import STATE, Found, Saved, Saves, Unusable
+from .saved import STATE, Found, Saved, Saves, Unusable, joined
 from .settings import Engine
 
 FOLDER = re.compile(r"checkpoint-(\d+)")
@@ -78,9 +78,7 @@ def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Fo
         except OSError as error:
             reason = f"it can't be read: {error.strerror or error}"
             unusable.append(Unusable(folder, step, reason, is_cut_off=False))
-    complete.sort(key=lambda one: -one.step)
-    unusable.sort(key=lambda one: -one.step)
-    return Found(tuple(complete), tuple(unusable))
+    return joined([Found(tuple(complete), tuple(unusable))])
 
 
 def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -> Saved:
@@ -264,8 +262,8 @@ def _operations(pickled: bytes) -> Iterator[object]:
             yield argument
 
 
-def set_aside(folders: Collection[Path]) -> Path | None:
-    """Moves checkpoints into a folder of their own beside them; None where there are none.
+def set_aside(folders: Collection[Path]) -> list[Path]:
+    """Moves checkpoints into a new folder beside them; returns the new folders, one a place.
 
     There the Trainer neither finds them nor writes into them, nor deletes them for
     `save_total_limit`.
@@ -273,12 +271,12 @@ def set_aside(folders: Collection[Path]) -> Path | None:
     Raises:
         OSError: they can't be moved.
     """
-    place: Path | None = None
+    places: dict[Path, Path] = {}
     for folder in folders:
-        if place is None:
-            place = _free_place(folder.parent)
-        folder.rename(place / folder.name)
-    return place
+        if folder.parent not in places:
+            places[folder.parent] = _free_place(folder.parent)
+        folder.rename(places[folder.parent] / folder.name)
+    return list(places.values())
 
 
 def _free_place(output_dir: Path) -> Path:

@@ -70,7 +70,7 @@ class Order:
         preset: the settings of the plan.
         overrides: of them those that the guards enforce.
         environment: variables that the workers need unless the user has set them.
-        resume: the checkpoint that a Trainer goes on from; empty for the script's own choice.
+        resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
     """
 
     attempt: int

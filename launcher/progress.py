@@ -51,12 +51,19 @@ class Start:
         loading: how that is loaded.
         aside: checkpoints of this job that come after it, to be moved out of the training's way.
         sentence: why so, in words; empty where nothing has been done yet.
+        training: which training of the process goes on, 0 for the first.
     """
 
     saved: Saved | None
     loading: Loading = Loading.AS_IT_IS
     aside: tuple[Saved | Unusable, ...] = ()
     sentence: str = ""
+    training: int = 0
+
+    @property
+    def variable(self) -> str:
+        """What the workers are told (`saved.VARIABLE`)."""
+        return "" if self.saved is None else f"{self.training}:{self.saved.folder}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from . import checkpoints, leftovers, progress, universal
 from .attempt import Failed, Outcome, Superseded
 from .plan import Plan
 from .progress import Loading, Refused, Start
-from .saved import Found, Saves
+from .saved import Found, Saves, joined
 
 
 def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
@@ -23,9 +23,9 @@ def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start
         return Refused(f"{progress.PATIENCE} attempts in a row have made no new step")
     done = max((one for one in steps if one is not None), default=None)
     saves = _saves(outcomes)
-    found = Found() if saves is None else _found(saves, outcomes)
-    if saves is None and not done:
+    if not saves and not done:
         return Start(None)
+    found = _found(saves, outcomes)
     while True:
         start = progress.next_start(
             found, done, progress.target_of(following), following.request.allow_restart
@@ -38,7 +38,7 @@ def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start
                 found = progress.unusable(found, start.saved, made)
                 continue
             start = replace(start, saved=replace(start.saved, folder=made))
-        return _with_room(start)
+        return _with_room(replace(start, training=saves[-1].number if saves else 0))
 
 
 def clean_up(start: Start) -> None:
@@ -50,31 +50,33 @@ def clean_up(start: Start) -> None:
         rmtree(start.saved.folder, ignore_errors=True)
 
 
-def _saves(outcomes: Sequence[Outcome]) -> Saves | None:
-    """Where the job saves, as the last attempt told, and what was there before the first one."""
+def _saves(outcomes: Sequence[Outcome]) -> list[Saves]:
+    """Where the training saves that failed last, as each attempt told that came to it."""
     told = [
         outcome.seen.saves
         for outcome in outcomes
         if isinstance(outcome, Failed | Superseded) and outcome.seen.saves is not None
     ]
-    if not told:
-        return None
-    return next(one for one in told if one.output_dir == told[-1].output_dir)
+    return [one for one in told if one.number == told[-1].number]
 
 
-def _found(saves: Saves, outcomes: Sequence[Outcome]) -> Found:
+def _found(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Found:
+    """What the job has saved, less what was there before its first attempt."""
     requests = [outcome.attempt.plan.request for outcome in outcomes]
+    worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
-    return checkpoints.found(saves, {request.world for request in requests}, local)
+    first = {one.output_dir: one for one in reversed(saves)}
+    return joined([checkpoints.found(one, worlds, local) for one in first.values()])
 
 
 def _with_room(start: Start) -> Start | Refused:
     """The same, with the checkpoints out of the way that come after it."""
     try:
-        place = checkpoints.set_aside([one.folder for one in start.aside])
+        places = checkpoints.set_aside([one.folder for one in start.aside])
     except OSError as error:
         return Refused(f"the checkpoints can't be moved aside: {error}")
-    if place is None:
+    if not places:
         return start
+    where = ", ".join(map(str, places))
     names = ", ".join(sorted(one.folder.name for one in start.aside))
-    return replace(start, sentence=f"{start.sentence}; {names} moved to {place}")
+    return replace(start, sentence=f"{start.sentence}; {names} moved to {where}")

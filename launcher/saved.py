@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +10,10 @@ from types import MappingProxyType
 from .settings import Engine
 
 VARIABLE = "SAFE_LAUNCH_RESUME"
-"""Environment variable with the folder that a Trainer goes on from; absent for its own choice."""
+"""Environment variable with what a training goes on from, `NUMBER:FOLDER`; empty for nothing.
+
+The number says which training of the process: 0 for the first call of `Trainer.train`.
+"""
 STATE = "trainer_state.json"
 """The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
 UNIVERSAL = "latest_universal"
@@ -23,11 +26,13 @@ class Saves:
 
     Attributes:
         output_dir: its folder, absolute.
+        number: how many trainings of the process came before.
         before: the checkpoints that were there already, by the folder's name: when their last file
             was written, in nanoseconds of the file system's clock; 0 where they have none.
     """
 
     output_dir: str
+    number: int = 0
     before: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -74,3 +79,14 @@ class Found:
 
     complete: tuple[Saved, ...] = ()
     unusable: tuple[Unusable, ...] = ()
+
+
+def joined(found: Iterable[Found]) -> Found:
+    """The checkpoints of several folders together."""
+    each = list(found)
+    complete = [one for some in each for one in some.complete]
+    unusable = [one for some in each for one in some.unusable]
+    return Found(
+        tuple(sorted(complete, key=lambda one: -one.step)),
+        tuple(sorted(unusable, key=lambda one: -one.step)),
+    )

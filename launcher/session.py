@@ -202,7 +202,7 @@ def _run(
         preset=plan.preset.settings(),
         overrides=plan.overrides,
         environment=plan.hardware.accelerator.environment,
-        resume="" if start.saved is None else str(start.saved.folder),
+        resume=start.variable,
     )
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)

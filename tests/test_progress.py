@@ -138,9 +138,9 @@ def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> No
         (tmp_path / "checkpoint-3").mkdir()
         (tmp_path / "checkpoint-3" / "file").write_text(str(round_))
         place = checkpoints.set_aside([tmp_path / "checkpoint-3"])
-        assert place == tmp_path / f"set-aside-{round_}"
+        assert place == [tmp_path / f"set-aside-{round_}"]
     assert (tmp_path / "set-aside-1" / "checkpoint-3" / "file").read_text() == "1"
-    assert checkpoints.set_aside([]) is None
+    assert checkpoints.set_aside([]) == []
 
 
 def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
     before = checkpoints.present(str(tmp_path))
-    assert checkpoints.found(Saves(str(tmp_path), before), {2}) == Found()
+    assert checkpoints.found(Saves(str(tmp_path), 0, before), {2}) == Found()
     later = before["checkpoint-3"] + 10**9
     os.utime(folder / "trainer_state.json", ns=(later, later))
-    (other,) = checkpoints.found(Saves(str(tmp_path), before), {2}).unusable
+    (other,) = checkpoints.found(Saves(str(tmp_path), 0, before), {2}).unusable
     assert other.reason == "it has the weights alone (save_only_model)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +17,8 @@ from . import sightings
 
 HOOKED = ("transformers.trainer", "deepspeed.runtime.engine")
 
-_resumed: list[str] = []
-"""Folders that a Trainer of this process has gone on from already."""
+_trainings = itertools.count()
+"""Numbers of the calls of `Trainer.train` in this process."""
 
 
 def install(module: ModuleType) -> None:
@@ -29,26 +30,27 @@ def install(module: ModuleType) -> None:
 
 
 def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """The first training into the folder's parent goes on from it, whatever the script passes.
+    """The training that the launcher means goes on from its folder, whatever the script passes.
 
     What the script passes was where the job began; the launcher's folder is a later checkpoint of
-    the same job. A second training of the process is the script's own business again.
+    the same job. Which training it is tells its number, not `output_dir`: some scripts, as those of
+    ms-swift, make a new folder at every launch.
     """
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
-    output_dir = str(Path(instance.args.output_dir).absolute())
-    folder = os.environ.get(VARIABLE, "")
-    if folder and folder not in _resumed and is_within(folder, output_dir):
-        _resumed.append(folder)
+    training, (number, folder) = next(_trainings), told()
+    if folder and training == number:
         given.arguments["resume_from_checkpoint"] = folder
     if sightings.sender is not None:
-        saves = {"output_dir": output_dir, "before": present(output_dir)}
+        output_dir = str(Path(instance.args.output_dir).absolute())
+        saves = {"output_dir": output_dir, "number": training, "before": present(output_dir)}
         sightings.sender.send("saves", {"saves": saves})
     return wrapped(*given.args, **given.kwargs)
 
 
-def is_within(folder: str, output_dir: str) -> bool:
-    """Whether a checkpoint's folder lies in the folder that a Trainer writes to."""
-    return Path(folder).parent.resolve() == Path(output_dir).resolve()
+def told() -> tuple[int, str]:
+    """The training that is to go on, and its folder; read anew from the environment."""
+    number, _, folder = os.environ.get(VARIABLE, "").partition(":")
+    return int(number or 0), folder
 
 
 def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -59,7 +61,7 @@ def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """
     given = inspect.signature(wrapped).bind(*args, **kwargs)
     folder = str(given.arguments["load_dir"])
-    if folder != os.environ.get(VARIABLE) or not (Path(folder) / UNIVERSAL).is_file():
+    if folder != told()[1] or not (Path(folder) / UNIVERSAL).is_file():
         return wrapped(*args, **kwargs)
     config, before = instance._config, instance._config.load_universal_checkpoint
     config.load_universal_checkpoint = True
