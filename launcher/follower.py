@@ -29,7 +29,11 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
         LaunchError: the run directory can't be written, there is no torch, or node 0 says so.
     """
     require_torch()
-    run = journal.run_folder(request.log_dir, request.script, welcome.run_id)
+    try:
+        run = journal.run_folder(request.log_dir, request.script, welcome.run_id)
+    except LaunchError as error:
+        link.send(Refusal(error.code, error.problem, error.hint))
+        raise
     terminal.say(
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
@@ -62,9 +66,6 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
                     )
                     closing.leave(Farewell(code, lost))
                     return code
-    except LaunchError as error:
-        link.send(Refusal(error.code, error.problem, error.hint))
-        raise
     finally:
         guardian.dismiss()
 
