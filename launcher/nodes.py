@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from . import follower, session, terminal
 from .agreement import differences, merged
 from .exit_code import ExitCode, LaunchError
 from .failure import KnownFailure
 from .joining import gather, hello_of, join
-from .links import broadcast
+from .links import Link, broadcast
 from .machine import Hardware
-from .messages import Refusal
+from .messages import Farewell, Message, Refusal, Signalled
 from .request import LaunchRequest
 from .workload import Workload
 
@@ -40,8 +43,10 @@ def launch(
     own = hello_of(request, hardware, dict(workload.versions))
     if not placement.is_head:
         link, welcome = join(placement, own, terminal.say)
+        _stop_together([link], Signalled)
         return follower.follow(request, link, welcome)
     joined = gather(placement, own, terminal.say)
+    _stop_together(joined.links, _stopped)
     try:
         notes = differences(joined.hellos)
         if notes and request.strict:
@@ -55,3 +60,21 @@ def launch(
     least = merged(joined.hellos)
     least = replace(least, notes=(*least.notes, *notes))
     return session.launch(together, workload, least, catalogue, joined)
+
+
+def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) -> None:
+    """Lets the other launchers know of a signal that ends this one between two attempts.
+
+    While workers run, `supervise` takes the signals.
+    """
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        broadcast(links, message_of(number))
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _stopped(number: int) -> Farewell:
+    return Farewell(128 + number, f"stopped by {signal.Signals(number).name}")
