@@ -88,6 +88,17 @@ class Cluster:
         command = ("slurmd", "-D", "-N", node.name, "-f", self.folder / "slurm.conf")
         self.daemons[node.name] = self.start_daemon(node, *command)
 
+    def restore(self) -> None:
+        """Makes the nodes ready for the next job, whatever has been done to them."""
+        for node in self.nodes:
+            if self.daemons[node.name].poll() is not None:
+                self.start_node(node)
+        wait_until(self.idle, self.logs)
+        for node in self.nodes:
+            for process in node.processes():
+                if process.pid != self.daemons[node.name].pid:
+                    process.kill()
+
     def idle(self) -> bool:
         """Whether all nodes are there and have nothing to do."""
         text = self.run("sinfo", "-h", "-p", "work", "-t", "idle", "-o", "%D")
