@@ -147,7 +147,7 @@ def test_the_comments_and_marks_stay(capsys: pytest.CaptureFixture[str]) -> None
     assert "    - finetune.py  # script\n" in out
 
 
-def test_a_name_that_kubernetes_refuses_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_kubernetes_would_refuse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """One that is given isn't changed; a script's is made one where it can be."""
     for name in ("My-Job", "9a", "a_b", "a-", "", "x" * 51):
         given = ("--image", "x", "--name", name, "a.py")
@@ -159,6 +159,9 @@ def test_a_name_that_kubernetes_refuses_is_refused(capsys: pytest.CaptureFixture
     assert "  name: my-train-v2  # name\n" in capsys.readouterr().out
     assert guarded(["template", "kubernetes", "--image", "x", "123.py"]) == ExitCode.USAGE
     assert "--name" in capsys.readouterr().err
+    pair = ("--image", "x", "--variant", "pytorchjob")
+    assert guarded(["template", "kubernetes", *pair, "train.py"]) == ExitCode.USAGE
+    assert "--variant indexed-job" in capsys.readouterr().err
     assert guarded(["template", "kubernetes", "train.py"]) == ExitCode.USAGE
     assert "--image" in capsys.readouterr().err
 

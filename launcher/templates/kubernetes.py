@@ -49,8 +49,11 @@ def fill(job: Job, options: argparse.Namespace) -> str:
     """The manifest of a job.
 
     Raises:
-        LaunchError: the job can't be called so.
+        LaunchError: the job can't be called so, or has too few nodes for its kind.
     """
+    if options.variant == "pytorchjob" and job.nodes == 1:
+        problem = "a PyTorchJob has a master and at least one worker: two nodes or more"
+        raise LaunchError(ExitCode.USAGE, problem, "for one node: --variant indexed-job")
     values = {
         "name": _name(job),
         "nodes": str(job.nodes),
