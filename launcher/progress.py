@@ -116,19 +116,17 @@ def next_start(
         target: what the next attempt runs with.
         is_allowed: whether the user allows what has been saved to be of no use.
     """
-    everything: tuple[Saved | Unusable, ...] = (*found.complete, *found.unusable)
+    everything: list[Saved | Unusable] = [*found.complete, *found.unusable]
+    everything.sort(key=lambda one: -one.step)
     done = "an unknown number of steps" if steps is None else f"{steps} steps"
     reasons: dict[str, str] = {}
-    for saved in found.complete:
-        way = loading(saved, target)
-        if not isinstance(way, Loading):
-            reasons[saved.folder.name] = way
-        elif not reasons or is_allowed:
-            aside = tuple(one for one in everything if one.step > saved.step)
-            return Start(saved, way, aside, _going_on(saved, way, aside, steps))
-    for one in found.unusable:
-        if not one.is_cut_off:
-            reasons[one.folder.name] = one.reason
+    for one in everything:
+        way = one.reason if isinstance(one, Unusable) else loading(one, target)
+        if isinstance(one, Saved) and isinstance(way, Loading) and (is_allowed or not reasons):
+            aside = tuple(later for later in everything if later.step > one.step)
+            return Start(one, way, aside, _going_on(one, way, aside, steps))
+        if isinstance(one, Saved) or not one.is_cut_off:
+            reasons.setdefault(one.folder.name, str(way))
     if reasons and not is_allowed:
         name, reason = next(iter(reasons.items()))
         return Refused(
@@ -143,7 +141,7 @@ def next_start(
         none = "the checkpoints of this job can't be gone on from"
     elif cut:
         none = f"this job's only checkpoint, {cut[0].folder.name}, is cut off ({cut[0].reason})"
-    return Start(None, aside=everything, sentence=f"from the start, after {done}: {none}")
+    return Start(None, aside=tuple(everything), sentence=f"from the start, after {done}: {none}")
 
 
 def _going_on(

@@ -34,9 +34,9 @@ def convert(saved: Saved, variables: Mapping[str, str] | None = None) -> Path | 
     try:
         partial.mkdir()
         # transformers looks for `global_step*` in the folder.
-        folders = [str(saved.folder / tag), str(partial / f"{tag}_universal")]
+        folders = [saved.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]
         done = subprocess.run(
-            [sys.executable, "-m", CONVERTER, *folders],
+            [sys.executable, "-m", CONVERTER, *map(str, folders)],
             cwd=partial,
             env={**os.environ, **(variables or {})},
             capture_output=True,

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 from safe_launch import checkpoints
-from safe_launch.progress import Loading, Refused, Start, Target, is_stuck, loading, next_start
+from safe_launch.progress import (
+    Loading,
+    Refused,
+    Start,
+    Target,
+    is_stuck,
+    loading,
+    next_start,
+    unusable,
+)
 from safe_launch.saved import Found, Saved, Unusable
 from safe_launch.settings import Engine
 
@@ -77,6 +86,8 @@ def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
 def test_what_would_be_lost_is_said_and_not_done() -> None:
     """Neither a fresh start nor an older checkpoint is taken where a newer one is whole."""
     found = Found((saved(4, 2), saved(2, 3)))
+    spoilt = unusable(Found((saved(4, 3), saved(2, 3))), saved(4, 3), "it has buffers")
+    assert isinstance(next_start(spoilt, 5, ZERO2, is_allowed=False), Refused)
     refused = next_start(found, 5, ZERO3, is_allowed=False)
     assert isinstance(refused, Refused)
     assert refused.sentence == (
