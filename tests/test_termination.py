@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
-from safe_launch import termination
+import pytest
+from safe_launch import cli, termination
 from safe_launch.catalogue import read_catalogue
 from safe_launch.exit_code import MEANINGS, ExitCode, LaunchError, meaning
 from safe_launch.failure import Finding, Role
@@ -107,3 +109,21 @@ def test_it_is_written_in_place_and_never_in_the_way(tmp_path: Path) -> None:
     assert path.read_text() == "bad ?"
     termination.write("short", {})
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_mistake_of_our_own_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exception in a line; the traceback is in the log."""
+
+    def broken(_arguments: Sequence[str]) -> int:
+        raise ZeroDivisionError("a bug\nof ours")
+
+    monkeypatch.setitem(cli.COMMANDS, "hardware", broken)
+    monkeypatch.setenv(termination.VARIABLE, str(tmp_path / "log"))
+    assert cli.guarded(["hardware"]) == ExitCode.INTERNAL
+    assert "Traceback" in capsys.readouterr().err
+    assert (tmp_path / "log").read_text() == (
+        "safe-launch: exit code 70 (a mistake of safe-launch itself): "
+        "ZeroDivisionError: a bug of ours"
+    )
