@@ -85,7 +85,8 @@ class Guardian:
 
     def dismiss(self) -> None:
         """Says the farewell: the launcher has cleaned up itself."""
-        os.write(self.farewell, b"x")
+        with suppress(BrokenPipeError):  # somebody has killed the guardian
+            os.write(self.farewell, b"x")
         os.close(self.farewell)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
