@@ -169,6 +169,8 @@ def _admit(
     if taken:
         problem = f"{message.host} says that it is node {message.rank}, as {taken[0]} has said"
         refused = Refusal(ExitCode.USAGE, problem, "give every node a --node-rank of its own")
+    if len(there) + 1 == placement.nodes:  # it has come at the same moment as the last one
+        refused = _too_late(placement.nodes)
     if refused is None:
         link.peer = message.host
         there.append((message, link))
@@ -189,10 +191,14 @@ def _waiting_text(there: Sequence[tuple[Hello, Link]], placement: Placement) -> 
 
 def refuse_late(listener: socket.socket, nodes: int) -> None:
     """Tells nodes that come too late so."""
-    problem = f"too late: the job already runs on {nodes} node{'s' if nodes > 1 else ''}"
     for link in arrivals(listener, 1.0):
-        link.send(Refusal(ExitCode.RETRY_ELSEWHERE, problem, "wait until that run has ended"))
+        link.send(_too_late(nodes))
         link.close()
+
+
+def _too_late(nodes: int) -> Refusal:
+    problem = f"too late: the job already runs on {nodes} node{'s' if nodes > 1 else ''}"
+    return Refusal(ExitCode.RETRY_ELSEWHERE, problem, "wait until that run has ended")
 
 
 def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[Link, Welcome]:
