@@ -19,6 +19,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_utils import get_last_checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -35,6 +36,7 @@ class LateArguments:
     cut_off: str | None = field(
         default=None, metadata={"help": "pattern of the file that is cut off where it is found"}
     )
+    looks: bool = field(default=False, metadata={"help": "look for the newest checkpoint"})
     loss_file: str | None = None
 
 
@@ -81,6 +83,11 @@ class LateTrainer(Trainer):
         return loss
 
 
+def newest_of(folder: str) -> str | None:
+    """The checkpoint of the highest number, as many scripts look for it."""
+    return get_last_checkpoint(folder) if Path(folder).is_dir() else None
+
+
 def main() -> None:
     late, training = HfArgumentParser(
         (LateArguments, TrainingArguments)
@@ -93,7 +100,7 @@ def main() -> None:
     trainer = LateTrainer(model, training, train_dataset=Pictures(96, config.vocabulary))
     trainer.late = late
     trainer.add_callback(Clock(model, late))
-    trainer.train()
+    trainer.train(resume_from_checkpoint=newest_of(training.output_dir) if late.looks else None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     if trainer.is_world_process_zero() and late.loss_file:
         Path(late.loss_file).write_text(json.dumps(losses))
