@@ -168,7 +168,9 @@ def _admit(
     taken = [one.host for one, _ in there if message.rank is not None and one.rank == message.rank]
     if taken:
         problem = f"{message.host} says that it is node {message.rank}, as {taken[0]} has said"
-        refused = Refusal(ExitCode.USAGE, problem, "give every node a --node-rank of its own")
+        # A pod that replaces one which vanished without a word has its name, and may try again.
+        code = ExitCode.RETRY_ELSEWHERE if taken[0] == message.host else ExitCode.USAGE
+        refused = Refusal(code, problem, "give every node a --node-rank of its own")
     if len(there) + 1 == placement.nodes:  # it has come at the same moment as the last one
         refused = _too_late(placement.nodes)
     if refused is None:
