@@ -184,7 +184,7 @@ def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | Non
     listed = ", ".join(map(str, missing))
     if local is not None and missing == list(range(local, world)):
         raise _ForeignError(
-            f"the {what} of rank {listed} isn't there on node 0, as if every node saved to its own disk"
+            f"the {what} of rank {listed} isn't on node 0, as if every node saved to its own disk"
         )
     raise _CutOffError(f"the {what} of rank {listed} is missing")
 

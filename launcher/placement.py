@@ -14,7 +14,7 @@ class JoinTimes:
 
     Attributes:
         join: until enough nodes have come; torchrun's `join_timeout`.
-        last_call: for further nodes, once the least number has come; torchrun's `last_call_timeout`.
+        last_call: for further nodes, once the least number has come; its `last_call_timeout`.
         silence: after which a node that can't be reached any more counts as lost.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class LaunchRequest:
     stop_times: StopTimes = StopTimes()
     strict: bool = False
     allow_restart: bool = False
-    placement: Placement = Placement()
+    placement: Placement = field(default_factory=Placement)
     workers: tuple[int, ...] = ()
     whole_world: int | None = None
 

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     if "SLURM_STEP_ID" in os.environ:
-        # Without cgroups Slurm signals every process of a step; it would end those without a handler.
+        # Without cgroups Slurm signals every process of a step: it would end what has no handler.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     kind, target, *rest = arguments

@@ -112,7 +112,15 @@ LAYERS = {
         "restart",
         "session",
     },
-    "cli": {"__init__", "__main__", "cli", "cluster_options", "commands", "host_options", "templates"},
+    "cli": {
+        "__init__",
+        "__main__",
+        "cli",
+        "cluster_options",
+        "commands",
+        "host_options",
+        "templates",
+    },
 }
 ORDER = list(LAYERS)
 LIGHT = {"values", "reasoning"}
