@@ -107,6 +107,16 @@ def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
         assert "is lost: its launcher has ended" in words
 
 
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stop_between_two_attempts(stopped: int, tmp_path: Path) -> None:
+    """No worker runs, so the launcher leaves at once; the other one ends with the same code."""
+    with staying(tmp_path, failures=1) as launchers:
+        wait_for(lambda: launchers[0].says("passes by itself"))
+        launchers[stopped].send(signal.SIGTERM)
+        ended(launchers, 143)
+        assert not any(tmp_path.glob("ready-1-*")) or stopped == 1
+
+
 @pytest.mark.parametrize(
     ("killed", "name"), [(0, "start"), (1, "start"), (0, "training"), (1, "training"), (1, "again")]
 )
