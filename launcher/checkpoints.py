@@ -26,8 +26,11 @@ SHARD = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_00_optim_states\.pt")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", *INDEXES)
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
-ARCHIVES = (".pt", ".pth", ".bin")
-"""Endings of what `torch.save` writes: a zip archive, whose directory is at its end."""
+ARCHIVE = re.compile(
+    r".*_states\.pt|(?:optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
+    r"|(?:pytorch|adapter)_model.*\.bin"
+)
+"""What `torch.save` has written: a zip archive, whose directory is at its end."""
 DEEPSPEED_STEPS = "global_step*"
 
 
@@ -125,8 +128,8 @@ def _check_whole(path: Path) -> None:
     """Whether a file ends where it should, as far as its kind tells."""
     if path.suffix == ".safetensors":
         is_whole = _is_whole_safetensors(path)
-    elif path.suffix in ARCHIVES:
-        is_whole = zipfile.is_zipfile(path) and _has_directory(path)
+    elif ARCHIVE.fullmatch(path.name) or _begins_as_archive(path):
+        is_whole = _has_directory(path)
     elif path.suffix == ".json":
         is_whole = _is_json(path)
     else:
@@ -151,6 +154,11 @@ def _is_whole_safetensors(path: Path) -> bool:
     return size == 8 + length + max(ends, default=0)
 
 
+def _begins_as_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 def _has_directory(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -160,10 +168,12 @@ def _has_directory(path: Path) -> bool:
 
 
 def _is_json(path: Path) -> bool:
+    """Whether a first document is whole; what a user's callback has written may be anything."""
+    text = path.read_text(encoding="utf-8", errors="replace").lstrip()
     try:
-        json.loads(path.read_text(encoding="utf-8"))
+        json.JSONDecoder().raw_decode(text)
     except ValueError:
-        return False
+        return bool(text) and text[0] not in "{["
     return True
 
 

@@ -165,6 +165,8 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
     before = checkpoints.present(str(tmp_path))
     assert checkpoints.found(Saves(str(tmp_path), 0, before), {2}) == Found()
+    (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
+    (folder / "words.bin").write_bytes(b"words")
     later = before["checkpoint-3"] + 10**9
     os.utime(folder / "trainer_state.json", ns=(later, later))
     (other,) = checkpoints.found(Saves(str(tmp_path), 0, before), {2}).unusable
