@@ -22,6 +22,9 @@ NODES = ("gpu01", "gpu02")
 DEVICES = ("null", "zero", "random", "urandom")
 """What Slurm takes for accelerators: it wants devices, but only counts and assigns them."""
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
+TRACKING = os.environ.get("TRACKING", "linuxproc")
+"""How Slurm finds the processes of a step. `TRACKING=cgroup`, as most clusters have it, wants version 1
+of cgroups, which equal names on one machine share: no other Slurm of the tests beside it."""
 KILL_WAIT = 10
 """Seconds that Slurm waits from SIGTERM to SIGKILL; 30 where a site doesn't say."""
 
@@ -35,7 +38,7 @@ AuthType=auth/munge
 CredType=cred/munge
 # A requeued job waits until its earlier credential has expired, 120 s by default.
 AuthInfo=socket={folder}/munge/socket,cred_expire=5
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -203,7 +206,11 @@ def _write_configuration(folder: Path) -> None:
     (folder / "munge" / "key").chmod(0o600)
     (folder / "slurm.conf").write_text(
         CONFIGURATION.format(
-            folder=folder, names=",".join(NODES), gpus=len(DEVICES), kill_wait=KILL_WAIT
+            folder=folder,
+            tracking=TRACKING,
+            names=",".join(NODES),
+            gpus=len(DEVICES),
+            kill_wait=KILL_WAIT,
         )
     )
     devices = [f"Name=gpu Type=a100 File=/dev/{name}\n" for name in DEVICES]
