@@ -23,8 +23,8 @@ DEVICES = ("null", "zero", "random", "urandom")
 """What Slurm takes for accelerators: it wants devices, but only counts and assigns them."""
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 TRACKING = os.environ.get("TRACKING", "linuxproc")
-"""How Slurm finds the processes of a step. `TRACKING=cgroup`, as most clusters have it, wants version 1
-of cgroups, which equal names on one machine share: no other Slurm of the tests beside it."""
+"""How Slurm finds a step's processes. `TRACKING=cgroup`, as most clusters have it, takes cgroups of
+version 1; equal names on one machine share them: let no other Slurm of the tests run beside it."""
 KILL_WAIT = 10
 """Seconds that Slurm waits from SIGTERM to SIGKILL; 30 where a site doesn't say."""
 
