@@ -220,7 +220,9 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
-            for message in link.receive():
+            link.waiting += link.receive()
+            while link.waiting:  # the first order may come with the welcome
+                message = link.waiting.pop(0)
                 if isinstance(message, Refusal):
                     raise LaunchError(ExitCode(message.code), message.problem, message.hint)
                 if isinstance(message, Welcome):

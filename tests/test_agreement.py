@@ -306,6 +306,17 @@ def test_a_node_goes_and_comes_again() -> None:
         end(joined)
 
 
+def test_an_order_that_comes_with_the_welcome() -> None:
+    """It isn't lost where a node is slow to read."""
+    with nodes(2) as job:
+        coming = job.come(hello(1))
+        joined = job.joined.result(LONG)
+        joined.links[0].send(Welcome("run", 1, 2), ORDER, Stop())
+        link, _ = coming.result(LONG)
+        assert [heard(link), heard(link)] == [ORDER, Stop()]
+        end(joined)
+
+
 GARBAGE = [
     b"GET / HTTP/1.1\r\n\r\n",
     b"\n\n\n",
