@@ -103,7 +103,8 @@ def failure_rows(
     """A known failure: what, where, why, and where to read on."""
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
-    rows = [("what", f"{death_text(record)}: {entry.title}")]
+    died = death_text(record)
+    rows = [("what", died if died == record.message else f"{died}: {entry.title}")]
     rows += [("where", text) for text in where_texts(record, spots)]
     rows.append(("why", first_paragraph(entry.sections["What happens"])))
     if record.model:

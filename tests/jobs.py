@@ -6,7 +6,6 @@ with network("alpha", "beta") as hosts, job(folder, hosts, "script.py") as launc
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -180,12 +179,3 @@ def exist(folder: Path, pattern: str, ranks: Sequence[int]) -> Callable[[], bool
 def run_folders(folder: Path) -> list[Path]:
     """The run directories of a job."""
     return sorted((folder / "runs").iterdir())
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
