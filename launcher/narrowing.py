@@ -7,6 +7,7 @@ milliseconds; one automaton over all patterns takes a fraction of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from .failure import KnownFailure
 from .patterns import LinearPatterns
@@ -31,36 +32,57 @@ def narrowing(catalogue: Sequence[KnownFailure], records: int) -> Narrowing:
     if records < FEW:
         return lambda _record: catalogue
     signs = [(sign, place) for place, one in enumerate(catalogue) for sign in one.signatures]
-    needed = [frozenset(patterns_of(sign)) for sign, _ in signs]
-    search = LinearPatterns(sorted({text for texts in needed for text in texts}))
-    by_exception: dict[str | None, list[tuple[frozenset[str], int]]] = {}
-    for (sign, place), texts in zip(signs, needed, strict=True):
-        by_exception.setdefault(sign.exception, []).append((texts, place))
+    search = LinearPatterns(sorted({text for sign, _ in signs for text in patterns_of(sign)}))
+    by_exception: dict[str | None, list[Needs]] = {}
+    for sign, place in signs:
+        needs = Needs(place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, False)))
+        by_exception.setdefault(sign.exception, []).append(needs)
 
     def narrowed(record: FailureRecord) -> Sequence[KnownFailure]:
-        found = {text for part in texts_of(record) for text in search.found(part)}
         names = {one.exception.rpartition(".")[2] for one in record.raised()}
-        places = {
-            place
-            for name in (None, *names)
-            for texts, place in by_exception.get(name, ())
-            if texts <= found
-        }
+        known = [one for name in (None, *names) for one in by_exception.get(name, ())]
+        found = {text for part in own_texts(record) for text in search.found(part)}
+        if record.exception:
+            known = [one for one in known if one.of_itself <= found]
+        if any(not one.patterns <= found for one in known):
+            found.update(text for one in collapsed(record.log_tail) for text in search.found(one))
+        places = {one.place for one in known if one.patterns <= found}
         return [catalogue[place] for place in sorted(places)]
 
     return narrowed
 
 
-def patterns_of(sign: Signature) -> Iterable[str]:
-    """The patterns that a signature needs, each in some text of a record."""
-    parts = (sign.message, sign.source, sign.log, sign.context)
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a signature needs in a record's texts.
+
+    Attributes:
+        place: its entry's place in the catalogue.
+        patterns: its patterns.
+        of_itself: those of them that an exception itself must show, not the log around it.
+    """
+
+    place: int
+    patterns: frozenset[str]
+    of_itself: frozenset[str]
+
+
+def patterns_of(sign: Signature, with_log: bool = True) -> Iterable[str]:
+    """The patterns that a signature needs; without the log's those that an exception must show.
+
+    A line that native code says must then be in its message.
+    """
+    parts = [sign.message, sign.source]
+    if with_log or not sign.is_of_exception:
+        parts.append(sign.log)
+    if with_log:
+        parts.append(sign.context)
     return (part.pattern for part in parts if part is not None)
 
 
-def texts_of(record: FailureRecord) -> Iterable[str]:
-    """The texts that patterns of signatures are searched in, each as it is searched."""
+def own_texts(record: FailureRecord) -> Iterable[str]:
+    """What the record itself says, beside the log, each text as patterns are searched in it."""
     for one in record.raised():
         yield from collapsed((one.message, one.message.partition("\n")[0]))
         yield "" if one.frame is None else one.frame.source
     yield from collapsed(tuple(record.message.splitlines()))
-    yield from collapsed(record.log_tail)

@@ -90,8 +90,9 @@ class Signature:
                 return None
         elif record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
             return None
-        said = collapsed(tuple(record.message.splitlines()))
-        around = collapsed(record.log_tail)
+        reads = self.log is not None or self.context is not None
+        said = collapsed(tuple(record.message.splitlines())) if reads else ()
+        around = collapsed(record.log_tail) if reads else ()
         if self.context is not None and not any(map(self.context.search, (*around, *said))):
             return None
         if self.is_of_exception:
