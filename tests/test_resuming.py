@@ -89,7 +89,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
 
     for path in output_dir.glob("checkpoint-8/**/*rank_1*"):
         path.unlink()
-    (lacking,) = checkpoints.found(Saves(str(output_dir)), {2}, local=1).unusable
+    lacking, *_ = checkpoints.found(Saves(str(output_dir)), {2}, local=1).unusable
     assert lacking.reason.endswith("isn't on node 0, as if every node saved to its own disk")
     assert not lacking.is_cut_off
 
