@@ -73,6 +73,7 @@ PAIRS: tuple[tuple[Way, Way], ...] = (
     (Way(2, lora=True), Way(2, lora=True, world=1)),
     (Way(3, offload=True), Way(2, offload=True)),
     (Way(3, offload=True), Way(2)),
+    (Way(3), Way(2, offload=True)),
     (Way(3, dtype="bf16"), Way(2, dtype="bf16")),
     (Way(2), Way(3)),
     (Way(3), Way(3, world=1)),

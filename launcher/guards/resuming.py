@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,13 +60,30 @@ def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     `"checkpoint": {"load_universal": true}` in the JSON would hold for every later loading too,
     e.g. of the best model at the end, and that is no universal checkpoint.
     """
-    given = inspect.signature(wrapped).bind(*args, **kwargs)
-    folder = str(given.arguments["load_dir"])
-    if folder != told()[1] or not (Path(folder) / UNIVERSAL).is_file():
+    folder = str(inspect.signature(wrapped).bind(*args, **kwargs).arguments["load_dir"])
+    if folder != told()[1]:
         return wrapped(*args, **kwargs)
     config, before = instance._config, instance._config.load_universal_checkpoint
-    config.load_universal_checkpoint = True
+    config.load_universal_checkpoint = before or (Path(folder) / UNIVERSAL).is_file()
     try:
-        return wrapped(*args, **kwargs)
+        loaded = wrapped(*args, **kwargs)
     finally:
         config.load_universal_checkpoint = before
+    with suppress(AttributeError):
+        _fit_steps(instance.optimizer.optimizer)
+    return loaded
+
+
+def _fit_steps(optimizer: Any) -> None:
+    """Gives the count of steps the type that the optimizer keeps it in.
+
+    torch's keep a tensor, DeepSpeed's for the CPU an integer: with another offload it is another's.
+    """
+    import torch
+
+    is_of_torch = type(optimizer).__module__.startswith("torch.optim")
+    for state in optimizer.state.values():
+        if is_of_torch and isinstance(state.get("step"), int):
+            state["step"] = torch.tensor(float(state["step"]))
+        elif not is_of_torch and isinstance(state.get("step"), torch.Tensor):
+            state["step"] = int(state["step"])
