@@ -81,9 +81,11 @@ def _fit_steps(optimizer: Any) -> None:
     """
     import torch
 
-    is_of_torch = type(optimizer).__module__.startswith("torch.optim")
+    home = type(optimizer).__module__
     for state in optimizer.state.values():
-        if is_of_torch and isinstance(state.get("step"), int):
+        if home.startswith("torch.optim.") and isinstance(state.get("step"), int):
             state["step"] = torch.tensor(float(state["step"]))
-        elif not is_of_torch and isinstance(state.get("step"), torch.Tensor):
+        elif home.startswith("deepspeed.ops.adam.cpu_adam") and isinstance(
+            state.get("step"), torch.Tensor
+        ):
             state["step"] = int(state["step"])
