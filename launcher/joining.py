@@ -212,7 +212,8 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
     link = _found(placement, say)
     link.send(own)
     where = f"{placement.address}:{placement.port}"
-    patience = placement.times.join + placement.times.silence
+    times = placement.times
+    patience = times.join + times.last_call + times.silence
     deadline = time.monotonic() + patience
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)

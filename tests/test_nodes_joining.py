@@ -119,7 +119,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         server = hosts[0].start(sys.executable, "-c", f"{serve}; time.sleep(600)", cwd=tmp_path)
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
-        own = ("--rdzv-conf=join_timeout=2", "--node-timeout=1")
+        own = ("--rdzv-conf=join_timeout=2,last_call_timeout=1", "--node-timeout=1")
         with job(tmp_path, hosts, FAILS, own=own) as launchers:
             refused(launchers[0], USAGE, f"can't listen on port {PORT}: Address already in use")
             refused(launchers[1], RETRY, f"alpha:{PORT} takes connections, but hasn't answered")
