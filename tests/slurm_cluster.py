@@ -104,8 +104,8 @@ class Cluster:
 
     def idle(self) -> bool:
         """Whether all nodes are there and have nothing to do."""
-        text = self.run("sinfo", "-h", "-p", "work", "-t", "idle", "-o", "%D")
-        return text.strip() == str(len(self.nodes))
+        states = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%T").split()
+        return states == ["idle"] * len(self.nodes)
 
     def run(self, *command: str | Path, **variables: str) -> str:
         """What a command on the login host writes.

@@ -244,6 +244,26 @@ def test_a_warning_is_for_those_who_heed_it(submit: Callable[..., Job], tmp_path
             os.kill(int((tmp_path / f"grandchild-{rank}").read_text()), signal.SIGKILL)
 
 
+def test_a_task_of_an_array_is_warned_alone(submit: Callable[..., Job], tmp_path: Path) -> None:
+    """The last task has the array's own number; the others mustn't hear of it."""
+    edits = {"--requeue\n": "--requeue\n#SBATCH --array=1-2\n", "FOLDER": "$SLURM_ARRAY_TASK_ID"}
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    words = ("--nodes=1", "--", "--log-dir=runs", PROGRAMS / "stubborn.py", "FOLDER", "SIGTERM")
+    job = submit(*words, edits=edits)
+    job.ready(1, "1/ready")
+    job.ready(1, "2/ready")
+    job.slurm.run("scancel", "--batch", "--signal=USR1", f"{job.number}_2")
+    job.until(lambda: (tmp_path / "2" / "signals-0").exists())
+    job.slurm.run("scancel", f"{job.number}_1")
+    job.until(lambda: (tmp_path / "1" / "goodbye-0").exists())
+    job.slurm.run("scancel", f"{job.number}_2")
+    job.until(job.slurm.idle)
+    assert set((tmp_path / "1" / "signals-0").read_text().split()) == {"SIGTERM"}
+    assert set((tmp_path / "2" / "signals-0").read_text().split()) == {"SIGUSR1", "SIGTERM"}
+    assert left(job) == []
+
+
 def test_before_its_time_limit_a_job_queues_itself_again(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
