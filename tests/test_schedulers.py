@@ -113,7 +113,19 @@ def test_without_anything_a_launcher_is_alone() -> None:
     """Nothing is told, and nothing is shown."""
     assert place({}) == Placement()
     assert place({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == Placement()
-    assert place(POD, IN_POD) == Placement()
+    assert place(POD, IN_POD).is_alone
+    told = dict(place(POD, IN_POD).sources)["nodes"]
+    assert told.endswith("trains alone: nothing says how many there are")
+
+
+def test_a_rank_that_contradicts_the_pods_index() -> None:
+    """Both are named, and what to do where the index numbers something else."""
+    with pytest.raises(LaunchError) as refused:
+        place(POD, IN_POD, nnodes="2", node_rank="0")
+    assert refused.value.problem == (
+        "--node-rank 0, but to Kubernetes this is node 1 (JOB_COMPLETION_INDEX)"
+    )
+    assert "unset JOB_COMPLETION_INDEX" in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,11 @@ def merged(
     every = [*stated, *([] if scheduled is None else [scheduled])]
     counted = _first(every, "nodes")
     if counted is None or counted.nodes is None:
-        return alone(scheduled, times)
+        only = alone(scheduled, times)
+        if scheduled is None or scheduled.rank is None:
+            return only
+        text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
+        return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
     least, most = _agreed(counted, scheduled)
     if most == 1:
         return alone(scheduled, times)
@@ -106,17 +110,20 @@ def _numbered(every: Sequence[Told], scheduled: Told | None) -> Told | None:
     """Who says which node this is.
 
     Raises:
-        LaunchError: somebody contradicts the scheduler, which has counted the nodes.
+        LaunchError: somebody contradicts the scheduler.
     """
     found = _first(every, "rank")
-    if found is None or scheduled is None or scheduled.nodes is None or scheduled.rank is None:
+    if found is None or scheduled is None or scheduled.rank is None:
         return found
     if found.rank != scheduled.rank:
         problem = (
             f"{found.origin('rank')} {found.rank}, but to {scheduled.by} this is node "
             f"{scheduled.rank} ({scheduled.origin('rank')})"
         )
-        raise LaunchError(ExitCode.USAGE, problem, f"leave {found.origin('rank')} out")
+        hint = f"leave {found.origin('rank')} out"
+        if scheduled.nodes is None:
+            hint += f", or unset {scheduled.origin('rank')} where it numbers something else"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
     return found
 
 
