@@ -149,21 +149,19 @@ def test_a_death_after_the_end(tmp_path: Path) -> None:
     assert not (run / "attempt-1" / "rank-1.log").exists()
 
 
-@pytest.mark.parametrize(("fix", "attempts"), [("once", 2), ("suggest", 1)])
-def test_the_number_of_relaunches_is_bounded(fix: str, attempts: int, tmp_path: Path) -> None:
+def test_nothing_is_changed_where_node_0_may_only_suggest(tmp_path: Path) -> None:
     """What node 0 is told by --fix holds for all."""
     (tmp_path / "house").mkdir()
-    for word, name in (("today", "bad-weather"), ("tomorrow", "worse-weather")):
-        text = ENTRY.format(kind="transient", more="").replace("today", word)
-        path = tmp_path / "house" / f"{name}.md"
-        path.write_text(text.replace("id: bad-weather", f"id: {name}"))
-    (tmp_path / "marks").mkdir()
-    command = (PROGRAMS / "weather.py", tmp_path / "marks", 9, "today", *["tomorrow"] * 8)
-    own = ("--catalogue=house", f"--fix={fix}", *FAST)
-    with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
+    (tmp_path / "house" / "bad-weather.md").write_text(ENTRY.format(kind="transient", more=""))
+    command = (PROGRAMS / "stays.py", tmp_path, 1)
+    own = ("--catalogue=house", *FAST)
+    each = (["--fix=suggest"], [])
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, own=own, each=each) as launchers,
+    ):
         ended(launchers, 1)
-        assert f"not relaunched: --fix {fix} allows {attempts - 1}" in launchers[0].words()
-        assert len(list((tmp_path / "marks").iterdir())) >= attempts
+        assert "not relaunched: --fix suggest allows 0" in launchers[0].words()
 
 
 def test_strict_refuses_on_both_nodes(tmp_path: Path) -> None:

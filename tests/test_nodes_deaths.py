@@ -118,7 +118,7 @@ def test_a_stop_between_two_attempts(stopped: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("killed", "name"), [(0, "start"), (1, "start"), (0, "training"), (1, "training"), (1, "again")]
+    ("killed", "name"), [(1, "start"), (0, "training"), (1, "training"), (1, "again")]
 )
 def test_a_worker_is_killed(killed: int, name: str, tmp_path: Path) -> None:
     """All nodes end with 137, and node 0 says which rank it was."""
@@ -183,12 +183,11 @@ def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
         assert not head.says("is lost")
 
 
-@pytest.mark.parametrize("cut_off", [0, 1])
-def test_a_node_is_cut_off(cut_off: int, tmp_path: Path) -> None:
+def test_node_0_is_cut_off(tmp_path: Path) -> None:
     """Its interface goes down in training: both sides end with 75 within the node timeout."""
     with staying(tmp_path) as launchers:
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
-        launchers[cut_off].host.unplug()
+        launchers[0].host.unplug()
         ended(launchers, RETRY)
         for one, lost in zip(launchers, (1, 0), strict=True):
             assert one.says(rf"node {lost} \(\S+\) is lost: it can't be reached any more")

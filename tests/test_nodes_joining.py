@@ -129,14 +129,14 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_nodes_that_never_come(tmp_path: Path) -> None:
     """Without node 0, or with fewer nodes than asked, all give up in time and say who misses."""
-    own = ("--rdzv-conf=join_timeout=6", "--nnodes=3")
+    own = ("--rdzv-conf=join_timeout=10", "--nnodes=3")
     with network("alpha", "beta") as hosts:
         alone = begin(hosts[1], tmp_path, *options(hosts, 1, *own, "--master-port=1"), FAILS)
         with ending([alone]), job(tmp_path, hosts, FAILS, own=own) as launchers:
             ended(launchers, RETRY)
             for one in launchers:
                 assert one.says("2 of 3 nodes have joined; missing: 2; gave up after")
-            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 6 s: nobody listens")
+            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nobody listens")
 
 
 def test_fewer_nodes_are_enough(tmp_path: Path) -> None:
@@ -166,3 +166,15 @@ def test_names_that_come_late(tmp_path: Path) -> None:
             for host in hosts:
                 host.learn(alpha)
             ended([late, early], 0)
+
+
+def test_a_node_that_cant_write(tmp_path: Path) -> None:
+    """Node 1 has no room for its run directory: it says so with 73, node 0 gives its reason."""
+    each = ([], ["--log-dir=/proc/nowhere"])
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, STAYS, tmp_path, 0, own=FAST, each=each) as launchers,
+    ):
+        ended(launchers, RETRY, 73)
+        reason = "node 1 (beta) is lost: the run directory can't be written: /proc/nowhere"
+        assert reason in launchers[0].words()
