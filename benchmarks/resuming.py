@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS, SAVED = 6, 3
 NEAR = 5e-5
 """Relative difference of losses up to which they count as equal; 4.57 rounds them to 0.0001."""
+NEAR_BF16 = 2**-8
+"""The same where the loss itself is in bf16: its last digit."""
 DECAY = 1.0
 """Weight decay, so strong that a group of parameters which gets another's shows."""
 
@@ -189,7 +191,7 @@ def reason(said: str) -> str:
     return re.sub(r"/\S*/(out/)?", "", last)[:120]
 
 
-def verdict(losses: list[float], expected: list[float], said: str) -> str:
+def verdict(losses: list[float], expected: list[float], said: str, near: float = NEAR) -> str:
     """What came of it."""
     if len(losses) != STEPS:
         return f"fails: `{reason(said)}`"
@@ -197,7 +199,7 @@ def verdict(losses: list[float], expected: list[float], said: str) -> str:
     same = losses[:SAVED] == expected[:SAVED]
     if not same:
         return "started anew"
-    return f"same losses ({worst:.0e})" if worst < NEAR else f"**other losses** (by {worst:.1e})"
+    return f"same losses ({worst:.0e})" if worst <= near else f"**other losses** (by {worst:.1e})"
 
 
 def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
@@ -222,7 +224,8 @@ def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
                     continue
                 resume = converted
             losses, said = train(new, folder, resume)
-            cells.append(verdict(losses, expected, said))
+            near = NEAR_BF16 if new.dtype == "bf16" else NEAR
+            cells.append(verdict(losses, expected, said, near))
     return cells[0], cells[1]
 
 
