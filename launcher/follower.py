@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from . import closing, journal, leftovers, supervise, terminal, workers
+from . import closing, journal, leftovers, supervise, terminal
 from .exit_code import ExitCode, LaunchError
 from .links import Link
 from .messages import Ended, Farewell, Message, Order, Refusal, Welcome
@@ -43,7 +43,6 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
     guardian = leftovers.guard(mark)
     code = int(ExitCode.RETRY_ELSEWHERE)
     try:
-        workers.prepare()
         while True:
             match _next(link):
                 case Order() as order:

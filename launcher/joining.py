@@ -209,6 +209,7 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.
     """
+    workers.prepare()  # before node 0 counts on this node
     link = _found(placement, say)
     link.send(own)
     where = f"{placement.address}:{placement.port}"
