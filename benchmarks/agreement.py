@@ -113,9 +113,7 @@ def middle(rows: Sequence[Row]) -> Row:
 
 def table(rows: Mapping[int, Row], peers: Mapping[int, Row]) -> list[str]:
     """The curve as a table."""
-    own = (
-        "| nodes | agree | stop | verdict | of node 0's CPU | messages | of a node | MiB | memory |"
-    )
+    own = "| nodes | agree | stop | verdict | its CPU | messages | of a node | MiB | memory |"
     peer = " elastic joins | again | store's operations | of a node | MiB |"
     lines = [own + peer, f"|{'---:|' * 14}"]
     for nodes, row in rows.items():
