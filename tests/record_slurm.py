@@ -24,6 +24,8 @@ SRUN = {
     "one-task-a-node-gpus": ("-N2", "--ntasks-per-node=1", "--gpus=4"),
     "one-task-a-gpu-visible-to-all": ("-N2", "--ntasks-per-node=2", "--gpus-per-node=2"),
     "one-task-a-gpu-bound": ("-N2", "--ntasks-per-node=2", "--gpus-per-task=1"),
+    "two-gpus-a-task": ("-N1", "-n2", "--gpus-per-task=2"),
+    "two-typed-gpus-a-task": ("-N1", "-n2", "--gpus-per-task=a100:2"),
     "one-node": ("-N1", "-n1", "--gpus-per-node=2"),
     "three-tasks-over-two-nodes": ("-N2", "-n3"),
 }
