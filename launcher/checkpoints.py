@@ -244,9 +244,15 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
     if model == partitioned:
         names = inner.glob("zero_pp_rank_*_mp_rank_00_model_states.pt")
         _check_ranks("model state", {int(one.name.split("_")[3]) for one in names}, world, local)
-        return Saved(folder, step, Engine.DEEPSPEED, world, 3)
+        return Saved(folder, step, Engine.DEEPSPEED, world, 3, _is_offloaded(shards[0]))
     stage = _number_after("zero_stage", shards[0])
-    return Saved(folder, step, Engine.DEEPSPEED, world, 2 if stage is None else stage)
+    known = 2 if stage is None else stage
+    return Saved(folder, step, Engine.DEEPSPEED, world, known, _is_offloaded(shards[0]))
+
+
+def _is_offloaded(shard: Path) -> bool:
+    """Whether the state is of DeepSpeedCPUAdam; no other has this among its groups' parameters."""
+    return "bias_correction" in _arguments(shard)
 
 
 def _number_after(key: str, path: Path) -> int | None:
@@ -254,19 +260,20 @@ def _number_after(key: str, path: Path) -> int | None:
 
     An enumeration's member is pickled as its class and its number, which is found too.
     """
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
-        operations = _operations(archive.read(names[0])) if names else iter(())
-        for argument in operations:
-            if argument == key:
-                following = (next(operations, None) for _ in range(6))
-                numbers = [one for one in following if isinstance(one, int)]
-                return numbers[0] if numbers else None
+    arguments = _arguments(path)
+    for argument in arguments:
+        if argument == key:
+            following = (next(arguments, None) for _ in range(6))
+            numbers = [one for one in following if isinstance(one, int)]
+            return numbers[0] if numbers else None
     return None
 
 
-def _operations(pickled: bytes) -> Iterator[object]:
-    """The arguments of a pickle's operations, less those that only number its memory."""
+def _arguments(path: Path) -> Iterator[object]:
+    """The arguments of the pickle's operations, less those that only number its memory."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        pickled = archive.read(names[0]) if names else b"."
     for operation, argument, _ in pickletools.genops(pickled):
         if "PUT" not in operation.name and "GET" not in operation.name:
             yield argument

@@ -12,7 +12,7 @@ from enum import StrEnum
 from .attempt import Failed, Outcome, Superseded
 from .plan import Plan
 from .saved import Found, Saved, Unusable
-from .settings import Engine, Setting
+from .settings import Engine, Offload, Setting
 
 PATIENCE = 3
 """Attempts in a row without a new step after which a job that has made steps is given up."""
@@ -35,11 +35,13 @@ class Target:
         engine: who keeps the optimizer's state; None where unknown.
         zero_stage: DeepSpeed's; None for the script's own, unchanged.
         world: ranks of all nodes.
+        is_offloaded: the optimizer is kept in host memory; None for the script's own, unchanged.
     """
 
     engine: Engine | None
     zero_stage: int | None
     world: int
+    is_offloaded: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ def target_of(plan: Plan) -> Target:
     stage = plan.preset.zero_stage
     enforced = Setting.ZERO_STAGE in plan.overrides or bool(stage)
     engine = Engine.DEEPSPEED if enforced else plan.workload.engine
-    return Target(engine, stage, plan.request.world)
+    offload = plan.preset.offload
+    return Target(
+        engine, stage, plan.request.world, None if offload is None else offload is not Offload.NONE
+    )
 
 
 def loading(saved: Saved, target: Target) -> Loading | str:
@@ -93,7 +98,9 @@ def loading(saved: Saved, target: Target) -> Loading | str:
         return Loading.AS_IT_IS
     if not old or not new or (new == 3 and old != 3):
         return f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}"
-    if saved.world == target.world and (old == 3) == (new == 3):
+    # At stages 1 and 2 the optimizers with and without offload don't load each other's groups.
+    is_kept = new == 3 or target.is_offloaded in (None, saved.is_offloaded)
+    if saved.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
     if new == 3:
         ranks = f"{saved.world} ranks can't be loaded by {target.world}"
@@ -151,7 +158,7 @@ def _going_on(
     sentence = f"goes on from {saved.folder.name}{lost}"
     if way is Loading.UNIVERSAL:
         sentence += ", as a universal checkpoint, for its optimizer's state is of another "
-        sentence += "ZeRO stage" if saved.zero_stage == 3 else "number of ranks"
+        sentence += "ZeRO stage" if saved.zero_stage == 3 else "number of ranks or offload"
     for one in aside:
         if isinstance(one, Unusable):
             sentence += f"; {one.folder.name} isn't taken: {one.reason}"

@@ -46,6 +46,7 @@ class Saved:
         engine: who wrote the optimizer's state.
         world: ranks that wrote it.
         zero_stage: the stage that DeepSpeed wrote it at.
+        is_offloaded: the optimizer was DeepSpeed's own for the CPU.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class Saved:
     engine: Engine
     world: int
     zero_stage: int | None = None
+    is_offloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
