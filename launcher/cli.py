@@ -291,7 +291,10 @@ def guarded(arguments: Sequence[str]) -> int:
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers; there are none now
         signal.signal(number, signal.SIG_IGN)
     try:
-        return run(arguments)
+        code = run(arguments)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # it is over: nothing is left to stop
+        return code
     except LaunchError as error:
         terminal.say(f"error: {error.problem}", *([f"hint: {error.hint}"] if error.hint else []))
         termination.write(termination.error_line(error), os.environ)

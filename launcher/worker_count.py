@@ -65,9 +65,10 @@ def _workers(
 ) -> tuple[int, str]:
     """As `workers_asked`, whatever else runs on the host."""
     match asked:
-        case None if placement.nproc is not None and accelerators:
-            found = f"; {accelerators} found" if accelerators != placement.nproc else ""
-            return min(placement.nproc, accelerators), f"{placement.nproc_source}{found}"
+        case None if placement.nproc is not None:
+            found = f"; {accelerators or 'none'} found" if accelerators != placement.nproc else ""
+            there = accelerators or placement.nproc
+            return min(placement.nproc, there), f"{placement.nproc_source}{found}"
         case None:
             return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
         case "auto" if not accelerators:
