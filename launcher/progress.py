@@ -98,8 +98,9 @@ def loading(saved: Saved, target: Target) -> Loading | str:
         return Loading.AS_IT_IS
     if not old or not new or (new == 3 and old != 3):
         return f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}"
-    # At stages 1 and 2 the optimizers with and without offload don't load each other's groups.
-    is_kept = new == 3 or target.is_offloaded in (None, saved.is_offloaded)
+    # At stages 1 and 2 the optimizers with and without offload don't load each other's groups, and
+    # 0.16.9 goes on wrongly, without an error, from what it has saved with offload itself.
+    is_kept = new == 3 or not (saved.is_offloaded or target.is_offloaded)
     if saved.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
     if new == 3:
