@@ -63,7 +63,7 @@ def test_nodes_that_dont_belong(tmp_path: Path) -> None:
 
     All at one job of three, while it waits and while it runs; one of its nodes goes and comes back.
     """
-    own = ("--rdzv-id=ours", "--nnodes=3", "--node-timeout=60", *FAST)
+    own = ("--rdzv-id=ours", "--nnodes=3", "--node-timeout=150", *FAST)
     script = (STAYS, tmp_path, 0)
     with network("alpha", "beta", "gamma", "delta") as hosts:
         _, beta, gamma, delta = hosts
