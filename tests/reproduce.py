@@ -181,7 +181,7 @@ def _executed(path: Path, arguments: list[str]) -> int:
 def _keep(record: object) -> None:
     from safe_launch.journal import plain
 
-    Path(os.environ["REPRODUCTION_RECORD"]).write_text(json.dumps(plain(record)))
+    Path(os.environ["REPRODUCTION_RECORD"]).write_text(json.dumps(record, default=plain))
 
 
 def _waited(pids: dict[int, int], end: float) -> dict[int, int]:
