@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--nodes", default="2,4,8,16,32,64,128,256,512")
     parser.add_argument("--workers", type=int, default=8, help="of each node")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--elastic-up-to", type=int, default=128, metavar="NODES")
+    parser.add_argument("--elastic-up-to", type=int, default=64, metavar="NODES")
     parser.add_argument("--plot", action="store_true", help="write docs/agreement.svg")
     options = parser.parse_args()
     sizes = [int(size) for size in options.nodes.split(",")]
