@@ -257,7 +257,9 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
     others = [one.record for one in diagnosis.findings[1:]]
     if others:
         later = [
-            f"rank {one.rank} ({(one.at - record.at) * 1000:.0f} ms later)" for one in others[:8]
+            f"{'a node' if one.rank is None else f'rank {one.rank}'} "
+            f"({(one.at - record.at) * 1000:.0f} ms later)"
+            for one in others[:8]
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
     rows.append(("log", f"{log} on {record.host}" if record.host else str(log)))

@@ -23,9 +23,10 @@ _trainings = itertools.count()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps `Trainer.train`, or `DeepSpeedEngine.load_checkpoint`."""
+    """Wraps the Trainer's loop, or `DeepSpeedEngine.load_checkpoint`."""
     if module.__name__ == HOOKED[0]:
         wrapt.wrap_function_wrapper(module, "Trainer.train", _train)
+        wrapt.wrap_function_wrapper(module, "Trainer._inner_training_loop", _loop)
     else:
         wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.load_checkpoint", _load)
 
@@ -45,6 +46,20 @@ def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         output_dir = str(Path(instance.args.output_dir).absolute())
         saves = {"output_dir": output_dir, "number": training, "before": present(output_dir)}
         sightings.sender.send("saves", {"saves": saves})
+    return wrapped(*given.args, **given.kwargs)
+
+
+def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    """What goes on from the launcher's folder has the micro batch of this launch.
+
+    transformers 4 takes that of the checkpoint (`state.train_batch_size` in trainer.py), which with
+    another accumulation makes another global batch.
+    """
+    given = inspect.signature(wrapped).bind(*args, **kwargs)
+    folder = told()[1]
+    is_ours = folder and given.arguments.get("resume_from_checkpoint") == folder
+    if is_ours and not instance.args.auto_find_batch_size:
+        given.arguments["batch_size"] = instance.args.train_batch_size
     return wrapped(*given.args, **given.kwargs)
 
 
