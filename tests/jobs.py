@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from hosts import Host
 from stacks import CURRENT, Stack
 
@@ -59,11 +60,14 @@ class Launcher:
 
     def workers(self) -> list[int]:
         """The workers' processes that run on its host."""
-        return [
-            one.pid
-            for one in self.host.processes()
-            if "safe_launch.worker" in one.cmdline() and one.status() != "zombie"
-        ]
+        return [one.pid for one in self.host.processes() if _is_worker(one)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "safe_launch.worker" in process.cmdline()
+    except psutil.Error:  # it has ended
+        return False
 
 
 def begin(
