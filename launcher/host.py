@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,19 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def make_room(descriptors: int) -> int:
+    """Sees to it that this process may hold so many descriptors; returns how many it may hold.
+
+    The soft limit is raised as far as needed and as the hard limit lets it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        most = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return descriptors
 
 
 def interface_of(address: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import workers
+from . import host, workers
 from .agreement import numbered, refusal
 from .exit_code import ExitCode, LaunchError
 from .links import Link, arrivals, listening, watched
@@ -25,6 +25,8 @@ PATIENCE = 5.0
 """Seconds after which somebody who waits says for whom."""
 STRANGERS = 64
 """Connections, beyond one for each node, on which nobody has said yet who it is."""
+OTHERS = 256
+"""Descriptors that node 0 holds beside its connections: its workers' pipes, files, libraries."""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Seconds between two looks for node 0; the last one repeats."""
 
@@ -78,6 +80,10 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
     Raises:
         LaunchError: the port is taken, or too few nodes have come in time.
     """
+    needed = placement.nodes + STRANGERS + OTHERS
+    if (most := host.make_room(needed)) < needed:
+        problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
+        raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
         listener = listening(placement.port)
     except OSError as error:

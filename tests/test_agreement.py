@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +37,7 @@ from safe_launch.record import FailureRecord, Frame, Raised
 from safe_launch.request import LaunchRequest
 from safe_launch.settings import Framework, Origin, Precision, Setting
 from safe_launch.workload import Known, Workload
+from stacks import CURRENT, ROOT
 
 LONG = 60.0
 """Seconds after which a test hangs; the machine may be busy."""
@@ -621,3 +624,30 @@ def test_messages_are_linear_in_nodes(count: int) -> None:
         assert told == count  # an end of each other node, and the failure
         assert [link.receive() for link in (*links, *joined.links)] == [[]] * (2 * count - 2)
         end(joined)
+
+
+def test_node_0_makes_room_for_its_connections() -> None:
+    """The soft limit is raised as far as needed; where the hard one is less, that is said."""
+    program = (
+        "import resource; from safe_launch import host\n"
+        "for needed in (200, 1000, 10_000):\n"
+        "    print(host.make_room(needed), *resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    limited = ("prlimit", "--nofile=256:4096", sys.executable, "-c", program)
+    done = subprocess.run(limited, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["200 256 4096", "1000 1000 4096", "4096 4096 4096"]
+
+
+def test_more_nodes_than_open_files() -> None:
+    """Said at the start, with what is needed."""
+    nodes = ("--nnodes=10000", "--node-rank=0", "--master-addr=127.0.0.1", "--nproc=1")
+    command = (CURRENT.bin / "safe-launch", *nodes, ROOT / "tests" / "programs" / "prints.py")
+    done = subprocess.run(
+        ["prlimit", "--nofile=256:4096", *map(str, command)],
+        env=CURRENT.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert "10000 nodes need 10320 open files on node 0, of which 4096 are allowed" in done.stderr
