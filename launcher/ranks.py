@@ -27,7 +27,11 @@ class Ranks:
 
 
 def ranks_of(request: LaunchRequest, hardware: Hardware) -> Ranks:
-    """The ranks of a launch; a launcher has no more of them than accelerators, where it has any."""
+    """The ranks of a launch; a launcher has no more of them than accelerators, where it has any.
+
+    A processor, which has no memory of its own, isn't one that bounds them.
+    """
     most = max(request.nodes)
-    here = min(most, hardware.accelerators or most) * request.placement.beside
+    bound = hardware.accelerators if hardware.accelerator.memory else 0
+    here = min(most, bound or most) * request.placement.beside
     return Ranks(request.world, min(request.world, here))
