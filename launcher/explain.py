@@ -262,7 +262,8 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
             for one in others[:8]
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
-    rows.append(("log", f"{log} on {record.host}" if record.host else str(log)))
+    own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
+    rows.append(("log", own if record.host else str(log)))
     return rows
 
 

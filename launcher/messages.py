@@ -102,9 +102,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the workers: as after a failure, or, where a signal has come, as it says."""
+    """Stop the workers: as after a failure, or, where a signal has come, as it says.
+
+    Attributes:
+        signal: what a launcher was told to stop by.
+        again: it was told so once more; the workers' next, harder step is due.
+    """
 
     signal: int | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +123,10 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """A node's launcher was told to stop by a signal."""
+    """A node's launcher was told to stop by a signal; `again` where not for the first time."""
 
     signal: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Scene:
         saves: where the Trainer of rank 0 saves.
         signals: signals that this launcher was sent, in their order.
         ordered: the signal by which another node's launcher was told to stop.
+        is_hastened: another node's launcher was told so once more.
         is_told: another node has said that the workers are to be stopped.
         told: what node 0 has been told of the sightings: how many there were, and of the model.
         reason: why the workers are being stopped; None while they run.
@@ -52,6 +53,7 @@ class Scene:
     saves: Saves | None = None
     signals: list[int] = field(default_factory=list)
     ordered: int | None = None
+    is_hastened: bool = False
     is_told: bool = False
     told: tuple[int, bool] = (0, True)
     reason: str | None = None

@@ -186,6 +186,7 @@ def _hear(selector: selectors.BaseSelector, node: int, peers: Peers, scene: Scen
         if isinstance(message, Stop | Signalled):
             scene.ordered = message.signal or scene.ordered
             scene.is_told = True
+            scene.is_hastened |= message.again
         elif isinstance(message, Farewell):
             scene.is_told = True
         elif isinstance(message, Sighting):
@@ -213,6 +214,12 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
         watch.notice(f"{signal.Signals(scene.ordered).name} on another node: stopping the workers")
         if peers.is_head:
             _tell(peers, Stop(scene.ordered), times)
+    if scene.is_hastened and scene.reason == "interrupt":
+        scene.is_hastened = False
+        if sum(one in STOPS for one in scene.signals) < 2:  # else it has hastened by itself
+            scene.stops.hasten()
+        if peers.is_head:
+            peers.tell(Stop(scene.ordered, again=True))
     if scene.reason is None and (failed or scene.is_told or peers.has_trouble):
         scene.reason = "failure"
         _stop_after_failure(scene, times)
@@ -304,6 +311,8 @@ def _answer(
     elif scene.reason == "interrupt":
         if sum(one in STOPS for one in scene.signals) > 1:
             scene.stops.hasten()
+            again = Stop(number, True) if peers.is_head else Signalled(number, True)
+            peers.tell(again)
     else:
         watch.notice(f"{number.name}: stopping the workers")
         _interrupt(scene, number, times)

@@ -339,8 +339,11 @@ def test_what_a_host_shares_is_shared_by_its_own_workers() -> None:
     assert ranks_of(request, cpu) == Ranks(2, 2)
     assert ranks_of(two, cpu) == ranks_of(tasks, cpu) == Ranks(4, 2)
     assert ranks_of(lost, cpu) == Ranks(3, 2)
-    assert ranks_of(replace(request, nproc=16), replace(HERE, accelerators=8)) == Ranks(16, 8)
-    bound = replace(HERE, accelerators=1)
+    device = replace(HERE.accelerator, memory=80 << 30)
+    eight = replace(HERE, accelerators=8, accelerator=device)
+    assert ranks_of(replace(request, nproc=16), eight) == Ranks(16, 8)
+    assert ranks_of(request, replace(cpu, accelerators=1)) == Ranks(2, 2), "a profile of a CPU"
+    bound = replace(eight, accelerators=1)
     assert ranks_of(tasks, bound) == Ranks(4, 2), "each task sees a device of its own"
     assert capacity(cpu, ranks_of(two, cpu)) == capacity(cpu, ranks_of(request, cpu))
 

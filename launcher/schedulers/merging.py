@@ -32,6 +32,7 @@ def merged(
             raise refusal
     every = [*stated, *([] if scheduled is None else [scheduled])]
     counted = _first(every, "nodes")
+    _refuse_lone_rank(stated, counted)
     if counted is None or counted.nodes is None:
         only = alone(scheduled, times)
         if scheduled is None or scheduled.rank is None:
@@ -62,6 +63,21 @@ def merged(
         job="" if job is None else job.job,
     )
     return replace(found, sources=tuple(_rows(found, stated, scheduled)))
+
+
+def _refuse_lone_rank(stated: Sequence[Told], counted: Told | None) -> None:
+    """Refuses a rank beside no number of nodes: every node would train by itself, as the first.
+
+    Raises:
+        LaunchError: there is one.
+    """
+    named = _first(stated, "rank")
+    if named is not None and named.rank and (counted is None or counted.nodes == (1, 1)):
+        how = "nothing says how many nodes there are"
+        if counted is not None:
+            how = f"there is 1 ({counted.origin('nodes')})"
+        problem = f"this is node {named.rank} ({named.origin('rank')}), but {how}"
+        raise LaunchError(ExitCode.USAGE, problem, "give --nnodes, the same on every node")
 
 
 def alone(scheduled: Told | None, times: JoinTimes) -> Placement:
