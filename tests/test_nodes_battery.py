@@ -132,6 +132,22 @@ def test_workers_that_ignore_signals(tmp_path: Path) -> None:
             assert f"rank {rank} goes on after SIGINT, SIGTERM: sending SIGKILL" in one.words()
 
 
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_repeated_stop_goes_on_to_the_next_step_on_both(told: int, tmp_path: Path) -> None:
+    """The third one is SIGKILL, at once: nobody waits for times that are meant to be long."""
+    own = ("--interrupt-timeout=300", "--shutdown-timeout=300")
+    command = (STUBBORN, tmp_path)
+    with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
+        wait_for(exist(tmp_path, "ready-{}", (0, 1)))
+        for name in ("SIGINT", "SIGTERM"):
+            launchers[told].send(signal.SIGINT)
+            for rank in (0, 1):
+                noted = tmp_path / f"signals-{rank}"
+                wait_for(lambda path=noted, word=name: path.exists() and word in path.read_text())
+        launchers[told].send(signal.SIGINT)
+        ended(launchers, 130)
+
+
 def test_a_death_after_the_end(tmp_path: Path) -> None:
     """Workers that abort at exit have run the script to its end: a success on both nodes."""
     command = (PROGRAMS / "ends.py", "abort-at-exit")

@@ -118,6 +118,23 @@ def test_without_anything_a_launcher_is_alone() -> None:
     assert told.endswith("trains alone: nothing says how many there are")
 
 
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        ({"node_rank": "1"}, "node 1 (--node-rank), but nothing says how many nodes there are"),
+        ({"node_rank": "1", "nnodes": "1"}, "node 1 (--node-rank), but there is 1 (--nnodes)"),
+    ],
+)
+def test_a_rank_without_other_nodes(given: dict[str, str], how: str) -> None:
+    """Every node would train by itself."""
+    with pytest.raises(LaunchError) as refused:
+        place({}, **given)
+    assert how in refused.value.problem
+    with pytest.raises(LaunchError):
+        place({"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "h0"})
+    assert place({}, node_rank="0").is_alone
+
+
 def test_a_rank_that_contradicts_the_pods_index() -> None:
     """Both are named, and what to do where the index numbers something else."""
     with pytest.raises(LaunchError) as refused:
