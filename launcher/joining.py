@@ -17,7 +17,7 @@ from .agreement import numbered, refusal
 from .exit_code import ExitCode, LaunchError
 from .links import Link, arrivals, listening, watched
 from .machine import Hardware
-from .messages import Hello, Message, Refusal, Welcome
+from .messages import Admitted, Hello, Message, Refusal, Welcome
 from .placement import Placement
 from .request import LaunchRequest
 
@@ -182,6 +182,7 @@ def _admit(
     if refused is None:
         link.peer = message.host
         there.append((message, link))
+        link.send(Admitted(len(there) + 1, placement.nodes))
     else:
         say(f"refused a node: {refused.problem}")
         link.send(refused)
@@ -212,16 +213,43 @@ def _too_late(nodes: int) -> Refusal:
 def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[Link, Welcome]:
     """Another node's part: finds node 0, says who it is, and waits until all have come.
 
+    Who takes the connection and ends it without a word may be a proxy in front of a node 0 that
+    isn't up yet, or a node 0 that has died: it is asked again for as long as a silent node is
+    waited for.
+
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.
     """
     workers.prepare()  # before node 0 counts on this node
-    link = _found(placement, say)
-    link.send(own)
     where = f"{placement.address}:{placement.port}"
+    refused_since: float | None = None
+    while True:
+        link = _found(placement, say)
+        link.send(own)
+        welcome = _welcome(link, placement, where, say)
+        if welcome is not None:
+            return link, welcome
+        link.close()
+        refused_since = refused_since or time.monotonic()
+        if time.monotonic() - refused_since >= placement.times.silence:
+            problem = f"{where} takes connections and ends them without an answer"
+            hint = "has node 0 ended, or is something else at that port?"
+            raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+        time.sleep(PAUSES[-1])
+
+
+def _welcome(
+    link: Link, placement: Placement, where: str, say: Callable[[str], None]
+) -> Welcome | None:
+    """Node 0's word that all nodes have come; None where the connection ended before any word.
+
+    Raises:
+        LaunchError: node 0 refuses this node, ends, or doesn't answer.
+    """
     times = placement.times
     patience = times.join + times.last_call + times.silence
     deadline = time.monotonic() + patience
+    is_admitted = False
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
         while link.fault is None:
@@ -230,11 +258,17 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
             link.waiting += link.receive()
             while link.waiting:  # the first order may come with the welcome
-                message = link.waiting.pop(0)
-                if isinstance(message, Refusal):
-                    raise LaunchError(ExitCode(message.code), message.problem, message.hint)
-                if isinstance(message, Welcome):
-                    return link, message
+                match link.waiting.pop(0):
+                    case Refusal(code=code, problem=problem, hint=hint):
+                        raise LaunchError(ExitCode(code), problem, hint)
+                    case Admitted(here=here, nodes=nodes):
+                        is_admitted = True
+                        if here < nodes:
+                            say(f"found node 0 at {where}; {here} of {nodes} nodes are here")
+                    case Welcome() as welcome:
+                        return welcome
+    if not is_admitted:
+        return None
     problem = f"node 0 ({where}) has gone before all nodes had joined: {link.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 

@@ -39,6 +39,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """A node may take part: it is one of so many that are here, of so many that may come."""
+
+    here: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """All nodes have come: the run's id, this node's rank, and how many they are."""
 
@@ -177,13 +185,23 @@ class Farewell:
 
 
 Message = (
-    Hello | Welcome | Refusal | Order | Stop | Sighting | Signalled | Failing | Ended | Farewell
+    Hello
+    | Admitted
+    | Welcome
+    | Refusal
+    | Order
+    | Stop
+    | Sighting
+    | Signalled
+    | Failing
+    | Ended
+    | Farewell
 )
 KINDS: Mapping[str, type[Message]] = MappingProxyType(
     {
         kind.__name__: kind
         for kind in (
-            *(Hello, Welcome, Refusal, Order, Stop),
+            *(Hello, Admitted, Welcome, Refusal, Order, Stop),
             *(Sighting, Signalled, Failing, Ended, Farewell),
         )
     }

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -20,6 +20,7 @@ from safe_launch.links import Link, decoded, encoded, watched
 from safe_launch.lost_nodes import left
 from safe_launch.machine import Accelerator, Hardware
 from safe_launch.messages import (
+    Admitted,
     Ended,
     Failing,
     Farewell,
@@ -232,10 +233,41 @@ def test_those_who_dont_belong_are_refused() -> None:
         joined = job.joined.result(LONG)
         assert len([line for line in job.said if line.startswith("refused a node: ")]) == 4
         welcomed(joined)
+        assert heard(first) == Admitted(2, 3)
         assert heard(first) == Welcome("run", 1, 3)
         assert second.result(LONG)[1].rank == 2
         first.close()
         end(joined)
+
+
+def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
+    """As a proxy does as long as node 0 isn't up behind it."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
+        port = proxy.getsockname()[1]
+        placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=LONG))
+        coming = threads.submit(join, placement, hello(1), print)
+        for _ in range(2):
+            proxy.accept()[0].close()
+        link = watched(proxy.accept()[0], "other", LONG)
+        assert isinstance(heard(link), Hello)
+        link.send(Admitted(2, 2), Welcome("run", 1, 2))
+        assert coming.result(LONG)[1] == Welcome("run", 1, 2)
+        link.close()
+
+
+def test_nobody_is_asked_again_for_ever() -> None:
+    """Node 0 may have died: its address ends every connection."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
+        port = proxy.getsockname()[1]
+        placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=0.5))
+        coming = threads.submit(join, placement, hello(1), print)
+        while not coming.done():
+            proxy.settimeout(1.0)
+            with suppress(TimeoutError):
+                proxy.accept()[0].close()
+        with pytest.raises(LaunchError, match="ends them without an answer") as caught:
+            coming.result()
+        assert caught.value.code == ExitCode.RETRY_ELSEWHERE
 
 
 def heard(link: Link) -> Message:
@@ -261,9 +293,8 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         joined = job.joined.result(LONG)
         assert len(joined.hellos) == 3
         welcomed(joined)
-        assert sorted(type(heard(link)).__name__ for link in links) == (
-            ["Refusal"] * 6 + ["Welcome"] * 2
-        )
+        first = sorted(type(heard(link)).__name__ for link in links)
+        assert first == ["Admitted"] * 2 + ["Refusal"] * 6
         end(joined)
         for link in links:
             link.close()
