@@ -33,6 +33,7 @@ from safe_launch.readers import read_workload
 from safe_launch.record import FailureRecord
 from safe_launch.request import LaunchRequest
 from safe_launch.settings import Setting
+from safe_launch.workers import prepare
 
 TRAFFIC = 120
 """Where `struct tcp_info` has the bytes sent and received and, after them, the segments sent and
@@ -85,8 +86,8 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     second = hear(link, Order)
     scene.times["verdict"].append(time.monotonic())
     assert second.overrides[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant", second
-    # Hello, welcome, two orders, stop and ended; the failing node has said so as well.
-    scene.messages.append(6 + is_failing)
+    # Hello, admitted, welcome, two orders, stop, ended; the failing node has said so as well.
+    scene.messages.append(7 + is_failing)
     scene.traffic.append(traffic(link))
     scene.gate.wait()
     stop = hear(link, Stop)
@@ -193,6 +194,7 @@ def main(case: dict[str, Any]) -> None:
     for thread in threads:
         thread.start()
     wait_for(lambda: listens(port) and is_idle(case["head"]))
+    prepare()  # as each launcher has, before it says its hello
     began = time.monotonic()
     scene.gate.wait()
     scene.gate.wait()
