@@ -61,6 +61,11 @@ class Scene:
     stops: Stops = field(default_factory=Stops)
     oom_kills: int = field(default_factory=oom_kills)
 
+    @property
+    def own_stops(self) -> list[int]:
+        """The signals that this launcher was told to stop by, in their order."""
+        return [number for number in self.signals if number in STOPS]
+
 
 def failed_ranks(scene: Scene) -> set[int]:
     """Ranks that have failed for certain; dying after the script's end isn't failing."""
@@ -81,7 +86,7 @@ def ended(scene: Scene, pipes: output.Output) -> Ended:
     )
     records = [completed(scene, rank, pipes) for rank in sorted(scene.exits)]
     told = sorted((one for one in records if one), key=lambda one: one.at)
-    stops = [number for number in scene.signals if number in STOPS]
+    stops = scene.own_stops
     return Ended(
         is_success=scene.is_success,
         records=() if scene.is_success else tuple(told),

@@ -216,7 +216,7 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
             _tell(peers, Stop(scene.ordered), times)
     if scene.is_hastened and scene.reason == "interrupt":
         scene.is_hastened = False
-        if sum(one in STOPS for one in scene.signals) < 2:  # else it has hastened by itself
+        if len(scene.own_stops) < 2:  # else it has hastened by itself
             scene.stops.hasten()
         if peers.is_head:
             peers.tell(Stop(scene.ordered, again=True))
@@ -309,7 +309,7 @@ def _answer(
             else:
                 watch.notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
     elif scene.reason == "interrupt":
-        if sum(one in STOPS for one in scene.signals) > 1:
+        if len(scene.own_stops) > 1:
             scene.stops.hasten()
             again = Stop(number, True) if peers.is_head else Signalled(number, True)
             peers.tell(again)
