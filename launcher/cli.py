@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from . import cluster_options, commands, host_options, templates
+from . import cluster_options, commands, host_options, process_options, templates
 from .commands import Parser
 from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
@@ -149,6 +149,7 @@ def parser() -> Parser:
     )
     cluster_options.declare(result)
     host_options.declare(result)
+    process_options.declare(result)
     result.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
     result.add_argument("--version", action="store_true", help="print the version")
     result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
@@ -197,6 +198,7 @@ def request_of(
             interrupt=options.interrupt_timeout,
             terminate=options.shutdown_timeout,
         ),
+        start_method=process_options.start_method(options),
         placement=replace(
             placement, shows_all_devices=shows_all_devices(placement, nproc, accelerators)
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from .placement import Placement
 
@@ -55,6 +56,9 @@ class LaunchRequest:
         allow_restart: a correction may start anew where it can't go on from the checkpoints.
         log_dir: folder for the run directory; None for the user's cache.
         stop_times: grace periods of the workers.
+        start_method: how workers come to be: `spawn`, as fresh processes, or `forkserver`.
+        is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
+            be seen or corrected inside.
     """
 
     script: str
@@ -70,6 +74,8 @@ class LaunchRequest:
     placement: Placement = field(default_factory=Placement)
     workers: tuple[int, ...] = ()
     whole_world: int | None = None
+    start_method: Literal["spawn", "forkserver"] = "forkserver"
+    is_program: bool = False
 
     @property
     def command(self) -> str:

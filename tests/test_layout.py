@@ -119,6 +119,7 @@ LAYERS = {
         "cluster_options",
         "commands",
         "host_options",
+        "process_options",
         "templates",
     },
 }
