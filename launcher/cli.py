@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from . import cluster_options, commands, host_options, process_options, templates
+from . import cluster_options, commands, host_options, process_options, templates, wrap
 from .commands import Parser
 from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
@@ -27,7 +27,8 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
        safe-launch hardware [--json]
-       safe-launch template slurm|kubernetes [options] script.py [script arguments]"""
+       safe-launch template slurm|kubernetes [options] script.py [script arguments]
+       safe-launch wrap [options] -- COMMAND..."""
 
 CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
 EPILOG = f"""\
@@ -38,6 +39,7 @@ commands:
   explain    print known failures whole, or list them
   hardware   list the accelerators that are known, and show what was found on this host
   template   write a file for Slurm or Kubernetes, filled in for a job
+  wrap       run a tool that calls torchrun, deepspeed or accelerate itself; its launch is ours
 
 exit codes:
 {CODES}
@@ -52,6 +54,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "explain": commands.explain,
     "hardware": commands.hardware,
     "template": templates.template,
+    "wrap": wrap.wrap,
 }
 """The commands that need no script; `plan` takes the options of a launch."""
 

@@ -6,6 +6,7 @@ starts itself, across new sessions and process groups. So nobody needs to keep a
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -15,11 +16,13 @@ from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_RUN_ID"
 """Environment variable that marks the processes of one run."""
+_DIES_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 
 
-def marked(run_id: str) -> list[int]:
+def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
     """Process ids of all living processes of a run, except this one."""
-    mark = f"{VARIABLE}={run_id}".encode()
+    mark = f"{variable}={run_id}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -34,14 +37,14 @@ def marked(run_id: str) -> list[int]:
     return found
 
 
-def kill(run_id: str, seconds: float = 5.0) -> int:
+def kill(run_id: str, seconds: float = 5.0, variable: str = VARIABLE) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
     Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
-    while (left := marked(run_id)) and time.monotonic() < end:
+    while (left := marked(run_id, variable)) and time.monotonic() < end:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -71,6 +74,16 @@ def reap(own: set[int]) -> None:
             continue
 
 
+def die_with(parent: int) -> None:
+    """Has the kernel send SIGTERM to this process if its parent is killed, or has been by now.
+
+    For a child's first moments (`preexec_fn`); the thread that starts it counts as its parent.
+    """
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGTERM)
+
+
 @dataclass(frozen=True, slots=True)
 class Guardian:
     """A process that kills a run's processes if the launcher dies without a farewell.
@@ -92,7 +105,7 @@ class Guardian:
             os.waitpid(self.pid, 0)
 
 
-def guard(run_id: str) -> Guardian:
+def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     """Forks a guardian for the run.
 
     SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a session of its
@@ -113,6 +126,6 @@ def guard(run_id: str) -> Guardian:
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         if not os.read(reader, 1):
-            kill(run_id)
+            kill(run_id, variable=variable)
     finally:
         os._exit(0)

@@ -8,7 +8,6 @@ On its standard output, among what the training prints, its own words are behind
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -21,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from . import terminal
+from . import leftovers, terminal
 from .exit_code import ExitCode, LaunchError
 
 BEAT = 5.0
@@ -30,8 +29,6 @@ SILENCE = 30.0
 """Seconds without one, after which the connection counts as cut."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 """Variables by which a process sees but some devices: of NVIDIA's and AMD's, and of Ascend's."""
-_DIES_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +138,8 @@ def start(job: Job) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", "safe_launch", *job.arguments],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=partial(_die_with, os.getpid()),
+        preexec_fn=partial(leftovers.die_with, os.getpid()),
     )
-
-
-def _die_with(parent: int) -> None:
-    """Has the kernel send SIGTERM to the launcher if this process is killed, or has been by now."""
-    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)
 
 
 def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]) -> int:

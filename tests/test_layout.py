@@ -70,6 +70,7 @@ LAYERS = {
         "evidence",
         "exports",
         "guards",
+        "hook",
         "host",
         "joining",
         "journal",
@@ -121,6 +122,8 @@ LAYERS = {
         "host_options",
         "process_options",
         "templates",
+        "wrap",
+        "wrapped",
     },
 }
 ORDER = list(LAYERS)
