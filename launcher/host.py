@@ -119,3 +119,13 @@ def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
     """
     lines = _text(statistics).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def own_cores(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """The processor cores that this process may use, each by the number of its first thread."""
+    allowed = sorted(os.sched_getaffinity(0))
+    first: dict[str, int] = {}
+    for number in allowed:
+        siblings = _text(topology / f"cpu{number}" / "topology" / "thread_siblings_list").strip()
+        first.setdefault(siblings or str(number), number)
+    return tuple(sorted(first.values()))

@@ -34,6 +34,8 @@ class Asked:
         port: of the first host's launcher.
         shell: how hosts are reached.
         force: start over ssh even what is on this machine alone.
+        venv_script: what a shell reads before the launcher of a host is started; empty for none.
+        forwarded: numbers of further signals that are for the workers.
     """
 
     hostfile: Path | None = None
@@ -45,6 +47,8 @@ class Asked:
     port: int = PORT
     shell: Shell = field(default_factory=Shell)
     force: bool = False
+    venv_script: str = ""
+    forwarded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,7 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience:
     written: dict[str, str] = {}
     for file in files:
         written |= exports.written(_text(file))
-    terminal.say(
+    terminal.tell(
         *terminal.table(
             [
                 chosen.row(),
@@ -184,26 +188,56 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience:
     )
 
     def jobs(addresses: Sequence[str]) -> list[remote.Job]:
-        head = chosen.asked.address or head_address(addresses)
-        count = str(len(chosen.hosts))
+        head = head_address(addresses)
         return [
             remote.Job(
                 folder=str(folder),
-                arguments=(
-                    *(*own, "--nnodes", count, "--node-rank", str(rank), "--rdzv-id", run),
-                    *("--master-addr", head, "--master-port", str(chosen.asked.port)),
-                    *("--nproc", str(len(host.slots)), *command),
-                ),
+                arguments=(*(*own, *placed(chosen, rank, head), "--rdzv-id", run, *command),),
                 devices=host.slots,
                 environment=environment,
                 expanded=written,
+                venv_script=chosen.asked.venv_script,
             )
             for rank, host in enumerate(chosen.hosts)
         ]
 
     return remote_hosts.run(
-        chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, patience, terminal.say
+        *(chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, patience, terminal.say),
+        forwarded=chosen.asked.forwarded,
     )
+
+
+def placed(chosen: Chosen, rank: int, head: str = "") -> list[str]:
+    """The options that say which of the hosts a launcher is on; the first is at `head`."""
+    hosts, asked = chosen.hosts, chosen.asked
+    address = asked.address or head or hosts[0].name
+    return [
+        *("--nnodes", str(len(hosts)), "--node-rank", str(rank)),
+        *("--master-addr", address, "--master-port", str(asked.port)),
+        *("--nproc", str(len(hosts[rank].slots))),
+    ]
+
+
+def part_of(chosen: Chosen, rank: str | None) -> tuple[int, Host]:
+    """Which of the hosts this one is, where each is given the command by itself.
+
+    Args:
+        chosen: the hosts.
+        rank: as the user says; None for the host of this name.
+
+    Raises:
+        LaunchError: there is no such rank, or this host isn't among them.
+    """
+    if rank is None:
+        found = [place for place, host in enumerate(chosen.hosts) if owns(host.name)]
+        if len(found) != 1:
+            problem = f"--no_ssh: this host isn't in {chosen.source} by its name"
+            raise LaunchError(ExitCode.USAGE, problem, "give --node_rank N on every host")
+        return found[0], chosen.hosts[found[0]]
+    if not rank.isdigit() or int(rank) >= len(chosen.hosts):
+        problem = f"--node_rank {rank}: there are {len(chosen.hosts)} hosts ({chosen.source})"
+        raise LaunchError(ExitCode.USAGE, problem, "the first host's rank is 0")
+    return int(rank), chosen.hosts[int(rank)]
 
 
 def head_address(addresses: Sequence[str]) -> str:

@@ -41,6 +41,7 @@ class Job:
         devices: indices of the devices that the workers may see.
         environment: variables, as they are.
         expanded: variables in whose values `$NAME` is a variable of the host.
+        venv_script: what bash reads before `safe-launch` is started; empty for none.
     """
 
     folder: str
@@ -48,6 +49,7 @@ class Job:
     devices: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     expanded: Mapping[str, str] = field(default_factory=dict)
+    venv_script: str = ""
 
 
 def mark(run: str) -> str:
@@ -134,8 +136,15 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     for name, value in job.expanded.items():
         os.environ[name] = os.path.expandvars(value)
     os.environ.update(with_devices(tuple(job.devices)))
+    prepared = []
+    if job.venv_script:
+        if not os.path.isfile(job.venv_script):  # noqa: PTH113
+            problem = f"host {socket.gethostname()} has no --venv_script {job.venv_script}"
+            raise LaunchError(ExitCode.USAGE, problem, "it must lie at the same path on all hosts")
+        prepared = ["bash", "-c", 'script=$1; shift; . "$script" && exec "$@"', "bash"]
+        prepared.append(os.path.abspath(job.venv_script))  # noqa: PTH100
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "safe_launch", *job.arguments],
+        [*prepared, sys.executable, "-P", "-m", "safe_launch", *job.arguments],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=partial(leftovers.die_with, os.getpid()),

@@ -18,9 +18,9 @@ ANSWER = 120.0
 """Seconds within which every host must have answered."""
 TELL = 3.0
 """Seconds after which, if the others go on, what the failed one's launcher has said is printed."""
-HARMLESS = {signal.SIGUSR1, signal.SIGUSR2}
-"""Signals after which the training is meant to go on."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, *sorted(HARMLESS))
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the training."""
+SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the launchers."""
 
 
@@ -32,6 +32,7 @@ def run(
     jobs: Callable[[Sequence[str]], Sequence[remote.Job]],
     patience: float,
     notice: Callable[..., None],
+    forwarded: Sequence[int] = (),
 ) -> int:
     """Starts the jobs on their hosts when all have answered; returns the exit code of the launch.
 
@@ -44,13 +45,15 @@ def run(
         patience: seconds that the others get to end by themselves when one has failed. The nodes of
             a job come to a verdict, which isn't to be cut short.
         notice: told what the user should know, in lines.
+        forwarded: numbers of further signals after which the training is meant to go on.
 
     Raises:
         LaunchError: a host can't be reached or can't run the launcher; nothing has been started.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    earlier = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
+    numbers = (*SIGNALS, *forwarded)
+    earlier = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
         signal.signal(number, lambda number, _: events.put(Event("signal", -1, str(number))))
     connections: list[Connection] = []
     try:
@@ -94,7 +97,7 @@ def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event])
             break
         if event.kind != "signal":
             connections[event.host].note(event)
-        elif int(event.text) not in HARMLESS:
+        elif int(event.text) in STOPS:
             for one in connections:
                 one.process.terminate()
             return int(event.text)
@@ -139,7 +142,7 @@ def _attend(
         if event.kind == "signal":
             for one in connections:
                 one.send(remote.signal_line(int(event.text)))
-            if int(event.text) not in HARMLESS:
+            if int(event.text) in STOPS:
                 was_stopped = True
                 steps.clear()
             continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 from .placement import Placement
+from .streams import Streams
 
 
 class Fix(StrEnum):
@@ -59,6 +61,16 @@ class LaunchRequest:
         start_method: how workers come to be: `spawn`, as fresh processes, or `forkserver`.
         is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
             be seen or corrected inside.
+        interpreter: the Python that runs the workers; empty for this one.
+        role: the workers' role, which torchrun's users name.
+        max_restarts: how often what fails without a known cause is started again as it is.
+        own_device: every worker sees its own device alone, as device 0.
+        local_rank_option: the option that the script is given its local rank by, as in
+            `--local_rank`; empty where it isn't.
+        numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.
+        cores: processor cores of each worker by its place on this node; empty where none is bound.
+        forwarded: numbers of the signals that are passed on to workers with a handler for them.
+        streams: what becomes of the workers' output.
     """
 
     script: str
@@ -76,6 +88,15 @@ class LaunchRequest:
     whole_world: int | None = None
     start_method: Literal["spawn", "forkserver"] = "forkserver"
     is_program: bool = False
+    interpreter: str = ""
+    role: str = "default"
+    max_restarts: int = 0
+    own_device: bool = False
+    local_rank_option: str = ""
+    numa_binding: str = ""
+    cores: tuple[tuple[int, ...], ...] = ()
+    forwarded: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
+    streams: Streams = field(default_factory=Streams)
 
     @property
     def command(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 MARK = "[safe-launch] "
 WIDTH = 100
+_quiet = False
 
 
 def say(*lines: str) -> None:
@@ -18,6 +19,18 @@ def say(*lines: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         return
+
+
+def tell(*lines: str) -> None:
+    """As `say`, what nobody misses: left out where the user wants quiet."""
+    if not _quiet:
+        say(*lines)
+
+
+def be_quiet(wanted: bool) -> None:
+    """Whether `tell` leaves out what it is given, from now on."""
+    global _quiet
+    _quiet = wanted
 
 
 def show(text: str) -> None:

@@ -1,0 +1,146 @@
+"""deepspeed's options that torchrun hasn't: deepspeed/launcher/runner.py, parse_args."""
+
+from __future__ import annotations
+
+from .option import DEEPSPEED, Option
+
+OWN = (DEEPSPEED,)
+
+HOSTS = (
+    Option(
+        "--hostfile",
+        OWN,
+        "lines `host slots=N`; a launcher is started on each (default: /job/hostfile, if any)",
+        "FILE",
+        short=("-H",),
+        differs="a file that is named and isn't there is an error",
+    ),
+    Option(
+        "--include",
+        OWN,
+        "take these only: host1@host2:0,2 is all of host1, two devices of host2",
+        "SPEC",
+        short=("-i",),
+    ),
+    Option("--exclude", OWN, "leave these out; as --include", "SPEC", short=("-e",)),
+    Option("--num-nodes", OWN, "the first N hosts", "N"),
+    Option(
+        "--num-gpus",
+        OWN,
+        "the first N devices of each host; without a hostfile, of this one",
+        "N",
+        short=("--num-accelerators",),
+        differs="on a machine without devices so many workers",
+    ),
+    Option("--ssh-port", OWN, "of the hosts' ssh servers", "PORT"),
+    Option(
+        "--launcher",
+        OWN,
+        "ssh, or pdsh, which is the same without pdsh",
+        "NAME",
+        differs="openmpi, mpich, impi, mvapich and slurm are refused with the command to use",
+    ),
+    Option(
+        "--launcher-args",
+        OWN,
+        "further options of ssh, as one word: --launcher_args='-i ~/.ssh/cluster'",
+        "ARGS",
+        differs="of ssh, not of pdsh",
+    ),
+    Option("--force-multi", OWN, "over ssh even where the only host is this one"),
+    Option(
+        "--no-ssh",
+        OWN,
+        "this host's part of the hostfile alone; the same command is given on every host",
+        differs="--node_rank may be left out where this host's name is in the hostfile; the first "
+        "host's name is --master_addr where none is given",
+    ),
+    Option(
+        "--no-ssh-check",
+        OWN,
+        "no effect: every host is asked at once, and all must answer, before anything starts",
+    ),
+    Option(
+        "--venv-script",
+        OWN,
+        "sourced by bash on every host before the launcher there is started",
+        "FILE",
+        differs="an error where it isn't there",
+    ),
+)
+
+WORKERS = (
+    Option(
+        "--no-local-rank",
+        OWN,
+        "never put --local_rank=N before the script's arguments",
+        differs="without it that is done only where the script declares such an option itself",
+    ),
+    Option(
+        "--bind-cores-to-rank",
+        OWN,
+        "a share of the cores for each worker, and OMP_NUM_THREADS to match",
+        differs="without numactl; memory isn't bound; not with --no_python",
+    ),
+    Option("--bind-core-list", OWN, "the cores to share out: 0-3,8", "LIST"),
+    Option(
+        "--save-pid",
+        OWN,
+        "write this process's id to /tmp/PID.deepspeed",
+        differs="the file is gone when the launcher has ended",
+    ),
+    Option(
+        "--autotuning",
+        OWN,
+        "",
+        "tune|run",
+        instead="isn't done here: `safe-launch plan SCRIPT ...` chooses the settings without runs; "
+        "`deepspeed --autotuning` itself goes on to work",
+    ),
+    Option(
+        "--elastic-training",
+        OWN,
+        "",
+        instead="isn't needed here: --nnodes MIN:MAX goes on with the nodes that are left",
+    ),
+    Option(
+        "--min-elastic-nodes",
+        OWN,
+        "",
+        "N",
+        instead="isn't taken here: use --nnodes MIN:MAX on every node",
+    ),
+    Option(
+        "--max-elastic-nodes",
+        OWN,
+        "",
+        "N",
+        instead="isn't taken here: use --nnodes MIN:MAX on every node",
+    ),
+)
+
+OUTPUT = (
+    Option(
+        "--enable-each-rank-log",
+        OWN,
+        "each rank's output goes to FOLDER/TIME_rankN.log instead of the console",
+        "FOLDER",
+        differs="every attempt has files of its own",
+    ),
+    Option(
+        "--log-level",
+        OWN,
+        "warning, error, critical: as --quiet; debug, info: everything",
+        "LEVEL",
+        differs="of the launcher's own lines",
+    ),
+    Option(
+        "--quiet",
+        OWN,
+        "leave out what the launcher says of a plan without changes, and of a success",
+        short=("-q",),
+        differs="errors, changes and diagnoses are told in any case",
+    ),
+)
+
+TABLE = (*HOSTS, *WORKERS, *OUTPUT)

@@ -1,0 +1,69 @@
+"""What is said of one option of torchrun's or deepspeed's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ..exit_code import ExitCode, LaunchError
+
+TORCHRUN, DEEPSPEED = "torchrun", "deepspeed"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option as it is here.
+
+    Attributes:
+        name: with dashes, as in `--node-rank`; `--node_rank` is the same.
+        tools: whose it is.
+        does: what it does here, in a few words.
+        value: what stands for its value; empty for a switch.
+        short: its other names.
+        differs: what is different from theirs; empty where nothing is.
+        instead: why it is refused, and what to use; empty where it is taken.
+        variable: whether torchrun reads PET_* where it is absent.
+    """
+
+    name: str
+    tools: tuple[str, ...]
+    does: str
+    value: str = ""
+    short: tuple[str, ...] = ()
+    differs: str = ""
+    instead: str = ""
+    variable: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name for programs: `node_rank`."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All ways to write it: dashes and underscores of every name."""
+        letters = [one for one in self.short if not one.startswith("--")]
+        names = [one for one in (self.name, *self.short) if one.startswith("--")]
+        both = [f"--{one}" for name in names for one in (name[2:], name[2:].replace("-", "_"))]
+        return tuple(dict.fromkeys([*letters, *both]))
+
+
+class Refusal(argparse.Action):
+    """The action of an option that isn't taken."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Says why, and what to use.
+
+        Raises:
+            LaunchError: always.
+        """
+        del parser, namespace, values
+        raise LaunchError(ExitCode.USAGE, f"{option_string} {self.metavar}")

@@ -1,0 +1,239 @@
+"""torchrun's options: torch/distributed/run.py, get_args_parser."""
+
+from __future__ import annotations
+
+from .option import DEEPSPEED, TORCHRUN, Option
+
+BOTH = (TORCHRUN, DEEPSPEED)
+OWN = (TORCHRUN,)
+
+NODES = (
+    Option(
+        "--nnodes",
+        OWN,
+        "nodes of the job; with a range it begins, and goes on, with fewer",
+        "N|MIN:MAX",
+        differs="a lost node ends the job where the script isn't on the Trainer: its batch would "
+        "change",
+        variable=True,
+    ),
+    Option(
+        "--node-rank",
+        BOTH,
+        "number of this node, from 0; without it node 0 numbers them as they join",
+        "N",
+        variable=True,
+    ),
+    Option("--master-addr", BOTH, "name or address of node 0", "HOST", variable=True),
+    Option(
+        "--master-port",
+        BOTH,
+        "where node 0 listens (default: 29500)",
+        "PORT",
+        differs="the launchers meet there; the workers meet on a free port, new in every attempt, "
+        "which their MASTER_PORT tells",
+        variable=True,
+    ),
+    Option(
+        "--rdzv-endpoint",
+        OWN,
+        "the same in one; the host that has this address is node 0",
+        "HOST[:PORT]",
+        variable=True,
+    ),
+    Option(
+        "--rdzv-id",
+        OWN,
+        "what the launchers of one job have in common; others are refused",
+        "NAME",
+        variable=True,
+    ),
+    Option(
+        "--rdzv-backend",
+        OWN,
+        "static or c10d, which mean the same here",
+        "NAME",
+        differs="etcd and etcd-v2 are refused: node 0's launcher does what they did",
+        variable=True,
+    ),
+    Option(
+        "--rdzv-conf",
+        OWN,
+        "join_timeout, last_call_timeout, is_host, ... as torchrun's",
+        "KEY=VALUE,...",
+        differs="store_type=file is refused; an unknown key is an error",
+        variable=True,
+    ),
+    Option(
+        "--local-addr",
+        OWN,
+        "this node's address, where it can't be told from the endpoint",
+        "HOST",
+        variable=True,
+    ),
+    Option("--standalone", OWN, "this node alone, whatever the scheduler says", variable=True),
+)
+
+WORKERS = (
+    Option(
+        "--nproc-per-node",
+        OWN,
+        "workers on this node: a number; gpu: one for each GPU or NPU; cpu: one for each core; "
+        "auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
+        "N",
+        short=("--nproc",),
+        differs="torchrun starts one worker where nothing is said",
+        variable=True,
+    ),
+    Option(
+        "--max-restarts",
+        OWN,
+        "how often what fails without a known cause is started again as it is (default: 0)",
+        "N",
+        differs="what is known is corrected without it; what is known to be the script's own "
+        "mistake, or has ended in the same way twice, isn't repeated",
+        variable=True,
+    ),
+    Option(
+        "--monitor-interval",
+        OWN,
+        "no effect: the end of a worker is seen when it happens",
+        "SECONDS",
+        differs="nothing is looked at in intervals",
+        variable=True,
+    ),
+    Option(
+        "--start-method",
+        OWN,
+        "spawn: every worker is a fresh process; forkserver: it comes out of a process that has "
+        "imported what the script needs; fork means that, too (default: forkserver)",
+        "spawn|fork|forkserver",
+        differs="torchrun's is for functions: a script is a fresh process there in any case",
+        variable=True,
+    ),
+    Option(
+        "--event-log-handler",
+        OWN,
+        "null",
+        "NAME",
+        differs="other handlers are refused: the run directory keeps what happens",
+        variable=True,
+    ),
+    Option("--role", OWN, "the workers' ROLE_NAME", "NAME", variable=True),
+    Option(
+        "--module",
+        BOTH,
+        "the script is a module's name",
+        short=("-m",),
+        variable=True,
+    ),
+    Option(
+        "--no-python",
+        BOTH,
+        "the script is a program of its own, and is run as it is",
+        differs="what isn't run by us can't be looked into: nothing is corrected inside",
+        variable=True,
+    ),
+    Option(
+        "--run-path",
+        OWN,
+        "as without it: the script, given by its path",
+        differs="no other mode is needed; not together with -m",
+        variable=True,
+    ),
+    Option(
+        "--signals-to-handle",
+        OWN,
+        "signals that are passed on to the workers, besides those that stop them",
+        "SIGNAL,...",
+        differs="SIGTERM, SIGINT, SIGHUP and SIGQUIT always stop the workers; SIGUSR1, SIGUSR2 and "
+        "whatever else is named goes to the workers that have a handler for it, and the training "
+        "goes on, where torchrun ends it",
+        variable=True,
+    ),
+    Option(
+        "--shutdown-timeout",
+        OWN,
+        "from SIGTERM to SIGKILL (default: 15)",
+        "SECONDS",
+        differs="TORCH_ELASTIC_SHUTDOWN_TIMEOUT holds where it is absent; torchrun waits 30 s",
+        variable=True,
+    ),
+    Option(
+        "--virtual-local-rank",
+        OWN,
+        "every worker sees its own device alone, and has LOCAL_RANK=0",
+        differs="ASCEND_RT_VISIBLE_DEVICES is cut as well",
+        variable=True,
+    ),
+    Option(
+        "--numa-binding",
+        OWN,
+        "bind each worker to the cores near its GPU, as torch does it",
+        "node|socket|exclusive|core-complex",
+        differs="an error where no GPU or no numactl is found; workers are fresh processes",
+    ),
+)
+
+OUTPUT = (
+    Option(
+        "--log-dir",
+        OWN,
+        "where the run directory is made (default: safe-launch/runs in the user's cache)",
+        "FOLDER",
+        differs="attempt-N/rank-N.log has both streams of a rank, and is always written",
+        variable=True,
+    ),
+    Option(
+        "--redirects",
+        OWN,
+        "streams that are kept from the console: 1 stdout, 2 stderr, 3 both, 0:1,1:2 by local rank",
+        "STREAMS",
+        short=("-r",),
+        differs="they are in rank-N.stdout.log and rank-N.stderr.log, and in rank-N.log",
+        variable=True,
+    ),
+    Option(
+        "--tee",
+        OWN,
+        "streams that go to files of their own and, with the rank in front, to the console",
+        "STREAMS",
+        short=("-t",),
+        differs="rank-N.stdout.log and rank-N.stderr.log; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE "
+        "says what stands in front",
+        variable=True,
+    ),
+    Option(
+        "--local-ranks-filter",
+        OWN,
+        "local ranks that are shown on the console",
+        "N,...",
+        variable=True,
+    ),
+    Option(
+        "--duplicate-stdout-filters",
+        OWN,
+        "lines with one of these words go to attempt-N/filtered_stdout.log as well",
+        "WORD,...",
+        differs="of all ranks, whether --tee is given or not",
+        variable=True,
+    ),
+    Option(
+        "--duplicate-stderr-filters",
+        OWN,
+        "the same for stderr, to filtered_stderr.log",
+        "WORD,...",
+        differs="of all ranks, whether --tee is given or not",
+        variable=True,
+    ),
+    Option(
+        "--logs-specs",
+        OWN,
+        "default",
+        "NAME",
+        differs="others are refused: output goes through the launcher's own pipes, which is how "
+        "failures are told",
+    ),
+)
+
+TABLE = (*NODES, *WORKERS, *OUTPUT)
