@@ -21,6 +21,9 @@ from .settings import Value
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
 """Environment variable with the socket's name, for the workers."""
+WARM = "SAFE_LAUNCH_WARM"
+"""Environment variable of the process that workers are forked from: the descriptor that it gets
+its orders from, and the launcher's process id."""
 MAXIMUM = 16 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
 
@@ -30,13 +33,14 @@ class Message:
     """What a worker says; which of the fields are given depends on its kind.
 
     Attributes:
-        kind: `failed`, `finished`, `observed`, `model` or `saves`.
+        kind: `failed`, `finished`, `observed`, `model`, `saves` or `afresh`.
         rank: whose it is.
         record: the evidence of a failure.
         observed: settings and facts seen in the worker, by name.
         step: optimizer steps done.
         shape: what the model is.
         saves: where a Trainer saves.
+        variable: what the script has set after it was read, so that the worker begins once more.
     """
 
     kind: str
@@ -46,6 +50,7 @@ class Message:
     step: int | None = None
     shape: dict[str, Any] | None = None
     saves: Saves | None = None
+    variable: str = ""
 
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:

@@ -15,15 +15,17 @@ from .peers import Peers, lean
 from .preset import describe
 from .request import LaunchRequest
 from .session import require_torch
+from .warm import Server
 
 
-def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
+def follow(request: LaunchRequest, link: Link, welcome: Welcome, server: Server) -> int:
     """Takes part in the run until node 0 says its end; returns the exit code.
 
     Args:
         request: this node's launch.
         link: the connection to node 0.
         welcome: what node 0 has said of the run.
+        server: what this node's workers are forked from.
 
     Raises:
         LaunchError: the run directory can't be written, there is no torch, or node 0 says so.
@@ -38,15 +40,13 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
     )
-    # Several launchers of a run may share a host.
-    mark = f"{welcome.run_id}/{welcome.rank}"
-    guardian = leftovers.guard(mark)
+    guardian = leftovers.guard(server.mark)
     code = int(ExitCode.RETRY_ELSEWHERE)
     try:
         while True:
             match _next(link):
                 case Order() as order:
-                    ended = _take_part(request, order, mark, run, link)
+                    ended = _take_part(request, order, server, run, link)
                     if ended.signal is not None:
                         code = 128 + ended.signal
                 case Farewell() as farewell:
@@ -66,6 +66,7 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome) -> int:
                     closing.leave(Farewell(code, lost))
                     return code
     finally:
+        server.end()
         guardian.dismiss()
 
 
@@ -80,14 +81,16 @@ def _next(link: Link) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _take_part(request: LaunchRequest, order: Order, mark: str, run: Path, link: Link) -> Ended:
+def _take_part(
+    request: LaunchRequest, order: Order, server: Server, run: Path, link: Link
+) -> Ended:
     """One attempt on this node; how it ended here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
     folder = journal.attempt_folder(run, order.attempt)
     watch = supervise.Watch(lambda _observed, _model: True, terminal.say)
     peers = Peers({0: link}, silence=request.placement.times.silence)
-    part = supervise.run_attempt(order, request, mark, folder, watch, peers)
+    part = supervise.run_attempt(order, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
     link.send(replace(ended, records=lean(ended.records), now=time.monotonic()))
     return ended

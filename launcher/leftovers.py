@@ -37,14 +37,22 @@ def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
     return found
 
 
-def kill(run_id: str, seconds: float = 5.0, variable: str = VARIABLE) -> int:
+def kill(
+    run_id: str, spared: int | None = None, seconds: float = 5.0, variable: str = VARIABLE
+) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
     Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
+
+    Args:
+        run_id: the run.
+        spared: a process that is to live on.
+        seconds: to try for.
+        variable: the environment variable that has the mark.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
-    while (left := marked(run_id, variable)) and time.monotonic() < end:
+    while (left := set(marked(run_id, variable)) - {spared}) and time.monotonic() < end:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -17,6 +17,7 @@ from .links import Link, broadcast
 from .machine import Hardware
 from .messages import Farewell, Message, Refusal, Signalled
 from .request import LaunchRequest
+from .warm import Server
 from .workload import Workload
 
 
@@ -25,6 +26,7 @@ def launch(
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
     read: Callable[[LaunchRequest], Workload],
+    server: Server,
 ) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on each.
 
@@ -33,6 +35,7 @@ def launch(
         hardware: what this node has.
         catalogue: the known failures.
         read: what is known of the training, once the number of workers is.
+        server: what this node's workers are forked from.
 
     Raises:
         LaunchError: it can't be done as it is.
@@ -44,7 +47,7 @@ def launch(
     if not placement.is_head:
         link, welcome = join(placement, own, terminal.say)
         _stop_together([link], Signalled)
-        return follower.follow(request, link, welcome)
+        return follower.follow(request, link, welcome, server)
     joined = gather(placement, own, terminal.say)
     _stop_together(joined.links, _stopped)
     try:
@@ -59,7 +62,7 @@ def launch(
         raise
     least = merged(joined.hellos)
     least = replace(least, notes=(*least.notes, *notes))
-    return session.launch(together, workload, least, catalogue, joined)
+    return session.launch(together, workload, least, catalogue, server, joined)
 
 
 def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) -> None:

@@ -53,6 +53,7 @@ from .request import Fix, LaunchRequest
 from .resolve import Rules, rules_of
 from .settings import Value
 from .source import spots
+from .warm import Server
 from .workload import Workload
 
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
@@ -90,6 +91,7 @@ def launch(
     workload: Workload,
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
+    server: Server,
     joined: Joined | None = None,
 ) -> int:
     """Trains, and says so to the other nodes; returns the exit code.
@@ -99,26 +101,27 @@ def launch(
         workload: what is known of the training.
         hardware: what every node has at least.
         catalogue: the known failures.
+        server: what this node's workers are forked from.
         joined: the nodes of the job; None where there is no other.
 
     Raises:
         LaunchError: the run directory can't be written, or there is no torch.
     """
     require_torch()
-    run_id = journal.new_id()
     links = {} if joined is None else dict(enumerate(joined.links, start=1))
     listener = None if joined is None else joined.listener
     peers = Peers(links, listener, request.placement.times.silence)
     for rank, link in links.items():
-        link.send(Welcome(run_id, rank, len(links) + 1))
-    guardian = leftovers.guard(run_id)
+        link.send(Welcome(server.mark, rank, len(links) + 1))
+    guardian = leftovers.guard(server.mark)
     farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
-        farewell = _launch(request, workload, hardware, catalogue, run_id, peers)
+        farewell = _launch(request, workload, hardware, catalogue, server, peers)
     except LaunchError as error:
         farewell = Farewell(error.code, error.problem)
         raise
     finally:
+        server.end()
         guardian.dismiss()
         broadcast(links.values(), farewell)
     closing.leave(farewell)
@@ -141,7 +144,7 @@ def _launch(
     workload: Workload,
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
-    run_id: str,
+    server: Server,
     peers: Peers,
 ) -> Farewell:
     """The loop."""
@@ -150,23 +153,24 @@ def _launch(
     plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
     if isinstance(plan, Farewell):
         return plan
-    run = journal.run_folder(request.log_dir, request.script, run_id)
+    run = journal.run_folder(request.log_dir, request.script, server.mark)
     journal.write(run / "request.json", request)
     state = Next(None, request, workload, known)
     outcomes: list[Outcome] = []
     findings: dict[int, Finding] = {}
     while state.exit_code is None:
         attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
-        _keep(attempt.folder / "plan.json", _document(plan))
+        document = plan_report.document(plan.request, plan.workload, plan.hardware, plan)
+        _keep(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.learnt)
-        outcome, peers = _run(attempt, start, rules, run_id, peers)
+        outcome, peers = _run(attempt, start, rules, server, peers)
         outcomes.append(outcome)
         state = _judge(outcome, entries, rules, state, findings)
         if state.exit_code is None:
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
                 state = state.end(dead_end(following))
-            elif isinstance(begun := _beginning(following, outcomes, run_id), Refused):
+            elif isinstance(begun := _beginning(following, outcomes, server.mark), Refused):
                 state = _refuse(following, attempt, findings, begun, state)
             else:
                 _announce(following, attempt, outcome, findings, begun)
@@ -187,14 +191,14 @@ def _beginning(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Sta
 
 
 def _run(
-    attempt: Attempt, start: Start, rules: Rules, run_id: str, peers: Peers
+    attempt: Attempt, start: Start, rules: Rules, server: Server, peers: Peers
 ) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
     store = workers.host_store()
     order = Order(
         attempt=attempt.number,
-        run_id=run_id,
+        run_id=server.mark,
         rank=0,
         workers=plan.request.nodes,
         address=plan.request.placement.address or "localhost",
@@ -206,7 +210,7 @@ def _run(
     )
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)
-    part = supervise.run_attempt(order, plan.request, run_id, attempt.folder, watch, peers)
+    part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
     del store
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
@@ -218,10 +222,6 @@ def _keep(path: Path, content: object) -> None:
         journal.write(path, content)
     except LaunchError as error:
         terminal.say(f"{error.problem}; the run goes on")
-
-
-def _document(plan: Plan) -> object:
-    return plan_report.document(plan.request, plan.workload, plan.hardware, plan)
 
 
 def _permission(

@@ -22,6 +22,7 @@ from .request import LaunchRequest, StopTimes
 from .scene import STOPS, Scene, ended, failed_ranks
 from .settings import Value
 from .stops import Stops
+from .warm import Server
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the workers that have a handler for them."""
@@ -42,32 +43,35 @@ class Watch:
 
 
 def run_attempt(
-    order: Order, request: LaunchRequest, mark: str, folder: Path, watch: Watch, peers: Peers
+    order: Order, request: LaunchRequest, server: Server, folder: Path, watch: Watch, peers: Peers
 ) -> Part:
     """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
 
     Args:
         order: what is launched.
         request: this node's own launch.
-        mark: tells this launcher's processes from all others.
+        server: what workers are forked from.
         folder: where the workers' logs are kept.
         watch: whom to ask and to tell.
         peers: the other nodes.
     """
+    server.prepare()
     receiver = Receiver()
     pipes = output.Output(folder, watch.notice)
     pipes.open(order.ranks)
-    envs = workers.environments(order, request, receiver.name, mark, peers.interface)
+    envs = workers.environments(order, request, receiver.name, server.mark, peers.interface)
     output.flush_console()
     with _signals() as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            context = workers.start(request, order.first, envs, pipes)
+            context = workers.start(request, order.first, envs, pipes, server)
             _handle_signals(arrived)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         pipes.start()
+        if server.problem is not None:
+            watch.notice(f"workers start as fresh processes: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         scene = Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
         try:
@@ -75,7 +79,7 @@ def run_attempt(
         finally:
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
-                leftovers_found = leftovers.kill(mark)
+                leftovers_found = leftovers.kill(server.mark, server.pid)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()
@@ -144,9 +148,9 @@ def _watch(
         while scene.alive or peers.awaited():
             for key, _ in selector.select(_pause(scene, peers)):
                 if key.data == "connection":
-                    _welcome(selector, receiver, scene)
+                    _welcome(selector, receiver, scene, watch)
                 elif key.data == "message":
-                    _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
+                    _read(selector, key.fileobj, receiver, scene, watch)  # type: ignore[arg-type]
                 elif key.data == "signal":
                     with suppress(BlockingIOError):
                         wakeup.recv(4096)
@@ -169,7 +173,7 @@ def _watch(
                 _forget(selector, peers)
         for key in list(selector.get_map().values()):
             if key.data == "message":
-                _read(selector, key.fileobj, receiver, scene)  # type: ignore[arg-type]
+                _read(selector, key.fileobj, receiver, scene, watch)  # type: ignore[arg-type]
 
 
 def _pause(scene: Scene, peers: Peers) -> float | None:
@@ -245,7 +249,9 @@ def _tell(peers: Peers, message: Stop | Failing | Signalled, times: StopTimes) -
     peers.deadline = time.monotonic() + patience
 
 
-def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: Scene) -> None:
+def _welcome(
+    selector: selectors.BaseSelector, receiver: Receiver, scene: Scene, watch: Watch
+) -> None:
     """Accepts every worker that has connected, and takes in what it has already said.
 
     A worker that is quick may have ended by then: its death, seen at the same time, is judged by
@@ -256,11 +262,15 @@ def _welcome(selector: selectors.BaseSelector, receiver: Receiver, scene: Scene)
             connection = receiver.accept()
             if connection is not None:
                 selector.register(connection, selectors.EVENT_READ, "message")
-                _read(selector, connection, receiver, scene)
+                _read(selector, connection, receiver, scene, watch)
 
 
 def _read(
-    selector: selectors.BaseSelector, connection: socket.socket, receiver: Receiver, scene: Scene
+    selector: selectors.BaseSelector,
+    connection: socket.socket,
+    receiver: Receiver,
+    scene: Scene,
+    watch: Watch,
 ) -> None:
     """Takes in what one worker has sent."""
     descriptor = connection.fileno()
@@ -277,6 +287,11 @@ def _read(
             scene.observed.update(message.observed)
         elif message.kind == "model" and scene.model is None:
             scene.model = message.shape
+        elif message.kind == "afresh":
+            watch.notice(
+                f"rank {message.rank} begins once more in a fresh process: the script sets "
+                f"{message.variable}, which had been read by what it imports later"
+            )
         elif message.kind == "saves" and message.rank == 0:
             scene.saves = message.saves
 

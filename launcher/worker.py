@@ -15,7 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from . import evidence, guards
-from .channel import VARIABLE, Sender
+from .channel import VARIABLE, WARM, Sender
 from .guards import sightings
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
@@ -26,15 +26,24 @@ BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
 def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
+    kind, target, *rest = arguments
+    guards.install()
+    sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
+    warmth = None
+    if WARM in os.environ:
+        from . import warm_server
+        from .script_imports import module_steps, steps
+
+        warmth = warm_server.serve(module_steps(target) if kind == "module" else steps(target))
     if "SLURM_STEP_ID" in os.environ:
         # Without cgroups Slurm signals every process of a step: it would end what has no handler.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
-    kind, target, *rest = arguments
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
     sightings.sender = sender
-    guards.install()
+    if warmth is not None:
+        warm_server.watch(warmth, lambda name: sender.send("afresh", {"variable": name}))
     code = 0
     try:
         if kind == "module":
@@ -87,14 +96,12 @@ def run_script(path: str, arguments: list[str]) -> None:
     absolute = str(script.absolute())
     module = _become_main({"__file__": absolute, "__cached__": None, "__spec__": None})
     sys.argv[:] = [path, *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
     code = compile(script.read_bytes(), absolute, "exec", dont_inherit=True)
     _execute(code, module)
 
 
 def run_module(name: str, arguments: list[str]) -> None:
     """Runs a module as `python -m name arguments...` does."""
-    sys.path.insert(0, str(Path.cwd()))
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

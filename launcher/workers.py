@@ -12,6 +12,7 @@ from . import channel, leftovers, preset, saved
 from .messages import Order
 from .output import Output
 from .request import LaunchRequest
+from .warm import Forked, Server
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -68,18 +69,15 @@ def environments(
         "TORCHELASTIC_MAX_RESTARTS": order.attempt,
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         leftovers.VARIABLE: mark,
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         saved.VARIABLE: order.resume,
-        **_defaults(order.environment),
+        **lasting(request, order.environment),
     }
     if interface is not None:
         common |= _defaults({"GLOO_SOCKET_IFNAME": interface})
-    if nproc > 1:
-        common |= _defaults({"OMP_NUM_THREADS": "1"})
     return {
         place: {
             **{name: str(value) for name, value in common.items()},
@@ -89,6 +87,42 @@ def environments(
         }
         for place, rank in enumerate(order.ranks)
     }
+
+
+def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
+    """The part of it that is the same in every attempt.
+
+    Args:
+        request: this node's launch.
+        environment: what the accelerator's profile says.
+    """
+    threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
+    return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
+
+
+def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
+    """What forks this launcher's workers; begun, unless they are to be fresh processes.
+
+    A single worker uses all cores, for which numpy's BLAS starts threads when it is imported
+    (unless it is told to use one): these don't come along in a fork.
+
+    Args:
+        request: this node's launch.
+        environment: what the accelerator's profile says.
+        mark: what tells the processes of this launcher from all others.
+    """
+    result = Server(mark, command(request), lasting(request, environment))
+    is_threaded = request.nproc == 1 and os.environ.get("OMP_NUM_THREADS") != "1"
+    if request.start_method == "forkserver" and not (request.is_program or is_threaded):
+        result.begin()
+    return result
+
+
+def command(request: LaunchRequest) -> tuple[str, ...]:
+    """A worker's command line."""
+    kind = "module" if request.is_module else "script"
+    worker = ("-u", "-m", "safe_launch.worker", kind)
+    return (sys.executable, *worker, request.script, *request.arguments)
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
@@ -106,8 +140,8 @@ def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(
-    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
-) -> PContext:
+    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output, server: Server
+) -> PContext | Forked:
     """This node's workers, each leading a session of its own.
 
     Args:
@@ -115,7 +149,20 @@ def start(
         first: rank of the first of them.
         envs: their environments by local rank.
         pipes: where their output goes.
+        server: what they are forked from; where it can't be, they are fresh processes.
     """
+    streams = {
+        place: tuple(one.writer for one in pipes.streams if one.rank == first + place)
+        for place in envs
+    }
+    forked = server.fork(envs, streams)
+    return _spawned(request, first, envs, pipes) if forked is None else forked
+
+
+def _spawned(
+    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
+) -> PContext:
+    """Workers that torch elastic starts as fresh processes."""
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 
@@ -135,12 +182,11 @@ def start(
 
     # Elastic reports failures to the log as well; what is to be said, the session says.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    kind = "module" if request.is_module else "script"
-    command = ("-u", "-m", "safe_launch.worker", kind, request.script, *request.arguments)
+    entry, *arguments = command(request)
     return start_processes(
         name="worker",
-        entrypoint=sys.executable,
-        args=dict.fromkeys(envs, command),
+        entrypoint=entry,
+        args=dict.fromkeys(envs, tuple(arguments)),
         envs=envs,
         logs_specs=Pipes(),
     )

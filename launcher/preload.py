@@ -1,0 +1,146 @@
+"""Imports what a script is going to import, and notes what these imports have read and done."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .script_imports import Filter, Import, Step, Variable
+
+LAST = sys.maxsize
+"""The line of what the script imports nobody knows where."""
+CHECK_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""With it torch asks for devices without touching CUDA's driver (torch/cuda/__init__.py)."""
+DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
+"""How the device files of accelerators begin."""
+
+
+class Environment(os._Environ[str]):
+    """What `os.environ` is while modules are preloaded and until the script has set what it sets.
+
+    Attributes:
+        reads: names that were looked up, with the line of the script of the latest import that did.
+        line: of the import that is under way; None where nothing is to be noted.
+    """
+
+    reads: dict[str, int]
+    line: int | None
+
+    def __getitem__(self, name: str) -> str:
+        if self.line is not None:
+            self.reads[name] = max(self.line, self.reads.get(name, 0))
+        return super().__getitem__(name)
+
+    def items(self) -> Any:
+        """All, without a note: whoever looks through them all asks for none in particular."""
+        return self.copy().items()
+
+    def copy(self) -> dict[str, str]:
+        """As `items`."""
+        line, self.line = self.line, None
+        try:
+            return super().copy()
+        finally:
+            self.line = line
+
+
+@dataclass(slots=True)
+class Preloaded:
+    """What has been imported, and what that has done.
+
+    Attributes:
+        reads: environment variables that were looked up meanwhile, with the line of the script of
+            the latest import that did; `LAST` where the line isn't known.
+        start: the environment before.
+    """
+
+    reads: dict[str, int] = field(default_factory=dict)
+    start: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """Does the steps; what can't be imported is left for the script to find out."""
+        with self._noting() as environment:
+            for step in steps:
+                match step:
+                    case Import(module=module, names=names, line=line):
+                        environment.line = line
+                        _import(module, names)
+                        environment.line = None
+                    case Variable(name=name, value=value, is_default=is_default):
+                        if not (is_default and name in os.environ):
+                            os.environ[name] = value
+                    case Filter(function=function, arguments=arguments, keywords=keywords):
+                        with suppress(Exception):
+                            getattr(warnings, function)(*arguments, **keywords)
+
+    @contextmanager
+    def _noting(self) -> Iterator[Environment]:
+        before = os.environ.get(CHECK_BY_NVML)
+        os.environ.setdefault(CHECK_BY_NVML, "1")
+        environment: Any = os.environ
+        plain = type(environment)
+        environment.reads, environment.line = self.reads, None
+        environment.__class__ = Environment
+        try:
+            yield environment
+        finally:
+            environment.__class__ = plain
+            del environment.reads, environment.line
+            if before is None:
+                os.environ.pop(CHECK_BY_NVML, None)
+            self.reads.pop(CHECK_BY_NVML, None)
+
+
+def _import(module: str, names: tuple[str, ...]) -> None:
+    """As `from module import names`; lazy modules import what a name stands for when it is asked.
+
+    SystemExit too is what a module does that can't be imported here.
+    """
+    with suppress(Exception, SystemExit):
+        found = importlib.import_module(module)
+        for name in names:
+            with suppress(Exception, SystemExit):
+                if not hasattr(found, name) and hasattr(found, "__path__"):
+                    importlib.import_module(f"{module}.{name}")
+
+
+def problem() -> str | None:
+    """Why no worker may be forked from this process; None where one may.
+
+    A thread or a device's context doesn't come along in a fork.
+    """
+    threads = len(list(Path("/proc/self/task").iterdir())) - 1
+    if threads:
+        return f"an import has started {threads} thread{'s' * (threads > 1)}"
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            target = str(link.readlink())
+            if target.startswith(DEVICES):
+                return f"an import has opened {target}"
+    for name in ("cuda", "npu", "xpu"):
+        device = getattr(sys.modules.get("torch"), name, None)
+        if device is not None and device.is_initialized():
+            return f"an import has initialized torch.{name}"
+    return None
+
+
+def release_nvml() -> None:
+    """Closes NVML, which torch leaves open where it has counted devices by it.
+
+    torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
+    down. Each call undoes one initialization.
+    """
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        for _ in range(16):
+            if library.nvmlShutdown():
+                return

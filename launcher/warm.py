@@ -1,0 +1,180 @@
+"""Workers forked from a process that has imported what their script imports: the launcher's side.
+
+The server (`warm_server`) is started while the plan is being made, and again where its environment
+is no longer the workers'. Where it can't be used, workers are started as fresh processes, and the
+reason is said. docs/architecture.md, "Warm workers", has what keeps this safe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from . import leftovers
+from .channel import WARM
+
+LONGEST = 1 << 20
+"""Bytes of a message."""
+PATIENCE = 300.0
+"""Seconds that imports may take; where they take longer, the workers do them themselves."""
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(slots=True)
+class Forked:
+    """Workers that a server has forked; they are this process's children.
+
+    Attributes:
+        by_place: process ids by local rank.
+    """
+
+    by_place: dict[int, int]
+
+    def pids(self) -> dict[int, int]:
+        """Process ids by local rank, as elastic's contexts tell them."""
+        return self.by_place
+
+    def wait(self, _seconds: float) -> None:
+        """Reaps the workers, all of which have ended."""
+        for pid in self.by_place.values():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+@dataclass(slots=True)
+class Server:
+    """The process that workers are forked from, if one was begun, and the connection to it.
+
+    Attributes:
+        mark: what tells the processes of this launcher from all others.
+        command: a worker's command line, which is the server's too.
+        environment: what the workers have for certain beyond the launcher's environment.
+        problem: why no worker can be forked; None where nothing speaks against it.
+    """
+
+    mark: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    problem: str | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _socket: socket.socket | None = None
+    _is_ready: bool = False
+
+    def begin(self) -> None:
+        """Starts it; it imports while the launcher goes on."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                self.command,
+                env={
+                    **os.environ,
+                    **self.environment,
+                    leftovers.VARIABLE: self.mark,
+                    WARM: f"{theirs.fileno()}:{os.getpid()}",
+                },
+                # As a worker's will be: what Python notes of them at its start must not differ.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._socket, self._is_ready, self.problem = ours, False, None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None where none runs."""
+        return None if self._process is None else self._process.pid
+
+    def prepare(self) -> None:
+        """Waits until it has imported everything, and notes what speaks against using it.
+
+        A signal that ends the launcher ends the server too.
+        """
+        if self._process is None or self._is_ready:
+            return
+        answer = self._answer()
+        if answer is None:
+            self.end("the process that imports for the workers has ended")
+        elif answer["problem"] is not None:
+            self.end(answer["problem"])
+        else:
+            self._is_ready = True
+
+    def fork(
+        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
+    ) -> Forked | None:
+        """Workers by local rank; None where they can't be forked, for the reason in `problem`.
+
+        Args:
+            environments: of each beyond the launcher's own.
+            streams: descriptors for the stdout and stderr of each.
+        """
+        answer = self._asked(environments, streams)
+        if answer is not None and "clash" in answer:
+            names = answer["clash"]
+            values = [[one.get(name) for one in environments.values()] for name in names]
+            if any(len(set(each)) > 1 for each in values):
+                self.end(f"an import reads {names[0]}, which every worker has for itself")
+                return None
+            common = {name: str(each[0]) for name, each in zip(names, values, strict=True)}
+            self.end(None)
+            self.environment = {**self.environment, **common}
+            self.begin()
+            self.prepare()
+            answer = self._asked(environments, streams)
+        if answer is None or "pids" not in answer:
+            self.end(self.problem or "the process that imports for the workers has ended")
+            return None
+        return Forked(dict(zip(environments, answer["pids"], strict=True)))
+
+    def _asked(
+        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
+    ) -> Any:
+        """The server's answer to orders for workers; None where there is none."""
+        if self._socket is None or not self._is_ready:
+            return None
+        following = len(environments)
+        _subreaper(True)
+        try:
+            for place, environment in environments.items():
+                following -= 1
+                message = {"environment": environment, "following": following}
+                socket.send_fds(self._socket, [json.dumps(message).encode()], streams[place])
+            return self._answer()
+        except OSError:
+            return None
+        finally:
+            _subreaper(False)
+
+    def _answer(self) -> Any:
+        if self._socket is None:
+            return None
+        ready, _, _ = select.select([self._socket], [], [], PATIENCE)
+        message = b""
+        with suppress(OSError):
+            message = self._socket.recv(LONGEST) if ready else b""
+        return json.loads(message) if message else None
+
+    def end(self, problem: str | None = None) -> None:
+        """Ends it, which no worker notices."""
+        self.problem = problem
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._process = self._socket = None
+        self._is_ready = False
+
+
+def _subreaper(is_one: bool) -> None:
+    """Whether processes that descend from this one become its children when their parents end."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_one), 0, 0, 0)

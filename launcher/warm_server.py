@@ -1,0 +1,251 @@
+"""The process that workers are forked from: it has imported what their script is going to import.
+
+It is started with the command line of a worker, and becomes one in each fork: `serve` returns in a
+worker alone, with the worker's environment, output and session. So the worker runs and ends as a
+fresh interpreter does, finalization included, and `ps` shows the script's name.
+
+Its parent, the launcher, talks with it over a socket that keeps messages apart: JSON, each order
+for a worker with the two descriptors of its output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from . import preload
+from .channel import WARM
+from .script_imports import Steps, is_installed
+
+LONGEST = 1 << 20
+"""Bytes of a message."""
+NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
+"""Beginnings of variables that libraries read when they are loaded, unseen by Python."""
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One worker to fork.
+
+    Attributes:
+        environment: what it has beyond the server's.
+        streams: descriptors of its stdout and stderr.
+    """
+
+    environment: Mapping[str, str]
+    streams: tuple[int, int]
+
+
+def serve(steps: Steps) -> preload.Preloaded:
+    """Preloads and forks workers until the launcher is gone.
+
+    Args:
+        steps: what the script will do first.
+
+    Returns:
+        In a forked worker, what was preloaded.
+    """
+    descriptor, launcher = os.environ.pop(WARM).split(":")
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(launcher):
+        os._exit(0)
+    connection = socket.socket(fileno=int(descriptor))
+    os.set_inheritable(connection.fileno(), False)
+    noise = tuple(_capture(stream) for stream in (1, 2))
+    began = time.monotonic()
+    preloaded = preload.Preloaded()
+    preloaded.run(steps)
+    preload.release_nvml()
+    gc.collect()
+    gc.freeze()
+    _send(connection, problem=preload.problem(), seconds=round(time.monotonic() - began, 3))
+    while orders := _orders(connection):
+        clash = sorted(_clash(preloaded, orders))
+        if clash:
+            _close(orders)
+            _send(connection, clash=clash)
+            continue
+        pids = _fork_workers(orders, connection, noise)
+        if pids is None:
+            return preloaded
+        _close(orders)
+        _send(connection, pids=pids)
+    os._exit(0)
+
+
+def _capture(stream: int) -> int:
+    """Sends a stream into memory; what imports print there is shown by every worker anew."""
+    memory = os.memfd_create("preloading")
+    os.dup2(memory, stream)
+    return memory
+
+
+def _send(connection: socket.socket, **content: Any) -> None:
+    connection.send(json.dumps(content).encode())
+
+
+def _orders(connection: socket.socket) -> list[Order]:
+    """The workers to fork; none at the launcher's end. Each message says how many are to follow."""
+    orders: list[Order] = []
+    following = 1
+    while following:
+        message, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 2)
+        if not message:
+            return []
+        content = json.loads(message)
+        orders.append(Order(content["environment"], (descriptors[0], descriptors[1])))
+        following = content["following"]
+    return orders
+
+
+def _clash(preloaded: preload.Preloaded, orders: list[Order]) -> set[str]:
+    """Variables that the imports have read and that a worker has otherwise."""
+    return {
+        name
+        for order in orders
+        for name, value in order.environment.items()
+        if preloaded.start.get(name) != value
+        and (name in preloaded.reads or name.startswith(NATIVE) or name.endswith("ALLOC_CONF"))
+    }
+
+
+def _close(orders: list[Order]) -> None:
+    for order in orders:
+        for stream in order.streams:
+            os.close(stream)
+
+
+def _fork_workers(
+    orders: list[Order], connection: socket.socket, noise: tuple[int, ...]
+) -> list[int] | None:
+    """The workers' process ids; None in a worker.
+
+    They are forked by a child of the server that ends at once, so that they become the launcher's
+    own children, which it can wait for. They begin when that child is gone.
+    """
+    gate, hold = os.pipe()
+    told, tell = os.pipe()
+    middle = os.fork()
+    if middle:
+        for descriptor in (gate, hold, tell):
+            os.close(descriptor)
+        with os.fdopen(told) as stream:
+            pids = json.loads(stream.read() or "[]")
+        os.waitpid(middle, 0)
+        return list(pids)
+    pids = []
+    for order in orders:
+        pid = os.fork()
+        if not pid:
+            os.close(hold)
+            os.read(gate, 1)
+            for descriptor in (gate, told, tell):
+                os.close(descriptor)
+            connection.close()
+            _become_worker(order, orders, noise)
+            return None
+        pids.append(pid)
+    os.write(tell, json.dumps(pids).encode())
+    os._exit(0)
+
+
+def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) -> None:
+    """Takes on what elastic gives a fresh process, and what two fresh processes don't share."""
+    os.setsid()
+    for stream, target in zip(order.streams, (1, 2), strict=True):
+        os.dup2(stream, target)
+    _close(orders)
+    for memory, target in zip(noise, (1, 2), strict=True):
+        text = os.pread(memory, os.fstat(memory).st_size, 0)
+        os.close(memory)
+        while text:
+            text = text[os.write(target, text) :]
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.update(order.environment)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    gc.unfreeze()
+
+
+class Watched(os._Environ[str]):
+    """`os.environ` in a forked worker, until its script changes what an import has read already.
+
+    Such a script sets the variable first and imports then; here the import was first. It begins
+    once more, in a fresh interpreter.
+
+    Attributes:
+        reads: names that the imports have looked up, with the line of the script of the latest.
+        afresh: begins once more; told the variable.
+    """
+
+    reads: dict[str, int]
+    afresh: Callable[[str], None]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        if name in self.reads and self.get(name) != value:
+            self._judge(name)
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name in self.reads and name in self:
+            self._judge(name)
+        super().__delitem__(name)
+
+    def _judge(self, name: str) -> None:
+        """Begins afresh where the script does this before it imports what has read the name."""
+        line, is_users = _position()
+        read = self.reads[name]
+        if line is not None and line < read and (is_users or read != preload.LAST):
+            self.afresh(name)
+
+
+def _position() -> tuple[int | None, bool]:
+    """The line that the script is at, and whether it is the user's code that changes a variable."""
+    frame: FrameType | None = sys._getframe(2)
+    line: int | None = None
+    is_users: bool | None = None
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if is_users is None and module not in (__name__, "os", "_collections_abc", "dotenv.main"):
+            is_users = not is_installed(frame.f_code.co_filename)
+        if module == "__main__" and frame.f_code.co_name == "<module>" and frame.f_back:
+            line = frame.f_lineno
+            break
+        frame = frame.f_back
+    return line, bool(is_users)
+
+
+def watch(preloaded: preload.Preloaded, tell: Callable[[str], None]) -> None:
+    """Watches what the script of a forked worker sets.
+
+    Args:
+        preloaded: what was imported before.
+        tell: told the variable for which the script begins once more.
+    """
+    environment = dict(os.environ)
+
+    def afresh(name: str) -> None:
+        tell(name)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os.execve(sys.executable, sys.orig_argv, environment)
+
+    watched: Any = os.environ
+    watched.reads, watched.afresh = preloaded.reads, afresh
+    watched.__class__ = Watched
