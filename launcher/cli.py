@@ -9,14 +9,25 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from . import cluster_options, commands, host_options, process_options, templates, wrap
+from . import (
+    cluster_options,
+    commands,
+    host_options,
+    output_options,
+    process_options,
+    templates,
+    terminal,
+    wrap,
+)
+from . import options as foreign
 from .commands import Parser
 from .exit_code import MEANINGS, ExitCode, LaunchError
 from .placement import Placement
-from .request import Fix, LaunchRequest, StopTimes
+from .request import Fix, LaunchRequest
 from .worker_count import option_of, shows_all_devices, workers_asked
 from .workload import Workload
 
@@ -70,14 +81,8 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    result.add_argument(
-        "--nproc",
-        "--nproc-per-node",
-        "--nproc_per_node",
-        metavar="N",
-        help="workers on this node: a number; gpu: one for each GPU or NPU; cpu: one for each "
-        "core; auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
-    )
+    foreign.add(result, "nproc_per_node", dest="nproc")
+    foreign.add(result, "module")
     result.add_argument(
         "--fix",
         choices=[fix.value for fix in Fix],
@@ -86,32 +91,11 @@ def parser() -> Parser:
         "change nothing, explain what would be changed (default: auto)",
     )
     result.add_argument(
-        "--log-dir",
-        "--log_dir",
-        type=Path,
-        metavar="FOLDER",
-        help="where the run directory is made (default: safe-launch/runs in the user's cache)",
-    )
-    result.add_argument(
         "--catalogue",
         type=Path,
         metavar="FOLDER",
         help="a folder of further known failures, for a cluster's own",
     )
-    times = StopTimes()
-    for name, default, help_text in (
-        ("leave", times.leave, "from a worker's own failure to its SIGTERM"),
-        ("interrupt", times.interrupt, "from SIGINT to SIGTERM, after Ctrl-C"),
-        ("shutdown", times.terminate, "from SIGTERM to SIGKILL"),
-    ):
-        result.add_argument(
-            f"--{name}-timeout",
-            f"--{name}_timeout",
-            type=_seconds,
-            default=default,
-            metavar="SECONDS",
-            help=f"{help_text} (default: {default:g})",
-        )
     result.add_argument(
         "--preset",
         metavar="NAME",
@@ -153,18 +137,37 @@ def parser() -> Parser:
     cluster_options.declare(result)
     host_options.declare(result)
     process_options.declare(result)
-    result.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
+    output_options.declare(result)
+    foreign.add_refusals(result)
     result.add_argument("--version", action="store_true", help="print the version")
     result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
     result.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return result
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"a time can't be negative: {text}")
-    return value
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What a command line says.
+
+    Raises:
+        LaunchError: it can't be understood.
+    """
+    return parser().parse_args(arguments)
+
+
+def by_variables(environment: Mapping[str, str]) -> list[str]:
+    """What torchrun's PET_* variables say, as the options that they stand for.
+
+    Raises:
+        LaunchError: one can't be understood.
+    """
+    result: list[str] = []
+    for variable, words in foreign.by_variables(environment):
+        try:
+            parsed(words)
+        except LaunchError as error:
+            raise LaunchError(error.code, f"{variable}: {error.problem}", error.hint) from error
+        result += words
+    return result
 
 
 def request_of(
@@ -196,12 +199,8 @@ def request_of(
         strict=options.strict,
         allow_restart=options.allow_restart,
         log_dir=options.log_dir,
-        stop_times=StopTimes(
-            leave=options.leave_timeout,
-            interrupt=options.interrupt_timeout,
-            terminate=options.shutdown_timeout,
-        ),
-        start_method=process_options.start_method(options),
+        streams=output_options.streams(options, environment),
+        stop_times=process_options.stop_times(options, environment),
         placement=replace(
             placement, shows_all_devices=shows_all_devices(placement, nproc, accelerators)
         ),
@@ -217,9 +216,11 @@ def run(arguments: Sequence[str]) -> int:
     command = arguments[0] if arguments and not Path(arguments[0]).is_file() else ""
     if command in COMMANDS:
         return COMMANDS[command](arguments[1:])
-    options = parser().parse_args(arguments[1:] if command == "plan" else arguments)
+    is_launch = command != "plan"
+    words = [*by_variables(os.environ), *arguments[not is_launch :]]
+    options = parsed(words)
     if options.version:
-        from . import __version__, terminal
+        from . import __version__
 
         terminal.show(f"safe-launch {__version__}")
         return ExitCode.SUCCESS
@@ -240,7 +241,8 @@ def run(arguments: Sequence[str]) -> int:
 
     hosts = host_options.chosen(options)
     if hosts is not None and options.script is not None:
-        return host_options.launch(hosts, arguments, options, is_launch=command != "plan", run=run)
+        again = partial(_run_again, arguments[: not is_launch])
+        return host_options.launch(hosts, words, options, is_launch, again)
     found = detection.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     if options.accelerate_config is not None:
@@ -251,11 +253,15 @@ def run(arguments: Sequence[str]) -> int:
         options.node_timeout,
         os.environ,
         this_host(),
-        is_launch=command != "plan",
+        is_launch=is_launch,
     )
     device, count = hardware.accelerator.name, hardware.accelerators
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
-    if command != "plan" and options.hardware is not None:
+    request = process_options.applied(request, options, os.environ, count, is_launch)
+    terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
+    for number in request.forwarded:  # for the workers; there are none now
+        signal.signal(number, signal.SIG_IGN)
+    if is_launch and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
@@ -264,12 +270,18 @@ def run(arguments: Sequence[str]) -> int:
     def read(request: LaunchRequest) -> Workload:
         return named_presets.with_wanted(read_workload(request), wanted)
 
-    if command == "plan":
+    if not is_launch:
         return preview.show_plan(request, read(request), hardware, catalogue, options.json)
-    server = workers.server(request, hardware.accelerator.environment, journal.new_id())
-    if not placement.is_alone:
-        return nodes.launch(request, hardware, catalogue, read, server)
-    return session.launch(request, read(request), hardware, catalogue, server)
+    output_options.make_folder(request.streams)
+    with process_options.pid_file(options.save_pid):
+        server = workers.server(request, hardware.accelerator.environment, journal.new_id())
+        if not placement.is_alone:
+            return nodes.launch(request, hardware, catalogue, read, server)
+        return session.launch(request, read(request), hardware, catalogue, server)
+
+
+def _run_again(head: Sequence[str], words: Sequence[str]) -> int:
+    return run([*head, *words])
 
 
 def main() -> NoReturn:
@@ -292,7 +304,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 def guarded(arguments: Sequence[str]) -> int:
     """Runs the command line; every error becomes a message and an exit code."""
-    from . import terminal, termination
+    from . import termination
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import selectors
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+from .streams import ERR, OUT, Streams
 
 QUIET = 0.05
 """Seconds without further output after which an incomplete line is shown nevertheless."""
@@ -22,6 +26,10 @@ LONGEST = 1024 * 1024
 """Bytes of a line that are waited for before it is shown without its end."""
 TAIL = 64 * 1024
 """Bytes of each rank's latest output that are kept for the diagnosis."""
+
+NAMES = {OUT: "stdout", ERR: "stderr"}
+LINE_END = re.compile(rb"\r\n?|\n")
+INNER_LINE_END = re.compile(rb"(?:\r\n?|\n)(?=.)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -33,14 +41,26 @@ class Stream:
         console: descriptor on which the launcher passes it on.
         reader: our end of the pipe.
         writer: the worker's end, for `/proc/self/fd/N`.
+        logs: where all of it is kept.
+        is_shown: it goes to the console.
+        is_headed: with `head` before every line.
+        head: what tells its lines from other ranks'.
+        words: what a line must have one of to be kept among such lines as well.
         waiting: an incomplete line.
+        line: the line so far, as it was shown.
     """
 
     rank: int
     console: int
     reader: int
     writer: int
+    logs: list[BinaryIO] = field(default_factory=list)
+    is_shown: bool = True
+    is_headed: bool = False
+    head: bytes = b""
+    words: tuple[bytes, ...] = ()
     waiting: bytes = b""
+    line: bytes = b""
 
     @property
     def path(self) -> str:
@@ -56,33 +76,60 @@ class Output:
 
     Attributes:
         folder: where the logs go, as `rank-N.log`.
-        warn: told, once a rank, why its log couldn't be written on.
+        warn: told, once a log, why it couldn't be written on.
+        asked: what becomes of the output besides.
+        role: the workers', which may stand before their lines.
         streams: stdout and stderr of every rank.
         tails: the latest output of every rank.
     """
 
     folder: Path
     warn: Callable[[str], None]
+    asked: Streams = field(default_factory=Streams)
+    role: str = "default"
     streams: list[Stream] = field(default_factory=list)
     tails: dict[int, deque[bytes]] = field(default_factory=dict)
-    _logs: dict[int, BinaryIO] = field(default_factory=dict)
+    _logs: dict[BinaryIO, str] = field(default_factory=dict)
+    _matching: dict[int, BinaryIO] = field(default_factory=dict)
     _thread: threading.Thread | None = None
     _passed: int = 0
     _showing: bool = False
 
     def open(self, ranks: Iterable[int]) -> None:
         """Makes the pipes and the log files."""
-        for rank in ranks:
+        words = dict(self.asked.words)
+        for console in words:
+            path = self.folder / f"filtered_{NAMES[console]}.log"
+            for log in self._opened(path, "the file of chosen lines"):
+                self._matching[console] = log
+        stamp = time.strftime("%Y%m%d%H%M%S")
+        for local, rank in enumerate(ranks):
             self.tails[rank] = deque()
-            path = self.folder / f"rank-{rank}.log"
-            try:
-                self._logs[rank] = path.open("wb", buffering=0)
-            except OSError as error:
-                self.warn(f"rank {rank} gets no log ({path}: {error.strerror})")
-            for console in (1, 2):
+            whose = f"rank {rank}'s log"
+            both = self._opened(self.folder / f"rank-{rank}.log", whose)
+            if self.asked.folder is not None:
+                both += self._opened(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
+            for console, name in NAMES.items():
                 reader, writer = os.pipe()
                 os.set_blocking(reader, False)
-                self.streams.append(Stream(rank, console, reader, writer))
+                stream = Stream(rank, console, reader, writer, [*both])
+                if self.asked.is_split(local, console):
+                    stream.logs += self._opened(self.folder / f"rank-{rank}.{name}.log", whose)
+                stream.is_shown = self.asked.is_shown(local, console)
+                stream.is_headed = self.asked.is_headed(local, console)
+                stream.head = self.asked.head(local, rank, self.role).encode()
+                stream.words = tuple(one.encode() for one in words.get(console, ()))
+                self.streams.append(stream)
+
+    def _opened(self, path: Path, whose: str) -> list[BinaryIO]:
+        """A log, if it can be written."""
+        try:
+            log = path.open("wb", buffering=0)
+        except OSError as error:
+            self.warn(f"{whose} isn't written ({path}: {error.strerror})")
+            return []
+        self._logs[log] = whose
+        return [log]
 
     def start(self) -> None:
         """Begins to pass output on; the workers have opened their ends by now."""
@@ -103,7 +150,7 @@ class Output:
             if give_up() or (done == self._passed and not self._showing):
                 break
             done = self._passed
-        for log in self._logs.values():
+        for log in self._logs:
             with suppress(OSError):
                 log.close()
 
@@ -133,7 +180,7 @@ class Output:
     def _take(self, stream: Stream, chunk: bytes) -> None:
         """Logs a chunk and shows its complete lines; an empty chunk is the stream's end."""
         if chunk:
-            self._keep(stream.rank, chunk)
+            self._keep(stream, chunk)
         end = len(stream.waiting) + max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         stream.waiting += chunk
         has_line = end > len(stream.waiting) - len(chunk)
@@ -141,12 +188,15 @@ class Output:
             self._show(stream, end)
         elif not chunk or len(stream.waiting) > LONGEST:
             self._show(stream, len(stream.waiting))
+        if not chunk:
+            self._match(stream, stream.line)
 
     def _show(self, stream: Stream, size: int) -> None:
         shown, stream.waiting = stream.waiting[:size], stream.waiting[size:]
         self._showing = True
         try:
-            while shown:
+            shown = self._read_lines(stream, shown)
+            while shown and stream.is_shown:
                 select.select([], [stream.console], [])
                 shown = shown[os.write(stream.console, shown) :]
         except OSError:
@@ -155,24 +205,43 @@ class Output:
             self._showing = False
             self._passed += size
 
-    def _keep(self, rank: int, chunk: bytes) -> None:
-        tail = self.tails[rank]
+    def _read_lines(self, stream: Stream, text: bytes) -> bytes:
+        """Keeps the lines with a word that is looked for; the text as it goes to the console."""
+        if not text or not (stream.is_headed or stream.words):
+            return text
+        begins = not stream.line
+        *whole, stream.line = LINE_END.split(stream.line + text)
+        for line in whole:
+            self._match(stream, line)
+        if not stream.is_headed:
+            return text
+        inner = INNER_LINE_END.sub(lambda found: found[0] + stream.head, text)
+        return stream.head + inner if begins else inner
+
+    def _match(self, stream: Stream, line: bytes) -> None:
+        if stream.console in self._matching and any(word in line for word in stream.words):
+            self._write(self._matching[stream.console], stream.head + line + b"\n")
+
+    def _keep(self, stream: Stream, chunk: bytes) -> None:
+        tail = self.tails[stream.rank]
         tail.append(chunk)
         while sum(map(len, tail)) - len(tail[0]) > TAIL:
             tail.popleft()
-        log = self._logs.get(rank)
-        if log is None:
+        for log in stream.logs:
+            self._write(log, chunk)
+
+    def _write(self, log: BinaryIO, text: bytes) -> None:
+        """Writes to a log; one that can't be written any further is given up."""
+        if log not in self._logs:
             return
         try:
-            log.write(chunk)
+            log.write(text)
         except OSError as error:
-            del self._logs[rank]
+            whose = self._logs.pop(log)
             with suppress(OSError):
                 log.close()
-            self.warn(
-                f"rank {rank}'s log isn't written any further ({log.name}: {error.strerror}); "
-                "the training goes on"
-            )
+            why = f"{whose} isn't written any further ({log.name}: {error.strerror})"
+            self.warn(f"{why}; the training goes on")
 
 
 def flush_console() -> None:

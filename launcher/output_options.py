@@ -52,6 +52,20 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
     )
 
 
+def make_folder(asked: Streams) -> None:
+    """Makes the folder of the ranks' logs, if one is wanted.
+
+    Raises:
+        LaunchError: it can't be made.
+    """
+    if asked.folder is not None:
+        try:
+            asked.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"--enable_each_rank_log {asked.folder} can't be made: {error.strerror}"
+            raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+
+
 def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:
     """Whether the launcher is to leave out what isn't needed, as it does for LOGLEVEL=ERROR."""
     level = environment.get("LOGLEVEL", "").upper()

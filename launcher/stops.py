@@ -12,8 +12,8 @@ from pathlib import Path
 
 REAPING = 5.0
 """Seconds between two looks for orphans that have ended, as a container's first process."""
-HARMLESS = {signal.SIGUSR1, signal.SIGUSR2}
-"""Signals after which a worker is meant to go on."""
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL}
+"""Signals after which a worker isn't meant to go on."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Stops:
         for _, rank, step in due:
             if rank not in alive:
                 continue
-            ignored = sorted(self.told.get(rank, set()) - HARMLESS)
+            ignored = sorted(self.told.get(rank, set()) & ENDING)
             if ignored:
                 names = ", ".join(signal.Signals(number).name for number in ignored)
                 notice(f"rank {rank} goes on after {names}: sending {step.name}")

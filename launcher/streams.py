@@ -48,6 +48,10 @@ class Streams:
         """Whether a stream has a file of its own."""
         return selects(self.teed, local, stream) or selects(self.redirected, local, stream)
 
+    def is_headed(self, local: int, stream: int) -> bool:
+        """Whether the rank stands before each line on the console."""
+        return selects(self.teed, local, stream)
+
     def head(self, local: int, rank: int, role: str) -> str:
         """What stands before a rank's lines where several ranks' are in one place."""
         return Template(self.prefix).safe_substitute(role_name=role, rank=rank, local_rank=local)

@@ -24,9 +24,6 @@ from .settings import Value
 from .stops import Stops
 from .warm import Server
 
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are passed on to the workers that have a handler for them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -57,16 +54,16 @@ def run_attempt(
     """
     server.prepare()
     receiver = Receiver()
-    pipes = output.Output(folder, watch.notice)
+    pipes = output.Output(folder, watch.notice, request.streams, request.role)
     pipes.open(order.ranks)
     envs = workers.environments(order, request, receiver.name, server.mark, peers.interface)
     output.flush_console()
-    with _signals() as (arrived, wakeup):
+    with _signals(request) as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
             context = workers.start(request, order.first, envs, pipes, server)
-            _handle_signals(arrived)
+            _handle_signals(arrived, request)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         pipes.start()
@@ -79,7 +76,7 @@ def run_attempt(
         finally:
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
-                leftovers_found = leftovers.kill(server.mark, server.pid)
+                leftovers_found = leftovers.kill(server.mark, server.pids)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()
@@ -98,15 +95,15 @@ def run_attempt(
 
 
 @contextmanager
-def _signals() -> Iterator[tuple[list[int], socket.socket]]:
+def _signals(request: LaunchRequest) -> Iterator[tuple[list[int], socket.socket]]:
     """A list that fills with the signals that arrive, and a socket that becomes readable then."""
     arrived: list[int] = []
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
-    earlier = {number: signal.getsignal(number) for number in (*STOPS, *FORWARDED)}
+    earlier = {number: signal.getsignal(number) for number in (*STOPS, *request.forwarded)}
     wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    _handle_signals(arrived)
+    _handle_signals(arrived, request)
     try:
         yield arrived, reader
     finally:
@@ -117,9 +114,9 @@ def _signals() -> Iterator[tuple[list[int], socket.socket]]:
         writer.close()
 
 
-def _handle_signals(arrived: list[int]) -> None:
+def _handle_signals(arrived: list[int], request: LaunchRequest) -> None:
     """Takes the signals, also back from torch elastic, which installs handlers of its own."""
-    for number in (*STOPS, *FORWARDED):
+    for number in (*STOPS, *request.forwarded):
         signal.signal(number, lambda number, _frame: arrived.append(number))
 
 
@@ -163,7 +160,7 @@ def _watch(
                     os.close(key.fd)
                     _note_exit(scene, key.data)
             for number in scene.signals[answered:]:
-                _answer(scene, signal.Signals(number), request.stop_times, watch, peers)
+                _answer(scene, signal.Signals(number), request, watch, peers)
             answered = len(scene.signals)
             _decide(scene, request, watch, peers)
             scene.stops.send_due(scene.alive, watch.notice)
@@ -314,10 +311,11 @@ def _stop_after_failure(scene: Scene, times: StopTimes) -> None:
 
 
 def _answer(
-    scene: Scene, number: signal.Signals, times: StopTimes, watch: Watch, peers: Peers
+    scene: Scene, number: signal.Signals, request: LaunchRequest, watch: Watch, peers: Peers
 ) -> None:
     """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
-    if number in FORWARDED:
+    times = request.stop_times
+    if number in request.forwarded:
         for rank in sorted(scene.alive):
             if scene.stops.catches(rank, number):
                 scene.stops.send(rank, number)

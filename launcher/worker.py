@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from . import evidence, guards
+from . import cores, evidence, guards, macros
 from .channel import VARIABLE, WARM, Sender
 from .guards import sightings
 
@@ -39,6 +39,9 @@ def main(arguments: list[str]) -> None:
         # Without cgroups Slurm signals every process of a step: it would end what has no handler.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
+    if cores.VARIABLE in os.environ:
+        os.sched_setaffinity(0, map(int, os.environ[cores.VARIABLE].split(",")))
+    rest = macros.filled(rest, os.environ)
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
     sightings.sender = sender

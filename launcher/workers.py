@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import channel, leftovers, preset, saved
+from . import channel, cores, leftovers, macros, preset, saved
+from .exit_code import ExitCode, LaunchError
 from .messages import Order
 from .output import Output
+from .remote import VISIBLE
 from .request import LaunchRequest
+from .scene import STOPS
 from .warm import Forked, Server
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
     from torch.distributed.elastic.multiprocessing import PContext
 
 
@@ -26,17 +29,6 @@ Variables = dict[str, str]
 def prepare() -> None:
     """Imports what starts workers; that takes seconds, in which a launcher answers nobody."""
     from torch.distributed.elastic import multiprocessing  # noqa: F401
-
-
-def host_store() -> TCPStore:
-    """The store that the workers' process groups meet at, on a free port of this host.
-
-    Every attempt needs one of its own: the workers' keys have no prefix for the attempt
-    (`_create_c10d_store` in torch/distributed/rendezvous.py).
-    """
-    from torch.distributed import TCPStore
-
-    return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
 
 
 def environments(
@@ -61,14 +53,21 @@ def environments(
         "LOCAL_WORLD_SIZE": nproc * placement.beside if shares else nproc,
         "GROUP_RANK": order.rank,
         "GROUP_WORLD_SIZE": len(order.workers),
-        "ROLE_NAME": "default",
+        "ROLE_NAME": request.role,
         "ROLE_WORLD_SIZE": order.world,
         "MASTER_ADDR": order.address,
         "MASTER_PORT": order.port,
         "TORCHELASTIC_RESTART_COUNT": order.attempt,
-        "TORCHELASTIC_MAX_RESTARTS": order.attempt,
+        "TORCHELASTIC_MAX_RESTARTS": max(request.max_restarts, order.attempt),
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
+            signal.Signals(number).name for number in (*STOPS, *request.forwarded)
+        ),
+        # deepspeed's (deepspeed/launcher/launch.py)
+        "CROSS_RANK": order.rank,
+        "CROSS_SIZE": len(order.workers),
+        "LOCAL_SIZE": nproc,
         leftovers.VARIABLE: mark,
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),
@@ -84,9 +83,31 @@ def environments(
             "RANK": str(rank),
             "LOCAL_RANK": str(local + place),
             "ROLE_RANK": str(rank),
+            **_own(request, place, local + place),
         }
         for place, rank in enumerate(order.ranks)
     }
+
+
+def _own(request: LaunchRequest, place: int, local: int) -> Variables:
+    """What a worker has for itself: its device alone, its cores.
+
+    Args:
+        request: this node's launch.
+        place: the worker's among those of this launcher.
+        local: its local rank.
+    """
+    result: Variables = {}
+    if request.own_device:
+        # As `_set_local_rank_env` in torch's local_elastic_agent.py, and the same for Ascend's.
+        for name in VISIBLE:
+            listed = os.environ.get(name)
+            result[name] = str(local) if listed is None else listed.split(",")[local].strip()
+        result |= {"LOCAL_RANK": "0", macros.VARIABLE: str(local)}
+    if request.cores:
+        own = request.cores[place]
+        result |= {cores.VARIABLE: ",".join(map(str, own)), "OMP_NUM_THREADS": str(len(own))}
+    return result
 
 
 def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
@@ -115,14 +136,20 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
     is_threaded = request.nproc == 1 and os.environ.get("OMP_NUM_THREADS") != "1"
     if request.start_method == "forkserver" and not (request.is_program or is_threaded):
         result.begin()
+    else:
+        prepare()
     return result
 
 
 def command(request: LaunchRequest) -> tuple[str, ...]:
-    """A worker's command line."""
+    """A worker's command line, in which `macros.LOCAL_RANK` stands for its local rank."""
+    if request.is_program:
+        return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
-    worker = ("-u", "-m", "safe_launch.worker", kind)
-    return (sys.executable, *worker, request.script, *request.arguments)
+    worker = ("-u", "-m", "safe_launch.worker", kind, request.script)
+    option = request.local_rank_option
+    local = [f"{option}={macros.LOCAL_RANK}"] if option else []
+    return (request.interpreter or sys.executable, *worker, *local, *request.arguments)
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
@@ -156,13 +183,21 @@ def start(
         for place in envs
     }
     forked = server.fork(envs, streams)
-    return _spawned(request, first, envs, pipes) if forked is None else forked
+    if forked is not None:
+        return forked
+    if server.store is not None:
+        server.store.host()
+    return _spawned(request, first, envs, pipes)
 
 
 def _spawned(
     request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
 ) -> PContext:
-    """Workers that torch elastic starts as fresh processes."""
+    """Workers that torch elastic starts as fresh processes.
+
+    Raises:
+        LaunchError: they are programs that can't be executed.
+    """
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 
@@ -182,11 +217,29 @@ def _spawned(
 
     # Elastic reports failures to the log as well; what is to be said, the session says.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    entry, *arguments = command(request)
-    return start_processes(
-        name="worker",
-        entrypoint=entry,
-        args=dict.fromkeys(envs, tuple(arguments)),
-        envs=envs,
-        logs_specs=Pipes(),
-    )
+    entry, *words = command(request)
+    # A worker fills in its arguments by itself; a program can't.
+    own = {place: macros.filled(words, env) for place, env in envs.items()}
+    try:
+        return start_processes(
+            name="worker",
+            entrypoint=entry,
+            args={place: tuple(own[place] if request.is_program else words) for place in envs},
+            envs=envs,
+            logs_specs=Pipes(),
+            **_binding(request),
+        )
+    except OSError as error:
+        if not request.is_program:
+            raise
+        problem = f"{request.script} can't be executed: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem, "a script needs #! in its first line") from error
+
+
+def _binding(request: LaunchRequest) -> dict[str, Any]:
+    """What torch is told for workers near their GPUs, where that is asked for."""
+    if not request.numa_binding:
+        return {}
+    from torch.numa.binding import AffinityMode, NumaOptions
+
+    return {"numa_options": NumaOptions(AffinityMode(request.numa_binding))}
