@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import host, workers
+from . import host
 from .agreement import numbered, refusal
 from .exit_code import ExitCode, LaunchError
 from .links import Link, arrivals, listening, watched
@@ -50,7 +50,8 @@ def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
     """What this node says of itself."""
     from . import __version__
 
-    script = "" if request.is_module else _digest(Path(request.script).read_bytes())
+    is_file = not request.is_module and not request.is_program
+    script = _digest(Path(request.script).read_bytes()) if is_file else ""
     return Hello(
         job=request.placement.job,
         rank=request.placement.rank,
@@ -64,6 +65,7 @@ def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
         },
         script=script,
         arguments=_digest("\0".join(request.arguments).encode()),
+        nnodes=request.placement.range_text,
     )
 
 
@@ -90,7 +92,6 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
         problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
         hint = "give all nodes another --master-port (or --rdzv-endpoint)"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
-    workers.prepare()  # who comes meanwhile waits at the door
     times = placement.times
     began = time.monotonic()
     deadline, speaks = began + times.join, began + PATIENCE
@@ -220,7 +221,6 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.
     """
-    workers.prepare()  # before node 0 counts on this node
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
 
 
 def kill(
-    run_id: str, spared: int | None = None, seconds: float = 5.0, variable: str = VARIABLE
+    run_id: str,
+    spared: Collection[int] = (),
+    seconds: float = 5.0,
+    variable: str = VARIABLE,
 ) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
@@ -46,13 +50,13 @@ def kill(
 
     Args:
         run_id: the run.
-        spared: a process that is to live on.
+        spared: processes that are to live on.
         seconds: to try for.
         variable: the environment variable that has the mark.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
-    while (left := set(marked(run_id, variable)) - {spared}) and time.monotonic() < end:
+    while (left := set(marked(run_id, variable)).difference(spared)) and time.monotonic() < end:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -24,8 +24,9 @@ class Hello:
         nproc: workers that it starts.
         hardware: what it trains on.
         versions: versions of safe-launch, Python and the frameworks, by name.
-        script: digest of the script's text; empty where it is a module.
+        script: digest of the script's text; empty where it is a module or a program.
         arguments: digest of the script's arguments.
+        nnodes: how many nodes there are to be, as it has been told: `2` or `1:2`.
     """
 
     job: str
@@ -36,6 +37,7 @@ class Hello:
     versions: Mapping[str, str]
     script: str
     arguments: str
+    nnodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,11 @@ class Placement:
         return self.nodes == 1
 
     @property
+    def range_text(self) -> str:
+        """The number of nodes as torchrun's users write it: `2`, or `1:2`."""
+        return str(self.nodes) if self.least == self.nodes else f"{self.least}:{self.nodes}"
+
+    @property
     def is_head(self) -> bool:
         """Whether this is node 0, which decides for all."""
         return self.rank == 0

@@ -20,7 +20,6 @@ from . import (
     restart,
     supervise,
     terminal,
-    workers,
 )
 from .attempt import (
     Attempt,
@@ -53,6 +52,7 @@ from .request import Fix, LaunchRequest
 from .resolve import Rules, rules_of
 from .settings import Value
 from .source import spots
+from .store import Store
 from .warm import Server
 from .workload import Workload
 
@@ -195,7 +195,7 @@ def _run(
 ) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
-    store = workers.host_store()
+    server.store = store = Store.open()
     order = Order(
         attempt=attempt.number,
         run_id=server.mark,
@@ -211,7 +211,7 @@ def _run(
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)
     part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
-    del store
+    store.close()
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
 

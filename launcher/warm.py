@@ -20,6 +20,7 @@ from typing import Any
 
 from . import leftovers
 from .channel import WARM
+from .store import Store
 
 LONGEST = 1 << 20
 """Bytes of a message."""
@@ -58,12 +59,15 @@ class Server:
         command: a worker's command line, which is the server's too.
         environment: what the workers have for certain beyond the launcher's environment.
         problem: why no worker can be forked; None where nothing speaks against it.
+        store: what the next workers meet at; on node 0 alone.
     """
 
     mark: str
     command: Sequence[str]
     environment: Mapping[str, str]
     problem: str | None = None
+    store: Store | None = None
+    _keeper: int | None = None
     _process: subprocess.Popen[bytes] | None = None
     _socket: socket.socket | None = None
     _is_ready: bool = False
@@ -89,9 +93,10 @@ class Server:
         self._socket, self._is_ready, self.problem = ours, False, None
 
     @property
-    def pid(self) -> int | None:
-        """Its process id; None where none runs."""
-        return None if self._process is None else self._process.pid
+    def pids(self) -> set[int]:
+        """Its process ids, the store's host included."""
+        own = None if self._process is None else self._process.pid
+        return {one for one in (own, self._keeper) if one is not None}
 
     def prepare(self) -> None:
         """Waits until it has imported everything, and notes what speaks against using it.
@@ -117,6 +122,8 @@ class Server:
             environments: of each beyond the launcher's own.
             streams: descriptors for the stdout and stderr of each.
         """
+        if self._process is None:
+            return None
         answer = self._asked(environments, streams)
         if answer is not None and "clash" in answer:
             names = answer["clash"]
@@ -133,6 +140,7 @@ class Server:
         if answer is None or "pids" not in answer:
             self.end(self.problem or "the process that imports for the workers has ended")
             return None
+        self._keeper = answer["keeper"]
         return Forked(dict(zip(environments, answer["pids"], strict=True)))
 
     def _asked(
@@ -144,10 +152,15 @@ class Server:
         following = len(environments)
         _subreaper(True)
         try:
+            if self.store is not None:
+                message = {"port": self.store.port}
+                socket.send_fds(
+                    self._socket, [json.dumps(message).encode()], self.store.descriptors
+                )
             for place, environment in environments.items():
                 following -= 1
-                message = {"environment": environment, "following": following}
-                socket.send_fds(self._socket, [json.dumps(message).encode()], streams[place])
+                order = {"environment": environment, "following": following}
+                socket.send_fds(self._socket, [json.dumps(order).encode()], streams[place])
             return self._answer()
         except OSError:
             return None

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -26,12 +27,28 @@ from typing import Any
 from . import preload
 from .channel import WARM
 from .script_imports import Steps, is_installed
+from .store import hosted
 
 LONGEST = 1 << 20
 """Bytes of a message."""
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Beginnings of variables that libraries read when they are loaded, unseen by Python."""
 PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A store to host.
+
+    Attributes:
+        port: its port's number.
+        listener: the descriptor of the port.
+        alive: a descriptor whose end is the store's.
+    """
+
+    port: int
+    listener: int
+    alive: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +87,18 @@ def serve(steps: Steps) -> preload.Preloaded:
     gc.collect()
     gc.freeze()
     _send(connection, problem=preload.problem(), seconds=round(time.monotonic() - began, 3))
-    while orders := _orders(connection):
+    while True:
+        meeting, orders = _orders(connection)
         clash = sorted(_clash(preloaded, orders))
-        if clash:
-            _close(orders)
-            _send(connection, clash=clash)
-            continue
-        pids = _fork_workers(orders, connection, noise)
+        keeper = None if clash or meeting is None else _keep(meeting, connection, orders)
+        if meeting is not None:
+            os.close(meeting.listener)
+            os.close(meeting.alive)
+        pids = [] if clash else _fork_workers(orders, connection, noise)
         if pids is None:
             return preloaded
         _close(orders)
-        _send(connection, pids=pids)
-    os._exit(0)
+        _send(connection, **({"clash": clash} if clash else {"pids": pids, "keeper": keeper}))
 
 
 def _capture(stream: int) -> int:
@@ -95,18 +112,48 @@ def _send(connection: socket.socket, **content: Any) -> None:
     connection.send(json.dumps(content).encode())
 
 
-def _orders(connection: socket.socket) -> list[Order]:
-    """The workers to fork; none at the launcher's end. Each message says how many are to follow."""
+def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]]:
+    """The store to host, if any, and the workers to fork; ends with the launcher.
+
+    Each message says how many are to follow.
+    """
+    meeting: Meeting | None = None
     orders: list[Order] = []
     following = 1
     while following:
         message, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 2)
         if not message:
-            return []
+            os._exit(0)
         content = json.loads(message)
-        orders.append(Order(content["environment"], (descriptors[0], descriptors[1])))
-        following = content["following"]
-    return orders
+        first, second = descriptors
+        if "port" in content:
+            meeting = Meeting(content["port"], first, second)
+        else:
+            orders.append(Order(content["environment"], (first, second)))
+            following = content["following"]
+    return meeting, orders
+
+
+def _keep(meeting: Meeting, connection: socket.socket, orders: list[Order]) -> int:
+    """Hosts a store in a process of its own, since its threads wouldn't come along in a fork.
+
+    That may take the import of torch; who connects meanwhile has to wait.
+    """
+    with suppress(ChildProcessError):  # those of earlier attempts
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        _close(orders)
+        connection.close()
+        store = hosted(meeting.port, meeting.listener)
+        os.read(meeting.alive, 1)
+        del store
+    finally:
+        os._exit(0)
 
 
 def _clash(preloaded: preload.Preloaded, orders: list[Order]) -> set[str]:

@@ -102,6 +102,7 @@ LAYERS = {
         "source",
         "ssh",
         "stops",
+        "store",
         "supervise",
         "suspicions",
         "terminal",
