@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from frameworks.cases import Case
+from frameworks.flagembedding import case as flagembedding
+from frameworks.trl import case as trl
 
-CASES: tuple[Case, ...] = ()
+CASES: tuple[Case, ...] = (*flagembedding.CASES, *trl.CASES)
