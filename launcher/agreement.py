@@ -65,6 +65,8 @@ def differences(hellos: Sequence[Hello]) -> tuple[str, ...]:
             f"the script's arguments on {_some(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
+    if text := _differing({one.host: one.nnodes for one in hellos}):
+        notes.append(f"--nnodes differs between the nodes: {text}; node 0's holds")
     if text := _differing({one.host: str(one.nproc) for one in hellos}):
         notes.append(f"the number of workers differs between the nodes: {text}")
     return tuple(notes)

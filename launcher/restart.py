@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shutil import rmtree
 
-from . import checkpoints, leftovers, progress, universal
+from . import checkpoints, leftovers, progress, retries, terminal, universal
 from .attempt import Failed, Outcome, Superseded
+from .failure import Finding
 from .plan import Plan
 from .progress import Loading, Refused, Start
+from .request import Fix
 from .saved import Found, Saves, joined
+
+RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
+"""How often the workers may be launched anew with a corrected plan."""
+
+
+def beginning(
+    following: Plan, outcomes: Sequence[Outcome], restarts: int, run_id: str
+) -> Start | Refused:
+    """Where a corrected attempt begins, if one is allowed; `restarts` corrected nothing."""
+    fix = following.request.fix
+    if len(outcomes) - restarts > RELAUNCHES[fix]:
+        return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
+    return prepared(following, outcomes, run_id)
+
+
+def again(
+    plan: Plan,
+    outcomes: Sequence[Outcome],
+    findings: Mapping[int, Finding],
+    restarts: int,
+    run_id: str,
+) -> Start | None:
+    """Where another attempt with the same plan begins, if --max-restarts asks for one.
+
+    Args:
+        plan: the last attempt's.
+        outcomes: of all attempts.
+        findings: the root cause of each that failed, by its number.
+        restarts: how often this has been done.
+        run_id: the run's id.
+    """
+    last = outcomes[-1]
+    if not isinstance(last, Failed) or last.lost:
+        return None
+    roots = [findings[number] for number in sorted(findings)]
+    is_wanted, words = retries.verdict(plan.request.max_restarts, restarts, roots)
+    start = prepared(plan, outcomes, run_id) if is_wanted else None
+    if isinstance(start, Refused):
+        words, start = f"not started again: {start.sentence}", None
+    elif start is not None and start.sentence:
+        words = f"{words}; {start.sentence}"
+    if words:
+        terminal.say(words)
+    return start
 
 
 def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:

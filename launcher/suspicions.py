@@ -122,6 +122,8 @@ def is_open(entry: KnownFailure, plan: Plan) -> bool:
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
     """The script and the modules that it imports from its own folder, if it is the user's."""
+    if request.is_program:
+        return
     path = module_file(request.script) if request.is_module else Path(request.script)
     if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
         return

@@ -59,6 +59,7 @@ LAYERS = {
         "progress",
         "remedies",
         "resolve",
+        "retries",
         "states",
         "worker_count",
     },

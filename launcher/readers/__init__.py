@@ -27,7 +27,9 @@ from . import (
     workload_flags,
 )
 from .model_folder import read_model_of
-from .script import Script, read_script
+from .script import FRAMEWORKS, Script, installed, read_script
+
+PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
 
 
 class Reader(Protocol):
@@ -61,6 +63,8 @@ def read_workload(request: LaunchRequest) -> Workload:
     Raises:
         LaunchError: the script, or a file that it names, can't be used as it is.
     """
+    if request.is_program:
+        return Workload(framework=Framework.NONE, versions=installed(FRAMEWORKS), notes=(PROGRAM,))
     script = read_script(request)
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
