@@ -59,7 +59,8 @@ def test_untouched_where_healthy_and_corrected_where_not(case: Case, tmp_path: P
     corrected = run("failing-ours", *case.launched, *failure.arguments)
     assert corrected.code == 0, corrected.output[-6000:]
     assert failure.change in corrected.output
-    assert failure.entry in corrected.output
+    # What is corrected before the launch is told by its title and source, not as a diagnosis.
+    assert failure.attempts == 1 or failure.entry in corrected.output
     assert attempts(corrected) == failure.attempts
     losses = case.losses(corrected)[-len(reference) :]
     # The Trainer rounds to four digits after the point.
