@@ -56,8 +56,6 @@ from .store import Store
 from .warm import Server
 from .workload import Workload
 
-RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
-"""How often the workers may be launched anew."""
 PAUSE = 10.0
 """Seconds before what passes by itself is tried again: devices and ports are let go of later than
 their process ends (CANN asks for ten seconds, its error EJ0001)."""
@@ -73,6 +71,7 @@ class Next:
         workload: what is known now.
         learnt: what is forbidden: by the catalogue, the hardware and the attempts so far.
         retried: ids of transient failures that have been tried again.
+        restarts: how often the same plan was tried again because the user asked for that.
     """
 
     exit_code: int | None
@@ -80,6 +79,7 @@ class Next:
     workload: Workload
     learnt: tuple[Constraint, ...] = ()
     retried: frozenset[str] = frozenset()
+    restarts: int = 0
 
     def end(self, code: int) -> Next:
         """No further attempt."""
@@ -170,11 +170,18 @@ def _launch(
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
                 state = state.end(dead_end(following))
-            elif isinstance(begun := _beginning(following, outcomes, server.mark), Refused):
+            elif isinstance(
+                begun := restart.beginning(following, outcomes, state.restarts, server.mark),
+                Refused,
+            ):
                 state = _refuse(following, attempt, findings, begun, state)
             else:
                 _announce(following, attempt, outcome, findings, begun)
                 plan, start = following, begun
+        if state.exit_code is not None:
+            same = restart.again(plan, outcomes, findings, state.restarts, server.mark)
+            if same is not None:
+                state, start = replace(state, exit_code=None, restarts=state.restarts + 1), same
     code = state.exit_code
     closing.summary(outcomes, findings, run, code)
     _keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
@@ -182,27 +189,19 @@ def _launch(
     return closing.farewell(code, outcomes[-1], findings)
 
 
-def _beginning(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
-    """Where the next attempt begins, if one is allowed."""
-    fix = following.request.fix
-    if len(outcomes) > RELAUNCHES[fix]:
-        return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
-    return restart.prepared(following, outcomes, run_id)
-
-
 def _run(
     attempt: Attempt, start: Start, rules: Rules, server: Server, peers: Peers
 ) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
-    server.store = store = Store.open()
+    server.store = Store.open()
     order = Order(
         attempt=attempt.number,
         run_id=server.mark,
         rank=0,
         workers=plan.request.nodes,
         address=plan.request.placement.address or "localhost",
-        port=store.port,
+        port=server.store.port,
         preset=plan.preset.settings(),
         overrides=plan.overrides,
         environment=plan.hardware.accelerator.environment,
@@ -211,7 +210,7 @@ def _run(
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say)
     part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
-    store.close()
+    server.close_store()
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
 

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -175,6 +176,16 @@ class Server:
         with suppress(OSError):
             message = self._socket.recv(LONGEST) if ready else b""
         return json.loads(message) if message else None
+
+    def close_store(self) -> None:
+        """Ends the store, of which no worker is left, and its host."""
+        if self.store is not None:
+            self.store.close()
+        if self._keeper is not None:
+            # It may still be importing torch. As the server's child it keeps its process id.
+            with suppress(ProcessLookupError):
+                os.kill(self._keeper, signal.SIGKILL)
+        self.store = self._keeper = None
 
     def end(self, problem: str | None = None) -> None:
         """Ends it, which no worker notices."""

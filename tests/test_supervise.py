@@ -10,6 +10,8 @@ from safe_launch import supervise
 from safe_launch.channel import Receiver, Sender
 from safe_launch.scene import Scene, failed_ranks
 
+WATCH = supervise.Watch(lambda _observed, _model: True, print)
+
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
@@ -26,11 +28,11 @@ def test_the_last_words_of_quick_workers_are_heard_at_once(receiver: Receiver) -
         Sender(receiver.name, rank).send("finished", {})
     silent = Sender(receiver.name, 2)
     with selectors.DefaultSelector() as selector:
-        supervise._welcome(selector, receiver, scene)
+        supervise._welcome(selector, receiver, scene, WATCH)
         assert scene.finished == {0, 1}
         silent.send("finished", {})
         (ready,) = [key for key, _ in selector.select(0)]
-        supervise._read(selector, ready.fileobj, receiver, scene)  # type: ignore[arg-type]
+        supervise._read(selector, ready.fileobj, receiver, scene, WATCH)  # type: ignore[arg-type]
     scene.exits = {0: (-6, 1.0), 1: (-6, 1.0), 2: (-6, 1.0)}
     assert scene.finished == {0, 1, 2}
     assert not failed_ranks(scene)
@@ -43,5 +45,5 @@ def test_the_first_model_that_is_told_stays(receiver: Receiver) -> None:
     first.send("model", {"shape": {"config": {"layers": 1}, "weights": []}})
     first.send("model", {"shape": {"config": {"layers": 2}, "weights": []}})
     with selectors.DefaultSelector() as selector:
-        supervise._welcome(selector, receiver, scene)
+        supervise._welcome(selector, receiver, scene, WATCH)
     assert scene.model == {"config": {"layers": 1}, "weights": []}
