@@ -275,9 +275,12 @@ def run(arguments: Sequence[str]) -> int:
     output_options.make_folder(request.streams)
     with process_options.pid_file(options.save_pid):
         server = workers.server(request, hardware.accelerator.environment, journal.new_id())
-        if not placement.is_alone:
-            return nodes.launch(request, hardware, catalogue, read, server)
-        return session.launch(request, read(request), hardware, catalogue, server)
+        try:
+            if not placement.is_alone:
+                return nodes.launch(request, hardware, catalogue, read, server)
+            return session.launch(request, read(request), hardware, catalogue, server)
+        finally:
+            server.end()
 
 
 def _run_again(head: Sequence[str], words: Sequence[str]) -> int:

@@ -22,7 +22,8 @@ def summary(
         for outcome in outcomes
     ]
     lines = [f"{label}: {text}" for label, text in rows]
-    terminal.say(*lines, f"exit code {code}; logs and records: {run}")
+    say = terminal.say if code or len(outcomes) > 1 else terminal.tell
+    say(*lines, f"exit code {code}; logs and records: {run}")
 
 
 def last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:

@@ -36,7 +36,7 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome, server: Server)
     except LaunchError as error:
         link.send(Refusal(error.code, error.problem, error.hint))
         raise
-    terminal.say(
+    terminal.tell(
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
     )
@@ -51,7 +51,8 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome, server: Server)
                         code = 128 + ended.signal
                 case Farewell() as farewell:
                     text = f"node 0 ended the run: {farewell.line}"
-                    terminal.say(text, f"exit code {farewell.code}")
+                    say = terminal.say if farewell.code else terminal.tell
+                    say(text, f"exit code {farewell.code}")
                     closing.leave(farewell)
                     return farewell.code
                 case Refusal() as refusal:

@@ -24,6 +24,8 @@ from .workload import Workload
 
 NOTHING_LEFT = "nothing is left to launch"
 STRICT = "--strict allows no change"
+NEEDED = ("change", "suggest", "note", "may end", "do")
+"""Labels of the rows that are told in any case."""
 
 
 def known_constraints(
@@ -56,9 +58,9 @@ def first_plan(
     if request.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         feared = suspicion_rows(suspicions(asked, entries))
-        _say([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
+        _tell([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
         return asked
-    _say([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
+    _tell([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
     refused = _refused(request, plan)
     return Farewell(refused, STRICT) if refused else plan
 
@@ -78,21 +80,24 @@ def show_plan(
         document = plan_report.document(request, workload, hardware, plan)
         document["suspicions"] = [{"failure": one.entry.id, "line": one.spot} for one in feared]
         terminal.show(json.dumps(document, default=plain, indent=1))
-    elif isinstance(plan, NoPlan):
-        _say(_what_is_known(workload))
-        terminal.say(*plan_report.table(plan.rejected, None))
-        dead_end(plan)
     else:
-        _say(_what_is_known(workload))
-        if plan.chosen.estimate is not None:
-            terminal.say(
-                "candidates: GiB a rank by component, at most, time of a step against the chosen",
-                *plan_report.table(plan.considered, plan.chosen),
-            )
-        _say([*explain.plan_rows(plan), *suspicion_rows(feared)])
+        terminal.show("\n".join(_text(plan, workload, feared)))
     if isinstance(plan, NoPlan):
         return ExitCode.NO_PLAN
     return _refused(request, plan)
+
+
+def _text(plan: Plan | NoPlan, workload: Workload, feared: Sequence[Suspicion]) -> list[str]:
+    """What is known, the candidates, and the plan; or why there is none."""
+    known = terminal.table(_what_is_known(workload), indent=0)
+    if isinstance(plan, NoPlan):
+        why = terminal.table(explain.dead_end_rows(plan))
+        return [*known, *plan_report.table(plan.rejected, None), NOTHING_LEFT, *why]
+    table = plan_report.table(plan.considered, plan.chosen)
+    head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
+    candidates = [] if plan.chosen.estimate is None else [head, *table]
+    rows = [*explain.plan_rows(plan), *suspicion_rows(feared)]
+    return [*known, *candidates, *terminal.table(rows, indent=0)]
 
 
 def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
@@ -127,5 +132,7 @@ def dead_end(refused: NoPlan) -> ExitCode:
     return ExitCode.NO_PLAN
 
 
-def _say(rows: Sequence[explain.Row]) -> None:
-    terminal.say(*terminal.table(rows, indent=0))
+def _tell(rows: Sequence[explain.Row]) -> None:
+    """All rows; to whom wants quiet, those that aren't as the user has asked for."""
+    told = [row for row in rows if not terminal.is_quiet() or row[0] in NEEDED]
+    terminal.say(*terminal.table(told, indent=0))

@@ -27,6 +27,11 @@ def tell(*lines: str) -> None:
         say(*lines)
 
 
+def is_quiet() -> bool:
+    """Whether the user wants no more than what is needed."""
+    return _quiet
+
+
 def be_quiet(wanted: bool) -> None:
     """Whether `tell` leaves out what it is given, from now on."""
     global _quiet
