@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from . import leftovers, terminal, termination
+from . import leftovers, process_options, terminal, termination
 from .exit_code import ExitCode, LaunchError
 from .wrapped import MARK, STOPS, address, hooked
 
@@ -113,7 +113,7 @@ def _patience(options: Sequence[str]) -> float:
     if parsed.script is not None:
         problem = f"wrap: `{parsed.script}` isn't an option of safe-launch's"
         raise LaunchError(ExitCode.USAGE, problem, HINT)
-    return float(parsed.shutdown_timeout)
+    return process_options.stop_times(parsed, os.environ).terminate
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
