@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from .documents import near
 from .exit_code import ExitCode, LaunchError
 from .failure import KnownFailure
 
@@ -21,7 +22,10 @@ class Parser(argparse.ArgumentParser):
         Raises:
             LaunchError: always.
         """
-        raise LaunchError(ExitCode.USAGE, message, "safe-launch --help lists the options")
+        word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+        meant = near(word, self._option_string_actions) if word.startswith("-") else ""
+        hint = meant if "did you mean" in meant else "safe-launch --help lists the options"
+        raise LaunchError(ExitCode.USAGE, message, hint)
 
 
 def hardware(arguments: Sequence[str]) -> int:

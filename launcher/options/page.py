@@ -1,0 +1,82 @@
+"""The page of all options of torchrun and deepspeed: docs/options.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import TABLE, deepspeed, torchrun
+from .option import Option
+
+HEAD = """\
+# torchrun's and deepspeed's options
+
+Every option of `torchrun` (torch 2.13) and of `deepspeed` (0.16.9, 0.19.8), in all its spellings,
+is taken with its meaning or refused with what to use instead. Written by `scripts/options-docs`
+from `launcher/options/`, which the parser's help comes from, too; `tests/test_options.py` compares
+it with the parsers of the installed versions: an option of theirs that isn't here fails a test.
+
+Dashes and underscores are the same. Where an option is marked with \\*, torchrun's `PET_` variable
+of its name (`PET_MAX_RESTARTS`) holds if it is absent; a switch is on with 1 and off with 0."""
+VARIABLES = """
+## Variables
+
+| variable | what it does here |
+|---|---|
+| `PET_*` | as above |
+| `OMP_NUM_THREADS` | 1 for each of several workers, if it isn't set |
+| `PYTHON_EXEC` | the Python that runs the workers; safe-launch must be installed for it |
+| `LOGLEVEL` | `ERROR` and above are as `--quiet`; workers find it as it is |
+| `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` | as `--shutdown-timeout`, where that is absent |
+| `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` | what stands before a line of `--tee`: \
+`${role_name}`, `${rank}`, `${local_rank}` |
+| `DS_ENV_FILE` | the name of the file of variables that go to every host (`.deepspeed_env`) |
+
+`${local_rank}` in an argument of the script is the worker's local rank, as under torchrun.
+
+Workers find what torchrun gives them (`RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
+`GROUP_RANK`, `GROUP_WORLD_SIZE`, `ROLE_RANK`, `ROLE_NAME`, `ROLE_WORLD_SIZE`, `MASTER_ADDR`,
+`MASTER_PORT`, `TORCHELASTIC_*`, `TORCH_NCCL_ASYNC_ERROR_HANDLING`) and deepspeed's `CROSS_RANK`, `CROSS_SIZE` and
+`LOCAL_SIZE`. `TORCHELASTIC_RESTART_COUNT` counts all attempts; `TORCHELASTIC_MAX_RESTARTS` is
+`--max-restarts`, or the former where corrections have made it greater.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    taken = [one for one in TABLE if not one.instead]
+    sections = (
+        ("Nodes", [one for one in taken if one in torchrun.NODES]),
+        ("Hosts", [one for one in taken if one in deepspeed.HOSTS]),
+        ("Workers", [one for one in taken if one in (*torchrun.WORKERS, *deepspeed.WORKERS)]),
+        ("Output", [one for one in taken if one in (*torchrun.OUTPUT, *deepspeed.OUTPUT)]),
+    )
+    parts = [HEAD]
+    for title, own in sections:
+        parts += [f"\n## {title}\n", *_rows(("option", "of", "what it does here", "difference"))]
+        parts += [_row(_name(one), _of(one), one.does, one.differs) for one in own]
+    parts += ["\n## Not taken\n", *_rows(("option", "of", "why, and what to use"))]
+    parts += [_row(_name(one), _of(one), one.instead) for one in TABLE if one.instead]
+    return "\n".join(parts) + "\n" + VARIABLES
+
+
+def _rows(titles: Sequence[str]) -> list[str]:
+    return [_row(*titles), f"|{'---|' * len(titles)}"]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _name(one: Option) -> str:
+    """Its names, in the way that its first tool writes them, with what stands for a value."""
+    letters = [name for name in one.short if not name.startswith("--")]
+    names = [*letters, one.name, *(name for name in one.short if name not in letters)]
+    if one.tools[0] == "deepspeed":
+        names = [f"--{name[2:].replace('-', '_')}" if name[1] == "-" else name for name in names]
+    text = ", ".join(f"`{name}`" for name in names)
+    value = f" `{one.value}`" if one.value else ""
+    return text + value + (" \\*" if one.variable else "")
+
+
+def _of(one: Option) -> str:
+    return ", ".join(one.tools)
