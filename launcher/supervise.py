@@ -56,7 +56,7 @@ def run_attempt(
     receiver = Receiver()
     pipes = output.Output(folder, watch.notice, request.streams, request.role)
     pipes.open(order.ranks)
-    envs = workers.environments(order, request, receiver.name, server.mark, peers.interface)
+    envs = workers.environments(order, request, receiver.name, server.mark, folder, peers.interface)
     output.flush_console()
     with _signals(request) as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.

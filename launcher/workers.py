@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import channel, cores, leftovers, macros, preset, saved
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 Variables = dict[str, str]
 """A part of a process's environment."""
 
@@ -36,9 +38,12 @@ def environments(
     request: LaunchRequest,
     channel_name: str,
     mark: str,
+    folder: Path,
     interface: str | None = None,
 ) -> dict[int, Variables]:
     """What each worker finds in its environment beyond the launcher's own, by local rank.
+
+    Scripts under torch elastic's `record` write what they die of to TORCHELASTIC_ERROR_FILE.
 
     The names up to TORCHELASTIC_* are those that torchrun gives
     (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
@@ -83,6 +88,7 @@ def environments(
             "RANK": str(rank),
             "LOCAL_RANK": str(local + place),
             "ROLE_RANK": str(rank),
+            ERROR_FILE: str(folder.absolute() / f"rank-{rank}.error.json"),
             **_own(request, place, local + place),
         }
         for place, rank in enumerate(order.ranks)
@@ -208,8 +214,8 @@ def _spawned(
             paths: dict[int, dict[int, str]] = {1: {}, 2: {}}
             for stream in pipes.streams:
                 paths[stream.console][stream.rank - first] = stream.path
-            nowhere = dict.fromkeys(envs, os.devnull)
-            return LogsDest(stdouts=paths[1], stderrs=paths[2], error_files=nowhere)
+            errors = {place: env[ERROR_FILE] for place, env in envs.items()}
+            return LogsDest(stdouts=paths[1], stderrs=paths[2], error_files=errors)
 
         @property
         def root_log_dir(self) -> str:
