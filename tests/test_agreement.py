@@ -114,6 +114,14 @@ def test_what_differs_is_told(others: Sequence[Hello], expected: list[str]) -> N
         assert note.startswith(beginning)
 
 
+def test_another_number_of_nodes_is_told() -> None:
+    """Where --nnodes differs node 0's holds; who says otherwise is named."""
+    head = replace(HEAD, nnodes="2")
+    assert not differences([head, hello(nnodes="2")])
+    (note,) = differences([head, hello(nnodes="1:3")])
+    assert note == "--nnodes differs between the nodes: 2 on head; 1:3 on other; node 0's holds"
+
+
 def test_one_node_stands_for_all() -> None:
     """It has the least of what each has; a difference of devices is told."""
     small = replace(GPU, name="a100-40gb", memory=40 << 30, link=2e11)

@@ -19,25 +19,18 @@ def described(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
     ]
 
 
-class Seen(Exception):
-    """The parser that was going to be used."""
-
-
 def shown(parser: argparse.ArgumentParser, *_args: object, **_named: object) -> None:
     """Stands for `parse_args`."""
-    raise Seen(parser)
+    print(json.dumps(described(parser)))
+    sys.exit()
 
 
 if sys.argv[1] == "torchrun":
     from torch.distributed.run import get_args_parser
 
-    found = get_args_parser()
+    shown(get_args_parser())
 else:
     from deepspeed.launcher import runner
 
     argparse.ArgumentParser.parse_args = shown
-    try:
-        runner.parse_args([])
-    except Seen as seen:
-        found = seen.args[0]
-print(json.dumps(described(found)))
+    runner.parse_args([])
