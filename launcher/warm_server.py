@@ -227,7 +227,6 @@ def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) ->
         sys.modules["torch"].default_generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    gc.unfreeze()
 
 
 class Watched(os._Environ[str]):

@@ -1,0 +1,341 @@
+"""Workers forked from a process that has imported for them: what they are, and when they aren't."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safe_launch import preload
+from safe_launch.script_imports import Filter, Import, Step, Variable, module_steps, steps
+from safe_launch.warm import Server
+from stacks import CURRENT
+
+# The variables of a process that was forked are those that its server was started with.
+IS_FORKED = (
+    "import os, pathlib\n"
+    "forked = b'LOCAL_RANK=' not in pathlib.Path('/proc/self/environ').read_bytes()\n"
+)
+
+
+def write(folder: Path, **texts: str) -> None:
+    """Modules by name."""
+    for name, text in texts.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that counts as one of installed packages."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    return folder
+
+
+def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Launches two workers in the folder."""
+    return CURRENT.run(
+        "safe-launch",
+        *("--log-dir", folder / "runs", "--nproc", "2", *arguments),
+        cwd=folder,
+        PYTHONPATH=str(folder / "site-packages"),
+        **variables,
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What the launcher has said, in one line."""
+    return " ".join(done.stderr.replace("[safe-launch]", "").split())
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the workers have printed, in no order; both have to have succeeded."""
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_workers_are_forked_unless_fresh_ones_are_asked_for(tmp_path: Path) -> None:
+    """They are the launcher's own children either way; the launcher itself has no torch."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import sys, torch\n"
+        + "parent = f'/proc/{os.getppid()}'\n"
+        + "is_ours = 'safe-launch' in pathlib.Path(parent, 'cmdline').read_text()\n"
+        + "has_torch = 'libtorch' in pathlib.Path(parent, 'maps').read_text()\n"
+        + "print(forked, is_ours, has_torch, sys.argv[1:])\n",
+    )
+    forked = launch(tmp_path, "train.py", "--lr", "1")
+    assert lines(forked) == ["True True False ['--lr', '1']"] * 2
+    fresh = launch(tmp_path, "--start-method", "spawn", "train.py", "--lr", "1")
+    assert lines(fresh) == ["False True True ['--lr', '1']"] * 2
+    assert "fresh processes" not in said(forked) + said(fresh)
+
+
+def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
+    """The store is there, though nobody in the launcher hosts it."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import torch, torch.distributed as dist\n"
+        + "dist.init_process_group('gloo')\n"
+        + "total = torch.ones(1)\n"
+        + "dist.all_reduce(total)\n"
+        + "print(forked, total.item(), dist.get_world_size())\n"
+        + "dist.destroy_process_group()\n",
+    )
+    assert lines(launch(tmp_path, "train.py")) == ["True 2.0 2"] * 2
+
+
+def test_workers_share_no_random_state(tmp_path: Path) -> None:
+    """As two fresh interpreters, they draw differently unless the script seeds them."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import random, numpy, torch, uuid\n"
+        + "print(forked, random.random())\n"
+        + "print(forked, numpy.random.rand())\n"
+        + "print(forked, torch.rand(1).item())\n"
+        + "print(forked, uuid.uuid4())\n",
+    )
+    printed = lines(launch(tmp_path, "train.py"))
+    assert len(set(printed)) == len(printed) == 8
+    assert all(line.startswith("True") for line in printed)
+
+
+def test_what_an_import_prints_comes_from_every_worker(tmp_path: Path, installed: Path) -> None:
+    """Also where it was done once for both; a module of the user's is run by each worker."""
+    write(installed, loud="import os\nprint('loud', flush=True)\nos.write(2, b'and clear\\n')\n")
+    write(tmp_path, own="print('own')\n", train="import loud\nimport own\n" + IS_FORKED)
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["loud"] * 2 + ["own"] * 2
+    assert done.stderr.count("and clear") == 2
+
+
+READS = "import os\nMODE = os.environ.get('LOUD_MODE', 'nothing')\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "repeats"),
+    [
+        ("os.environ['LOUD_MODE'] = 'set'", 1),
+        ("os.environ.setdefault('LOUD_MODE', 'set')", 1),
+        ("os.environ.update({'LOUD_MODE': 'set'})", 1),
+        ("value = [os.environ.update({'LOUD_MODE': 'set'})]", 2),
+        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nignored = prepare()", 2),
+        ("import own", 1),
+        ("from own import prepare\nignored = prepare()", 2),
+    ],
+)
+def test_a_variable_that_the_script_sets_first_holds(
+    tmp_path: Path, installed: Path, first: str, repeats: int
+) -> None:
+    """What is imported later reads it, though it was imported before: or the worker begins anew."""
+    write(installed, loud=READS)
+    write(
+        tmp_path,
+        own="import os\nos.environ['LOUD_MODE'] = 'set'\n"
+        "def prepare():\n    os.environ['LOUD_MODE'] = 'set'\n"
+        if first == "import own"
+        else "import os\ndef prepare():\n    os.environ['LOUD_MODE'] = 'set'\n",
+        train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n",
+    )
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["begins"] * 2 * repeats + ["set"] * 2
+    words = "the script sets LOUD_MODE, which had been read by what it imports later"
+    assert (words in said(done)) == (repeats == 2)
+
+
+def test_a_variable_that_is_set_after_the_imports_is_left_alone(
+    tmp_path: Path, installed: Path
+) -> None:
+    """As under any launcher it comes too late for what was imported before."""
+    write(installed, loud=READS)
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import loud\n"
+        + "def main():\n    os.environ['LOUD_MODE'] = 'late'\n    print(forked, loud.MODE)\n"
+        + "main()\n",
+    )
+    assert lines(launch(tmp_path, "train.py")) == ["True nothing"] * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (
+            (
+                "import threading, time\n"
+                "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+            ),
+            "an import has started 1 thread",
+        ),
+        (
+            "import os\nRANK = os.environ.get('RANK')\n",
+            "an import reads RANK, which every worker has for itself",
+        ),
+        ("import os\nos._exit(3) if 'RANK' not in os.environ else None\n", "has ended"),
+    ],
+)
+def test_where_forking_isnt_safe_workers_are_fresh(
+    tmp_path: Path, installed: Path, module: str, reason: str
+) -> None:
+    """And the reason is said."""
+    write(installed, odd=module)
+    write(tmp_path, train="import odd\n" + IS_FORKED + "print(forked)\n")
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["False"] * 2
+    assert f"workers start as fresh processes: {reason}" in said(done) or reason in said(done)
+
+
+def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context on an accelerator doesn't come along in a fork."""
+    device = tmp_path / "device0"
+    device.touch()
+    monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
+    before = preload.problem()
+    with device.open():
+        after = preload.problem()
+    assert after is not None
+    assert "has opened" in after or "thread" in after
+    assert before is None or "thread" in before
+
+
+def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) -> None:
+    """Somebody has killed it between two attempts."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import signal, sys, time\n"
+        + "print(forked, flush=True)\n"
+        + "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        + "    me = pathlib.Path('/proc/self/cmdline').read_bytes()\n"
+        + "    parent = str(os.getppid())\n"
+        + "    pool = pathlib.Path(f'/proc/{parent}/task/{parent}/children').read_text().split()\n"
+        + "    alike = [p for p in pool if pathlib.Path(f'/proc/{p}/cmdline').read_bytes() == me]\n"
+        + "    if os.environ['RANK'] == '0':\n"
+        + "        os.kill(min(map(int, alike)), signal.SIGKILL)\n"
+        + "        raise RuntimeError('once')\n"
+        + "    time.sleep(600)\n",
+    )
+    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    assert lines(done) == ["False"] * 2 + ["True"] * 2
+    assert "the process that imports for the workers has ended" in said(done)
+
+
+def test_an_environment_that_imports_read_restarts_the_server(
+    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a plan changes there holds for the imports too."""
+    write(installed, loud=READS)
+    write(tmp_path, train="import os, loud\nprint(os.environ['RANK'], loud.MODE)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
+    server = Server("a-mark", command, {"LOUD_MODE": "a"})
+    server.begin()
+    try:
+        before = server.pids
+        for mode in ("a", "b"):
+            server.prepare()
+            reader, writer = os.pipe()
+            places = {
+                one: {"RANK": str(one), "LOCAL_RANK": str(one), "LOUD_MODE": mode} for one in (0, 1)
+            }
+            forked = server.fork(places, dict.fromkeys(places, (writer, writer)))
+            os.close(writer)
+            assert forked is not None, server.problem
+            with os.fdopen(reader) as stream:
+                assert sorted(stream.read().splitlines()) == [f"0 {mode}", f"1 {mode}"]
+            forked.wait(0)
+            assert (server.pids == before) == (mode == "a")
+    finally:
+        server.end()
+
+
+def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
+    tmp_path: Path, installed: Path
+) -> None:
+    """The server notices in the midst of an import."""
+    write(
+        installed,
+        slow="import os, pathlib, time\n"
+        "pathlib.Path('importing').write_text(str(os.getpid()))\ntime.sleep(600)\n",
+    )
+    write(tmp_path, train="import slow\n")
+    environment = {**CURRENT.environment(), "PYTHONPATH": str(installed)}
+    launcher = subprocess.Popen(
+        [CURRENT.bin / "safe-launch", "--log-dir=runs", "--nproc=2", "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    note = tmp_path / "importing"
+    while not note.is_file() or not note.read_text():
+        assert launcher.poll() is None
+    server = os.pidfd_open(int(note.read_text()))
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    ended, _, _ = select.select([server], [], [], 60)
+    os.close(server)
+    assert ended
+
+
+def found(text: str, tmp_path: Path) -> list[Step]:
+    """The steps of a script."""
+    write(tmp_path, script=text)
+    return list(steps(str(tmp_path / "script.py")))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("'''doc'''\nimport json, yaml\n", [Import("json", (), 2), Import("yaml", (), 2)]),
+        ("from yaml import safe_load as a, dump\n", [Import("yaml", ("safe_load", "dump"), 1)]),
+        ("try:\n    import yaml\nexcept ImportError:\n    import json\n", [Import("yaml", (), 2)]),
+        ("if TYPE_CHECKING:\n    import yaml\nimport json\n", [Import("json", (), 3)]),
+        ("if a():\n    import yaml\nimport json\n", [Import("json", (), 3)]),
+        ("def f():\n    import yaml\n", []),
+        ("if __name__ == '__main__':\n    import yaml\n", [Import("yaml", (), 2)]),
+        ("patch()\nimport yaml\n", []),
+        ("import json\njson.dumps = 1\nimport yaml\n", [Import("json", (), 1)]),
+        ("print(1)\nlogging.info('a')\nimport yaml\n", [Import("yaml", (), 3)]),
+        ("os.environ['A'] = x()\nimport yaml\n", []),
+        ("if x:\n    os.environ['A'] = '1'\nimport yaml\n", []),
+        ("os.environ['A'] = '1'\n", [Variable("A", "1", False)]),
+        ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
+        ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
+        ("this is no Python", []),
+    ],
+)
+def test_what_a_script_does_first(tmp_path: Path, text: str, expected: list[Step]) -> None:
+    """Imports in their order, up to what may change what a later one does."""
+    assert found(text, tmp_path) == expected
+
+
+def test_the_users_own_modules_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the script's line, since their own lines say nothing of the order."""
+    write(
+        tmp_path,
+        **{
+            "own/__init__": "import json\nfrom .data import x\n",
+            "own/data": "import yaml\nfrom . import other\n",
+            "own/other": "import csv\n",
+            "own/__main__": "import zipfile\nfrom own.data import x\n",
+        },
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    expected = [Import("json", (), 2), Import("yaml", (), 2), Import("csv", (), 2)]
+    assert found("import sys\nimport own\n", tmp_path)[1:] == expected
+    (first, *rest) = list(module_steps("own"))
+    assert first == Import("json", (), 1)
+    assert Import("zipfile", (), 1) in rest
