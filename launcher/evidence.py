@@ -189,7 +189,10 @@ def named(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def user_files() -> Iterator[str]:
-    """Files of the loaded modules that are neither Python's own, installed, nor ours."""
+    """Files of the loaded modules that are neither Python's own, installed, nor ours.
+
+    Each as its frames name it, though a link may lead there.
+    """
     installed = tuple(
         str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
     )
@@ -198,7 +201,7 @@ def user_files() -> Iterator[str]:
         if path and path.endswith(".py"):
             resolved = str(Path(path).resolve())
             if not resolved.startswith(installed) and not is_ours(resolved):
-                yield resolved
+                yield path
 
 
 def _site_folders() -> list[str]:

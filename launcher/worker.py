@@ -5,11 +5,14 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]  # `-m` put the working directory there; the script decides what belongs there
 
+import builtins
 import importlib.util
 import os
+import pkgutil
 import signal
 import time
 from dataclasses import asdict
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -94,23 +97,36 @@ def exit_code_of(leaving: SystemExit) -> int:
 
 
 def run_script(path: str, arguments: list[str]) -> None:
-    """Runs a file as `python path arguments...` does."""
-    script = Path(path)
-    absolute = str(script.absolute())
-    module = _become_main({"__file__": absolute, "__cached__": None, "__spec__": None})
+    """Runs a file, or the `__main__.py` of a folder or zip, as `python path arguments...` does."""
+    sys.orig_argv[:] = [sys.executable, "-u", path, *arguments]
     sys.argv[:] = [path, *arguments]
-    code = compile(script.read_bytes(), absolute, "exec", dont_inherit=True)
-    _execute(code, module)
+    place = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - `./` stays in __file__
+    finder: Any = pkgutil.get_importer(place)
+    if finder is not None:
+        sys.path[0] = place
+        _run_found(finder.find_spec("__main__"), f"can't find '__main__' module in {place!r}")
+        return
+    loader = SourceFileLoader("__main__", place)
+    known = {"__file__": place, "__cached__": None, "__spec__": None, "__loader__": loader}
+    module = _become_main(known)
+    _execute(compile(Path(place).read_bytes(), place, "exec", dont_inherit=True), module)
 
 
 def run_module(name: str, arguments: list[str]) -> None:
     """Runs a module as `python -m name arguments...` does."""
+    sys.orig_argv[:] = [sys.executable, "-u", "-m", name, *arguments]
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
+    sys.argv[:] = [name if spec is None else str(spec.origin), *arguments]
+    _run_found(spec, f"No module named {name}")
+
+
+def _run_found(spec: ModuleSpec | None, otherwise: str) -> None:
+    """Runs a module that was found; what to say where there is none."""
     code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
     if spec is None or code is None:
-        print(f"{sys.executable}: No module named {name}", file=sys.stderr)  # noqa: T201
+        print(f"{sys.executable}: {otherwise}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     module = _become_main(
         {
@@ -121,7 +137,6 @@ def run_module(name: str, arguments: list[str]) -> None:
             "__package__": spec.parent,
         }
     )
-    sys.argv[:] = [str(spec.origin), *arguments]
     _execute(code, module)
 
 
@@ -134,7 +149,7 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
 def _become_main(attributes: dict[str, Any]) -> ModuleType:
     """A fresh `__main__`, in the place where pickle and multiprocessing look for it."""
     module = ModuleType("__main__")
-    module.__dict__.update(attributes)
+    module.__dict__.update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = module
     return module
 

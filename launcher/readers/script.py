@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tokenize
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -131,7 +132,7 @@ def read_script(request: LaunchRequest) -> Script:
         LaunchError: there is no such script, it has a syntax error, or its file of arguments can't
             be read.
     """
-    path = module_file(request.script) if request.is_module else Path(request.script)
+    path = module_file(request.script) if request.is_module else script_file(request.script)
     tree = None if path is None else _parsed(path)
     names = frozenset() if tree is None else frozenset(_names(tree))
     if request.is_module:
@@ -184,6 +185,15 @@ def module_file(name: str) -> Path | None:
     return None
 
 
+def script_file(script: str) -> Path | None:
+    """The file that a script is: itself, or a folder's `__main__.py`; None for a zip of modules."""
+    path = Path(script)
+    main = path / "__main__.py"
+    if path.is_file() and zipfile.is_zipfile(path):
+        return None
+    return main if main.is_file() else path
+
+
 def _parsed(path: Path) -> ast.Module:
     """The script's syntax tree.
 
@@ -191,7 +201,11 @@ def _parsed(path: Path) -> ast.Module:
         LaunchError: the file doesn't exist, can't be read or isn't Python.
     """
     if path.is_dir():
-        raise LaunchError(ExitCode.USAGE, f"{path} is a folder, not a Python script")
+        raise LaunchError(
+            ExitCode.USAGE,
+            f"{path} is a folder, not a Python script",
+            "a folder can be run if it has a __main__.py",
+        )
     try:
         with tokenize.open(path) as source:
             return ast.parse(source.read(), filename=str(path))
