@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -103,6 +104,7 @@ class Case:
 
     def run(self, folder: Path, *command: str, **variables: str) -> Done:
         """Runs a command of the environment in a folder to its end."""
+        port = free_port()
         done = subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
             cwd=folder,
@@ -114,6 +116,9 @@ class Case:
                 "DS_ACCELERATOR": "cpu",
                 "OMP_NUM_THREADS": "1",
                 "HF_HUB_OFFLINE": "1",
+                # torchrun's, and what frameworks hand to it: two runs at once must not meet.
+                "PET_MASTER_PORT": port,
+                "MASTER_PORT": port,
                 **self.variables,
                 **variables,
             },
@@ -124,6 +129,13 @@ class Case:
             check=False,
         )
         return Done(done.returncode, f"{done.stdout}\n{done.stderr}", folder)
+
+
+def free_port() -> str:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def printed_losses(done: Done) -> list[float]:
