@@ -1,7 +1,7 @@
 """Trains a small network with PyTorch Lightning, as its users write it.
 
-A block runs twice in a forward pass and is checkpointed where `--checkpoint` asks for it; the second
-head takes no part in the loss with `--one_head`.
+A block runs twice in a forward pass and is checkpointed where `--checkpoint` asks for it; with
+`--one_head` the second head takes no part in the loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Preference training with TRL's DPOTrainer, as its users write it: the adapters are in the code."""
+"""Preference training with TRL's DPOTrainer, as its users write it, adapters in the code."""
 
 from __future__ import annotations
 
