@@ -95,7 +95,7 @@ class Case:
     failure: Failure
     losses: Callable[[Done], list[float]]
     variables: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 300
+    seconds: float = 900
 
     @property
     def bin(self) -> Path:
