@@ -13,8 +13,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-HARMLESS = {"logging", "print", "random", "sys", "torch", "np", "numpy", "warnings"}
-"""What may be called between two imports without a consequence for the later one."""
+HARMLESS = {
+    *("bool", "dict", "float", "getattr", "hasattr", "int", "len", "list", "open", "print", "set"),
+    *("str", "tuple", "argparse", "collections", "datetime", "functools", "json", "logging", "np"),
+    *("numpy", "os", "pathlib", "Path", "random", "re", "sys", "time", "torch", "typing", "uuid"),
+    "warnings",
+    # ms-swift's, at the beginning of its programs: the variables that they set are watched.
+    *("try_init_ray", "try_init_unsloth", "try_use_single_device_mode"),
+}
+"""What may be called between two imports without a consequence for the later one: the first part of
+a name. What changes the environment is told apart."""
+WRITERS = {
+    *(f"os.environ.{one}" for one in ("clear", "pop", "popitem", "setdefault", "update")),
+    *("os.environ.__setitem__", "os.putenv", "os.unsetenv"),
+}
+"""What changes the environment when it is called."""
+FIRST = "unsloth"
+"""A module that wants to be imported before all others, since it changes them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 """How the files of Python's own modules begin."""
 
@@ -77,12 +92,14 @@ class _Place:
     Attributes:
         package: of the file, for relative imports.
         line: of the script, where the file is a module of the user's; None in the script itself.
-        visited: files that were looked at already.
+        visited: files and functions that were looked at already.
+        functions: bodies of those that the file defines, by name.
     """
 
     package: str
     line: int | None
-    visited: set[Path]
+    visited: set[object]
+    functions: dict[str, list[ast.stmt]] = field(default_factory=dict)
 
 
 def steps(script: str) -> Steps:
@@ -93,11 +110,15 @@ def steps(script: str) -> Steps:
     Args:
         script: its path; its folder is on `sys.path`.
     """
+    if any(FIRST in one for one in sys.argv):
+        return True
     return (yield from _file(Path(script), _Place("", None, set())))
 
 
 def module_steps(name: str) -> Steps:
     """As `steps`, of what `python -m name` runs; the folder it is found in is on `sys.path`."""
+    if any(FIRST in one for one in sys.argv):
+        return True
     first, *rest = name.split(".")
     spec = PathFinder.find_spec(first)
     if spec is None or spec.origin is None:
@@ -144,7 +165,8 @@ def _file(path: Path, place: _Place) -> Steps:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return True
-    return (yield from _statements(tree.body, place))
+    own = {one.name: one.body for one in tree.body if isinstance(one, ast.FunctionDef)}
+    return (yield from _statements(tree.body, replace(place, functions=own)))
 
 
 def _statements(body: Sequence[ast.stmt], place: _Place) -> Steps:
@@ -184,30 +206,46 @@ def _statement(node: ast.stmt, place: _Place) -> Steps:
             return True
         case ast.Assign(targets=targets):
             # What is put into another module may be taken from there by a later import.
-            return not all(isinstance(one, ast.Name | ast.Tuple) for one in targets)
+            is_own = all(isinstance(one, ast.Name | ast.Tuple) for one in targets)
+            return not is_own or not _is_harmless(node.value)
+        case ast.AnnAssign(target=ast.Name(), value=value):
+            return value is not None and not _is_harmless(value)
         case ast.Expr(value=ast.Call() as call):
-            return (yield from _call(call))
+            return (yield from _call(call, place, line))
         case ast.Expr() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return False
-        case ast.AnnAssign() | ast.Pass() | ast.Assert():
+        case ast.Pass() | ast.Assert():
             return False
         case _:
             return True
 
 
-def _call(call: ast.Call) -> Steps:
+def _call(call: ast.Call, place: _Place, line: int) -> Steps:
+    """A call that is a statement; a function of the same file is looked into."""
     name = _dotted(call.func)
+    if name in place.functions.keys() - HARMLESS and (name, id(place.functions)) not in place.visited:
+        place.visited.add((name, id(place.functions)))
+        return (yield from _statements(place.functions[name], replace(place, line=line)))
     try:
         arguments = [ast.literal_eval(one) for one in call.args]
         keywords = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
     except ValueError:
-        return name.partition(".")[0] not in HARMLESS
+        return not _is_harmless(call)
     if name == "os.environ.setdefault" and len(arguments) == 2:
         yield Variable(str(arguments[0]), str(arguments[1]), is_default=True)
         return False
     if name in ("warnings.filterwarnings", "warnings.simplefilter"):
         yield Filter(name.partition(".")[2], tuple(arguments), keywords)
-    return name.partition(".")[0] not in HARMLESS
+    return not _is_harmless(call)
+
+
+def _is_harmless(value: ast.expr) -> bool:
+    """Whether no call in an expression can have a consequence for a later import."""
+    return not any(
+        _dotted(one.func).partition(".")[0] not in HARMLESS or _writes_environment(one)
+        for one in ast.walk(value)
+        if isinstance(one, ast.Call)
+    )
 
 
 def _import(name: str, taken: tuple[str, ...], place: _Place, line: int) -> Steps:
@@ -261,5 +299,5 @@ def _writes_environment(node: ast.AST) -> bool:
         case ast.Assign(targets=targets):
             return any("environ" in ast.unparse(one) for one in targets)
         case ast.Call(func=function):
-            return "environ" in ast.unparse(function) or "putenv" in ast.unparse(function)
+            return ast.unparse(function) in WRITERS
     return False

@@ -127,10 +127,12 @@ READS = "import os\nMODE = os.environ.get('LOUD_MODE', 'nothing')\n"
         ("os.environ['LOUD_MODE'] = 'set'", 1),
         ("os.environ.setdefault('LOUD_MODE', 'set')", 1),
         ("os.environ.update({'LOUD_MODE': 'set'})", 1),
-        ("value = [os.environ.update({'LOUD_MODE': 'set'})]", 2),
-        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nignored = prepare()", 2),
+        ("value = [os.environ.update({'LOUD_MODE': 'set'})]", 1),
+        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nprepare()", 1),
+        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nignored = prepare()", 1),
         ("import own", 1),
-        ("from own import prepare\nignored = prepare()", 2),
+        ("from own import prepare\nignored = prepare()", 1),
+        ("class Mode:\n    os.environ['LOUD_MODE'] = 'set'", 2),
     ],
 )
 def test_a_variable_that_the_script_sets_first_holds(
@@ -312,6 +314,8 @@ def found(text: str, tmp_path: Path) -> list[Step]:
         ("os.environ['A'] = '1'\n", [Variable("A", "1", False)]),
         ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
         ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
+        ("x = patched()\nimport yaml\n", []),
+        ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
         ("this is no Python", []),
     ],
 )
