@@ -17,6 +17,8 @@ from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_RUN_ID"
 """Environment variable that marks the processes of one run."""
+SHARED = Path("/dev/shm")
+"""Where POSIX shared memory has its names, on Linux."""
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
@@ -36,6 +38,19 @@ def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
         if state not in (b"Z", b"X") and mark in environment.split(b"\0"):
             found.append(int(folder.name))
     return found
+
+
+def forget_buffers(port: int) -> None:
+    """Unlinks the shared memory that DeepSpeed makes on processors and never unlinks.
+
+    66 MiB for every rank where LOCAL_SIZE is the world's size, named by MASTER_PORT
+    (`shm_initialize` in csrc/cpu/comm/shm.cpp). Whoever still has it mapped keeps it.
+
+    Args:
+        port: what the workers of the attempt had as MASTER_PORT.
+    """
+    for path in SHARED.glob(f"deepspeed_allreduce_buffer_{os.getuid()}_*_{port}_*"):
+        path.unlink(missing_ok=True)
 
 
 def kill(

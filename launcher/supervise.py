@@ -77,6 +77,7 @@ def run_attempt(
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
                 leftovers_found = leftovers.kill(server.mark, server.pids)
+            leftovers.forget_buffers(order.port)
             context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
             del context  # and with it elastic's own ends of the pipes
             receiver.close()

@@ -402,3 +402,11 @@ def test_the_out_of_memory_killer_is_named(workshop: Path) -> None:
     assert done.returncode == 137
     told = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert "SIGKILL (the kernel's out-of-memory killer struck on this host meanwhile)" in told
+
+
+def test_shared_memory_of_deepspeed_goes_with_the_attempt(workshop: Path) -> None:
+    """On processors DeepSpeed never unlinks its buffers: every attempt would cost memory."""
+    done = launch(workshop, "--nproc", 2, PROGRAMS / "buffers.py")
+    made = re.findall(r"made (\S+)", done.stdout)
+    assert len(made) == 2, done.stderr
+    assert not any((Path("/dev/shm") / name).exists() for name in made)
