@@ -219,6 +219,7 @@ def run(arguments: Sequence[str]) -> int:
     is_launch = command != "plan"
     words = [*by_variables(os.environ), *arguments[not is_launch :]]
     options = parsed(words)
+    terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
     if options.version:
         from . import __version__
 
@@ -258,7 +259,6 @@ def run(arguments: Sequence[str]) -> int:
     device, count = hardware.accelerator.name, hardware.accelerators
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
     request = process_options.applied(request, options, os.environ, count, is_launch)
-    terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
     for number in request.forwarded:  # for the workers; there are none now
         signal.signal(number, signal.SIG_IGN)
     if is_launch and options.hardware is not None:

@@ -157,6 +157,43 @@ def test_two_hosts_train_together(site: Site) -> None:
     assert "hush" not in end.stderr
 
 
+WAITS = """
+import os, signal, time
+from pathlib import Path
+own = os.environ
+caught = []
+signal.signal(signal.SIGCONT, lambda *_: caught.append(1))
+words = (own["ROLE_NAME"], own["LOCAL_RANK"], own["CROSS_RANK"], own["FROM_SCRIPT"])
+Path(f"waits-{own['RANK']}").write_text(" ".join(words))
+while not caught:
+    time.sleep(0.02)
+"""
+
+
+@needs_ssh
+def test_options_hold_on_every_host(site: Site) -> None:
+    """Those of torchrun's variables, a script of an environment's, signals for the workers."""
+    (site.folder / "waits.py").write_text(WAITS)
+    (site.folder / "set up.sh").write_text('export FROM_SCRIPT="set by $BASH_SUBSHELL"\n')
+    options = ("--venv_script", "set up.sh", "--signals-to-handle=SIGCONT", "-q", "--no_ssh_check")
+    process = site.start(*options, "waits.py", PET_ROLE="far")
+    files = [site.folder / f"waits-{rank}" for rank in (0, 1)]
+    wait_until(lambda: all(one.exists() and one.read_text() for one in files), process)
+    process.send_signal(signal.SIGCONT)
+    end = ended(process)
+    assert end.code == 0, end.stderr
+    assert [one.read_text() for one in files] == ["far 0 0 set by 0", "far 0 1 set by 0"]
+    assert "[safe-launch]" not in end.stderr
+
+
+@needs_ssh
+def test_a_host_without_the_script_of_an_environment(site: Site) -> None:
+    """It is named; nothing is started."""
+    end = site.run("--venv_script=absent.sh", PROGRAMS / "fails.py", "0:exit1")
+    assert end.code == 64, end.stderr
+    assert "host alpha has no --venv_script absent.sh" in end.stderr
+
+
 @needs_ssh
 @pytest.mark.parametrize("how", ["exit42", "leave255"])
 def test_the_exit_code_is_the_workers(site: Site, how: str) -> None:
