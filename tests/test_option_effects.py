@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import needs_hosts, network
+from jobs import ended, job
+from safe_launch.host import own_cores
 from stacks import CURRENT, ROOT
 from test_processes import (
     LAUNCHER,
@@ -179,6 +182,17 @@ def test_cores_for_each_worker(workshop: Path) -> None:
     assert launch(workshop, *options, SHOWS).returncode == 0
     assert seen(workshop)["cores"] == cores
     assert seen(workshop)["environment"]["OMP_NUM_THREADS"] == "2"
+
+
+def test_cores_of_this_process(tmp_path: Path) -> None:
+    """One of each core's threads, the first that this process may use, as far as that is told."""
+    allowed = sorted(os.sched_getaffinity(0))
+    assert own_cores(tmp_path) == tuple(allowed)
+    for number in allowed:
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text("0,64\n")
+    assert own_cores(tmp_path) == (allowed[0],)
 
 
 @pytest.mark.parametrize(
@@ -410,6 +424,21 @@ def test_restarts(
     assert words in said(done)
     found = {int(path.name.split("-")[1]) for path in workshop.glob("attempt-*")}
     assert found == set(range(attempts))
+
+
+@needs_hosts
+def test_restarts_on_all_nodes(tmp_path: Path) -> None:
+    """Node 0 decides for all: a failure of node 1's rank starts both again, as they were."""
+    command = (PROGRAMS / "stays.py", tmp_path, 1)
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, own=("--max-restarts=2",)) as (head, other),
+    ):
+        wait_for(lambda: all((tmp_path / f"ready-1-{rank}").exists() for rank in range(2)))
+        (tmp_path / "finish").touch()
+        ended([head, other], 0)
+        assert head.says("--max-restarts 2: started again as it is, 1 of 2")
+        assert other.says("attempt 2: node 0 starts it again as it was")
 
 
 def test_no_restart_of_what_the_user_must_mend(workshop: Path) -> None:
