@@ -7,6 +7,7 @@ from frameworks.cases import Case
 from frameworks.flagembedding import case as flagembedding
 from frameworks.lightning import case as lightning
 from frameworks.llama_factory import case as llama_factory
+from frameworks.minicpmv import case as minicpmv
 from frameworks.ms_swift import case as ms_swift
 from frameworks.trl import case as trl
 
@@ -17,4 +18,5 @@ CASES: tuple[Case, ...] = (
     *trl.CASES,
     *accelerate.CASES,
     *lightning.CASES,
+    *minicpmv.CASES,
 )
