@@ -1,78 +1,325 @@
-"""How long launchers take around the training, side by side, with workers that do nothing.
+"""What launchers cost, side by side: time, memory, and the steps of the training itself.
 
-    python benchmarks/launchers.py [REPEATS]
+    python benchmarks/launchers.py [REPEATS] [--plot docs/launchers.svg]
 
 Every round runs each case under each launcher in turn, so that a noisy moment hits all of them.
-Prints medians in seconds and their ratio to torchrun's.
+Prints medians and their ratio to torchrun's. `--plot` needs matplotlib.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import select
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from os import pidfd_open
 from pathlib import Path
 
+import psutil
+
 BIN = Path(sys.executable).parent
-WORKER = """\
-import os, sys, time
-if sys.argv[1] == "raise" and os.environ["RANK"] == "1":
-    print(f"MARK {time.time()}", flush=True)
-    raise ValueError("on purpose")
-if os.environ["RANK"] == "0":
-    print(f"MARK {time.time()}", flush=True)
+SAY = """\
+import glob, os, sys, time
+def say(*words):  # a line in one piece: the workers share a pipe
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+"""
+LIGHT = f"""\
+{SAY}
+say("MARK", time.time(), os.getpid())
 if sys.argv[1] == "raise":
+    open(sys.argv[2] + os.environ["RANK"], "w").close()
+    while len(glob.glob(sys.argv[2] + "*")) < 4:
+        time.sleep(0.1)
+    time.sleep(1)
+    if os.environ["RANK"] == "1":
+        say("FAILED", time.time())
+        raise ValueError("on purpose")
     time.sleep(600)
 """
+HEAVY = f"""\
+{SAY}
+import torch
+import transformers
+import deepspeed
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+say("MARK", time.time(), os.getpid())
+if sys.argv[1] == "stay":
+    time.sleep(600)
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+model(torch.ones(1, 8)).sum().backward()
+again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+say("AGAIN" if again else "STEP", time.time())
+if sys.argv[1] == "transient" and not again:
+    if os.environ["RANK"] == "1":
+        say("FAILED", time.time())
+        raise ValueError("it passes by itself")
+    time.sleep(600)
+os._exit(0)
+"""
+STEPS = """\
+import time
+import torch
+torch.distributed.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32))
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters())
+batch = torch.randn(16, 32)
+chunks = []
+for _ in range(100):
+    began = time.perf_counter()
+    for _ in range(100):
+        optimizer.zero_grad()
+        model(batch).pow(2).mean().backward()
+        optimizer.step()
+    chunks.append((time.perf_counter() - began) / 100)
+quick = sorted(chunks)[: len(chunks) // 4]
+if torch.distributed.get_rank() == 0:
+    print(f"EACH {sum(quick) / len(quick)}", flush=True)
+"""
+"""10,000 steps; the quicker quarter of the chunks, which other processes have disturbed least."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A command and its options.
+
+    Attributes:
+        command: the program.
+        workers: its option for their number.
+        options: always given.
+        restarts: its option to start once more after a failure; None where there is none.
+    """
+
+    command: Path
+    workers: str
+    options: tuple[str, ...] = ()
+    restarts: tuple[str, ...] | None = None
+
+    def line(self, workers: int, *arguments: str) -> list[str]:
+        """The command line of a launch."""
+        return [str(self.command), self.workers, str(workers), *self.options, *arguments]
+
+
 LAUNCHERS = {
-    "safe-launch": [str(BIN / "safe-launch"), "--nproc", "4"],
-    "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", "4"],
-    "deepspeed": [str(BIN / "deepspeed"), "--num_gpus", "4", "--no_local_rank"],
+    "safe-launch": Launcher(BIN / "safe-launch", "--nproc", restarts=("--max-restarts", "1")),
+    "torchrun": Launcher(BIN / "torchrun", "--nproc-per-node", restarts=("--max-restarts", "1")),
+    "deepspeed": Launcher(BIN / "deepspeed", "--num_gpus", ("--no_local_rank",)),
 }
-CASES = {
-    "start to a worker's first line": ("fine", False),
-    "start to end of a run that does nothing": ("fine", True),
-    "a rank raises to the launcher's end": ("raise", True),
-}
+Measure = Callable[[Launcher, Path], float | None]
 
 
-def measure(command: list[str], how: str, to_end: bool, folder: Path) -> float:
-    """Seconds from the start, or from the raising, to the first line, or to the end."""
-    script = folder / "worker.py"
-    script.write_text(WORKER)
-    start = time.time()
-    done = subprocess.run(
-        [*command, str(script), how], cwd=folder, capture_output=True, text=True, check=False
+def run(command: list[str], folder: Path) -> tuple[float, float, str]:
+    """When a command began and ended, and what it printed."""
+    began = time.time()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return began, time.time(), done.stdout
+
+
+def marks(word: str, text: str) -> list[float]:
+    """The times that workers have printed behind a word."""
+    return [float(one) for one in re.findall(rf"{word} (\d+\.\d+)", text)]
+
+
+def first_line(launcher: Launcher, folder: Path) -> float:
+    """From the start to the first line of the script, which imports nothing; four workers."""
+    began, _, text = run(launcher.line(4, "light.py", "fine"), folder)
+    return min(marks("MARK", text)) - began
+
+
+def whole(launcher: Launcher, folder: Path) -> float:
+    """From the start to the end of a run that does nothing; four workers."""
+    began, ended, _ = run(launcher.line(4, "light.py", "fine"), folder)
+    return ended - began
+
+
+def imported(launcher: Launcher, folder: Path) -> float:
+    """From the start until both workers have imported torch, transformers and deepspeed."""
+    began, _, text = run(launcher.line(2, "heavy.py", "fine"), folder)
+    return max(marks("MARK", text)) - began
+
+
+def stopped(launcher: Launcher, folder: Path) -> float:
+    """From a rank's exception until no worker is left; four workers."""
+    process = subprocess.Popen(
+        launcher.line(4, "light.py", "raise", f"up-{time.time_ns()}-"),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    end = time.time()
-    mark = min(map(float, re.findall(r"MARK (\d+\.\d+)", done.stdout)))
-    if how == "raise":
-        return end - mark
-    return end - start if to_end else mark - start
+    assert process.stdout is not None
+    workers: list[int] = []
+    failed = 0.0
+    for line in process.stdout:
+        if found := re.search(r"MARK \S+ (\d+)", line):
+            workers.append(pidfd_open(int(found[1])))
+        if found := re.search(r"FAILED (\S+)", line):
+            failed = float(found[1])
+            break
+    assert len(workers) == 4
+    for worker in workers:
+        select.select([worker], [], [])
+    gone = time.time()
+    threading.Thread(target=process.stdout.read, daemon=True).start()
+    process.wait()
+    return gone - failed
+
+
+def ended(launcher: Launcher, folder: Path) -> float:
+    """From a rank's exception to the launcher's end; four workers."""
+    _, end, text = run(launcher.line(4, "light.py", "raise", f"up-{time.time_ns()}-"), folder)
+    return end - marks("FAILED", text)[0]
+
+
+def relaunched(launcher: Launcher, folder: Path) -> float | None:
+    """From a failure to the first step of the relaunch; two workers, heavy imports."""
+    if launcher.restarts is None:
+        return None
+    line = launcher.line(2, *launcher.restarts, "heavy.py", "transient")
+    _, _, text = run(line, folder)
+    return max(marks("AGAIN", text)) - marks("FAILED", text)[0]
+
+
+def step(launcher: Launcher, folder: Path) -> float:
+    """Milliseconds of a tiny step of DDP on two ranks, of 10,000."""
+    _, _, text = run(launcher.line(2, "steps.py"), folder)
+    return 1000 * float(re.findall(r"EACH (\S+)", text)[0])
+
+
+def memory(launcher: Launcher, folder: Path, with_workers: bool) -> float:
+    """MiB that the launcher's processes hold, shared pages shared out; while two workers train."""
+    process = subprocess.Popen(
+        launcher.line(2, "heavy.py", "stay"),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    workers: set[int] = set()
+    for line in process.stdout:
+        if found := re.search(r"MARK \S+ (\d+)", line):
+            workers.add(int(found[1]))
+        if len(workers) == 2:
+            break
+    time.sleep(1)
+    tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    total = 0
+    for one in tree:
+        with suppress(psutil.Error):
+            if with_workers or one.pid not in workers:
+                total += one.memory_full_info().pss
+    process.terminate()
+    process.communicate()
+    return total / 2**20
+
+
+def helped(launcher: Launcher, folder: Path) -> float:
+    """Time of `--help`."""
+    began, end, _ = run([str(launcher.command), "--help"], folder)
+    return end - began
+
+
+def planned(launcher: Launcher, folder: Path) -> float | None:
+    """Time of `safe-launch plan`."""
+    if launcher is not LAUNCHERS["safe-launch"]:
+        return None
+    began, end, _ = run([str(launcher.command), "plan", "--nproc", "4", "light.py"], folder)
+    return end - began
+
+
+CASES: dict[str, tuple[str, Measure]] = {
+    "start to the first line of a script without imports": ("s", first_line),
+    "start to imports done (torch, transformers, deepspeed)": ("s", imported),
+    "start to end of a run that does nothing": ("s", whole),
+    "an exception to all workers gone": ("s", stopped),
+    "an exception to the launcher's end": ("s", ended),
+    "a failure to the first step of the relaunch": ("s", relaunched),
+    "a step in steady state": ("ms", step),
+    "memory of the launcher": ("MiB", lambda one, folder: memory(one, folder, False)),
+    "memory of the launcher and two workers": (
+        "MiB",
+        lambda one, folder: memory(one, folder, True),
+    ),
+    "--help": ("s", helped),
+    "plan": ("s", planned),
+}
+
+
+def plot(ratios: dict[str, dict[str, float]], path: Path) -> None:
+    """Draws each case's ratios to torchrun's, on a logarithmic axis."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams["svg.hashsalt"] = "launchers"
+    names = [case for case in ratios if "torchrun" in ratios[case]]
+    figure, axes = plt.subplots(figsize=(9, 0.55 * len(names) + 1))
+    colours = {"safe-launch": "#1b7837", "deepspeed": "#999999"}
+    for offset, (launcher, colour) in zip((-0.2, 0.2), colours.items(), strict=True):
+        places = [index for index, case in enumerate(names) if launcher in ratios[case]]
+        widths = [ratios[names[index]][launcher] for index in places]
+        bottoms = [index + offset for index in places]
+        axes.barh(bottoms, [one - 1 for one in widths], 0.38, left=1, color=colour, label=launcher)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("ratio to torchrun's, logarithmic; left of the line is less")
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
     """Runs all cases and prints the table."""
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    times: dict[tuple[str, str], list[float]] = {}
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("repeats", nargs="?", type=int, default=5)
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    options = parser.parse_args()
+    cases = {name: case for name, case in CASES.items() if options.only in name}
+    taken: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        for _ in range(repeats):
-            for case, (how, to_end) in CASES.items():
-                for launcher, command in LAUNCHERS.items():
-                    taken = measure(command, how, to_end, Path(name))
-                    times.setdefault((case, launcher), []).append(taken)
+        folder = Path(name)
+        for script, text in (("light", LIGHT), ("heavy", HEAVY), ("steps", STEPS)):
+            (folder / f"{script}.py").write_text(text)
+        for _ in range(options.repeats):
+            for case, (_, measure) in cases.items():
+                for launcher, value in LAUNCHERS.items():
+                    if (number := measure(value, folder)) is not None:
+                        taken.setdefault((case, launcher), []).append(number)
     print(f"| case | {' | '.join(LAUNCHERS)} |")
     print(f"|---|{'---|' * len(LAUNCHERS)}")
-    for case in CASES:
-        base = statistics.median(times[case, "torchrun"])
+    ratios: dict[str, dict[str, float]] = {}
+    for case, (unit, _) in cases.items():
         cells = []
         for launcher in LAUNCHERS:
-            middle = statistics.median(times[case, launcher])
-            cells.append(f"{middle:.2f} s ({middle / base:.2f})")
+            if (case, launcher) not in taken:
+                cells.append("-")
+                continue
+            middle = statistics.median(taken[case, launcher])
+            shown = f"{middle:.0f}" if middle >= 100 else f"{middle:.2f}"
+            text = f"{shown} {unit}"
+            if (case, "torchrun") in taken:
+                ratio = middle / statistics.median(taken[case, "torchrun"])
+                ratios.setdefault(case, {})[launcher] = ratio
+                text += f" ({ratio:.3f})" if unit == "ms" else f" ({ratio:.2f})"
+            cells.append(text)
         print(f"| {case} | {' | '.join(cells)} |")
+    if options.plot is not None:
+        plot(ratios, options.plot)
 
 
 if __name__ == "__main__":
