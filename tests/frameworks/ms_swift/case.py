@@ -31,8 +31,8 @@ DPO = ("--rlhf_type", "dpo", "--dataset", "pairs.jsonl", *COMMON, "--tuner_type"
 
 
 def logged(done: Done) -> list[float]:
-    """The losses that it logs with eight digits."""
-    (path,) = done.folder.glob("out/*/logging.jsonl")
+    """The losses that it logs with eight digits; every attempt has a folder of its own."""
+    path = max(done.folder.glob("out/*/logging.jsonl"), key=lambda one: one.stat().st_mtime)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [float(row["loss"]) for row in rows if "loss" in row]
 
