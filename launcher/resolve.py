@@ -19,7 +19,7 @@ from .plan import Change, Considered, NoPlan, Plan
 from .preset import preset_of
 from .ranks import Ranks, ranks_of
 from .request import LaunchRequest
-from .settings import Checkpointing, Engine, Framework, Name, Offload, Setting, Value
+from .settings import Checkpointing, Engine, Fact, Framework, Name, Offload, Setting, Value
 from .workload import Workload
 
 Candidate = Mapping[Setting, Value]
@@ -199,10 +199,11 @@ def _batches(workload: Workload, growth: Fraction) -> list[Candidate]:
         ]
     whole = int(int(micro) * int(steps) * growth)
     small = [size for size in range(1, math.isqrt(whole) + 1) if whole % size == 0]
+    least = int(micro) if workload.value(Fact.LOSS_SPANS_BATCH) else 1
     return [
         {Setting.MICRO_BATCH: size, Setting.ACCUMULATION: whole // size}
         for size in sorted({*small, *(whole // one for one in small)})
-        if size <= int(micro)
+        if least <= size <= int(micro)
     ]
 
 

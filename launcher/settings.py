@@ -161,6 +161,8 @@ class Fact(StrEnum):
     OPTIMIZER = "optimizer"
     ATTENTION = "attention"
     LOSS = "loss"
+    LOSS_SPANS_BATCH = "loss_spans_batch"
+    """The loss compares the samples of a micro batch: of another size it is another loss."""
     OBJECTIVE = "objective"
     REFERENCE_MODEL = "reference_model"
     """A frozen copy of the model is held beside it."""

@@ -640,6 +640,28 @@ def test_flag_embedding(module: str, line: str, tokens: int, tmp_path: Path) -> 
     assert workload.value(Fact.SEQUENCE_LENGTH) == tokens
     assert workload.value(Fact.LORA_TARGETS) == "q_proj,v_proj"
     assert workload.value(Setting.MICRO_BATCH) == 8
+    assert workload.value(Fact.LOSS_SPANS_BATCH) is (True if "embedder" in module else None)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "frozen", "rank"),
+    [
+        ("FlagEmbedding.finetune.reranker.decoder_only.base", "", True, 64),
+        ("FlagEmbedding.finetune.embedder.decoder_only.icl", "--lora_rank 8", True, 8),
+        ("FlagEmbedding.finetune.reranker.decoder_only.layerwise", "--use_lora no", None, None),
+        ("FlagEmbedding.finetune.embedder.encoder_only.base", "", None, None),
+    ],
+)
+def test_flag_embeddings_adapters_need_no_flag(
+    module: str, line: str, frozen: bool | None, rank: int | None, tmp_path: Path
+) -> None:
+    """Its decoders get them unless they are refused; DDP always looks for unused parameters."""
+    workload = read(tmp_path, *line.split(), module=module)
+    assert workload.value(Fact.FROZEN_PARAMETERS) is frozen
+    assert workload.value(Fact.LORA_RANK) == rank
+    assert workload.value(Setting.FIND_UNUSED_PARAMETERS) is True
+    asked = read(tmp_path, "--ddp_find_unused_parameters", "no", module=module)
+    assert asked.value(Setting.FIND_UNUSED_PARAMETERS) is False
 
 
 @pytest.mark.parametrize(

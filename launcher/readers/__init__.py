@@ -17,6 +17,7 @@ from ..workload import Statement, Workload
 from . import (
     accelerate_environment,
     deepspeed_json,
+    flag_embedding,
     llama_factory,
     minicpm_v,
     ms_swift,
@@ -50,6 +51,7 @@ READERS: tuple[Reader, ...] = (
     accelerate_environment,
     llama_factory,
     minicpm_v,
+    flag_embedding,
     peft_flags,
     tower_flags,
     preference_flags,
