@@ -79,7 +79,6 @@ def parser() -> Parser:
         "relaunches it with a corrected preset.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")

@@ -135,7 +135,7 @@ def taken_apart(words: Sequence[str], values: argparse.Namespace) -> tuple[list[
     assert command[0] == values.script
     if own[-1:] == ["--"]:
         del own[-1]
-    ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    ours = argparse.ArgumentParser(add_help=False)
     declare(ours)
     for name in ("master_addr", "master_port", "node_rank"):
         options.add(ours, name)

@@ -93,6 +93,17 @@ def test_what_is_taken(one: Option) -> None:
     assert one.name in cli.parser().format_help()
 
 
+@pytest.mark.parametrize(
+    ("short", "whole"), [("--num_gpu", "--num_gpus"), ("--nnode", "--nnodes"), ("--tee", "-t")]
+)
+def test_a_beginning_is_enough(short: str, whole: str) -> None:
+    """As their parsers have it, where no other option begins so."""
+    parse = cli.parser().parse_args
+    assert parse([short, "2", "x.py"]) == parse([whole, "2", "x.py"])
+    with pytest.raises(LaunchError, match="ambiguous option: --no-"):
+        parse(["--no-", "x.py"])
+
+
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
 def test_what_is_refused(one: Option) -> None:
     """Every spelling raises its line, which says why and what to use, in the spelling given."""

@@ -82,7 +82,8 @@ WORKERS = (
         "auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
         "N",
         short=("--nproc",),
-        differs="torchrun starts one worker where nothing is said",
+        differs="torchrun starts one worker where nothing is said; npu is the same as gpu, and xpu "
+        "is refused",
         variable=True,
     ),
     Option(
