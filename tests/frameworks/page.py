@@ -71,16 +71,14 @@ def row(case: Case, record: Record) -> str:
     """A case in the table."""
     failure = case.failure
     variables = [f"{name}={value}" for name, value in case.variables.items() if name != "HF_HOME"]
-    before = (
-        "before the launch" if record.attempts == 1 else "after the first attempt has died of it"
-    )
+    when = "before the launch" if record.attempts == 1 else "in a second attempt"
     cells = (
         case.framework,
         f"`{case.name}`",
         f"`{shlex.join((*variables, *case.own))}`",
         f"{span(record.healthy)}; {apart(record.healthy, record.through_safe_launch)}",
         f"`{failure.entry}`",
-        f"{failure.change}, {before}",
+        f"{failure.change}, {when}",
         f"{span(record.corrected)}; {apart(record.reference, record.corrected)}",
     )
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
