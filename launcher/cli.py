@@ -258,8 +258,9 @@ def run(arguments: Sequence[str]) -> int:
     device, count = hardware.accelerator.name, hardware.accelerators
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
     request = process_options.applied(request, options, os.environ, count, is_launch)
-    for number in request.forwarded:  # for the workers; there are none now
-        signal.signal(number, signal.SIG_IGN)
+    for number in options.signals_to_handle:  # for the workers; there are none now
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
+            signal.signal(number, lambda _number, _frame: None)
     if is_launch and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")

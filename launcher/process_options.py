@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -103,6 +104,8 @@ def applied(
     if is_launch and given.numa_binding:
         _refuse_numa(given.numa_binding, accelerators)
     interpreter = environment.get("PYTHON_EXEC", "")
+    if is_launch and interpreter:
+        _refuse_interpreter(interpreter)
     bound = _cores(given, request.nproc, environment)
     request = replace(
         request,
@@ -158,6 +161,19 @@ def _refuse_numa(mode: str, accelerators: int) -> None:
     if shutil.which("numactl") is None:
         problem = f"--numa-binding {mode} needs numactl, which isn't installed"
         raise LaunchError(ExitCode.USAGE, problem, "apt install numactl")
+
+
+def _refuse_interpreter(path: str) -> None:
+    """Says what a Python for the workers lacks."""
+    search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('safe_launch') is None)"
+    try:
+        done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        problem = f"PYTHON_EXEC={path} can't be executed: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
+    if done.returncode:
+        problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
+        raise LaunchError(ExitCode.USAGE, problem, "install it there, or unset PYTHON_EXEC")
 
 
 def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:

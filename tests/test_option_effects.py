@@ -295,6 +295,23 @@ def test_another_python(workshop: Path) -> None:
     assert seen(workshop, 1)["environment"]["BY"] == "me"
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "python can't be executed: No such file or directory"),
+        ("#!/bin/sh\nexit 1\n", "python: safe-launch isn't installed for it"),
+    ],
+)
+def test_a_python_that_cant_run_workers(workshop: Path, text: str | None, problem: str) -> None:
+    """Told before anything starts."""
+    if text is not None:
+        program(workshop / "python", text)
+    done = launch(workshop, SHOWS, PYTHON_EXEC=workshop / "python")
+    assert done.returncode == 64
+    assert problem in said(done)
+    assert "Traceback" not in done.stderr
+
+
 def test_streams_that_are_kept_from_the_console(workshop: Path) -> None:
     """-r by local rank; all is in the logs, also in files of their own."""
     done = launch(workshop, "--nproc=2", "-r", "0:3,1:1", SHOWS)
@@ -454,6 +471,7 @@ CATCHES = """
 import os, signal, time
 from pathlib import Path
 rank = os.environ["RANK"]
+assert signal.getsignal(signal.SIGCONT) is signal.SIG_DFL
 signal.signal(signal.SIGCONT, lambda *_: Path(f"caught-{rank}").touch())
 Path(f"ready-{rank}").touch()
 while not Path("finish").exists():
