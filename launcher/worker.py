@@ -147,10 +147,12 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
 
 
 def _become_main(attributes: dict[str, Any]) -> ModuleType:
-    """A fresh `__main__`, in the place where pickle and multiprocessing look for it."""
+    """A fresh `__main__`, in the places where pickle and multiprocessing look for it."""
     module = ModuleType("__main__")
     module.__dict__.update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = module
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, if imported by now
+        sys.modules["__mp_main__"] = module
     return module
 
 
