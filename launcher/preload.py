@@ -16,8 +16,13 @@ from .script_imports import Filter, Import, Step, Variable
 
 LAST = sys.maxsize
 """The line of what the script imports nobody knows where."""
-CHECK_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""With it torch asks for devices without touching CUDA's driver (torch/cuda/__init__.py)."""
+QUIET = {
+    # torch asks for devices without touching CUDA's driver (torch/cuda/__init__.py).
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # The allocator that pyarrow carries, and with it `datasets`, starts no thread of its own.
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Variables for the time of preloading, with which libraries leave alone what a fork can't have."""
 DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
 """How the device files of accelerators begin."""
 
@@ -82,8 +87,8 @@ class Preloaded:
 
     @contextmanager
     def _noting(self) -> Iterator[Environment]:
-        before = os.environ.get(CHECK_BY_NVML)
-        os.environ.setdefault(CHECK_BY_NVML, "1")
+        added = QUIET.keys() - os.environ.keys()
+        os.environ.update({name: QUIET[name] for name in added})
         environment: Any = os.environ
         plain = type(environment)
         environment.reads, environment.line = self.reads, None
@@ -93,9 +98,10 @@ class Preloaded:
         finally:
             environment.__class__ = plain
             del environment.reads, environment.line
-            if before is None:
-                os.environ.pop(CHECK_BY_NVML, None)
-            self.reads.pop(CHECK_BY_NVML, None)
+            for name in QUIET:
+                self.reads.pop(name, None)
+            for name in added:
+                os.environ.pop(name, None)
 
 
 def _import(module: str, names: tuple[str, ...]) -> None:

@@ -197,6 +197,15 @@ def test_where_forking_isnt_safe_workers_are_fresh(
     assert f"workers start as fresh processes: {reason}" in said(done) or reason in said(done)
 
 
+def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path) -> None:
+    """While they are imported beforehand; the script doesn't see what asks them."""
+    name = "JE_ARROW_MALLOC_CONF"
+    write(installed, carries=f"import os\nSEEN = os.environ.get({name!r})\n")
+    print_all = f"import os\nprint(forked, carries.SEEN, os.environ.get({name!r}))\n"
+    write(tmp_path, train="import carries\n" + IS_FORKED + print_all)
+    assert lines(launch(tmp_path, "train.py")) == ["True background_thread:false None"] * 2
+
+
 def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A context on an accelerator doesn't come along in a fork."""
     device = tmp_path / "device0"
@@ -343,3 +352,11 @@ def test_the_users_own_modules_are_looked_into(
     (first, *rest) = list(module_steps("own"))
     assert first == Import("json", (), 1)
     assert Import("zipfile", (), 1) in rest
+
+
+@pytest.mark.parametrize("variables", [{"OMP_NUM_THREADS": "2"}, {"OPENBLAS_NUM_THREADS": "2"}])
+def test_numpys_threads_come_with_the_worker(tmp_path: Path, variables: dict[str, str]) -> None:
+    """As many as in a fresh process, though none may run where the worker is forked."""
+    write(tmp_path, train=IS_FORKED + "import numpy\nprint(len(os.listdir('/proc/self/task')))\n")
+    fresh = launch(tmp_path, "--start-method", "spawn", "train.py", **variables)
+    assert lines(launch(tmp_path, "train.py", **variables)) == lines(fresh)
