@@ -12,6 +12,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,23 +82,25 @@ class Sender:
 
     def __init__(self, name: str | None, rank: int) -> None:
         self._rank = rank
-        self._socket: socket.socket | None = None
+        # A bare descriptor: of a socket Python would warn at the script's end.
+        self._descriptor: int | None = None
         if name:
-            try:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self._socket.connect("\0" + name)
-            except OSError:
-                self._socket = None
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with suppress(OSError), connection:
+                connection.connect("\0" + name)
+                self._descriptor = connection.detach()
 
     def send(self, kind: str, content: Mapping[str, Any]) -> None:
         """One message to the launcher."""
-        if self._socket is None:
+        if self._descriptor is None:
             return
         line = json.dumps({"kind": kind, "rank": self._rank, **content}, default=str) + "\n"
+        rest = memoryview(line.encode())
         try:
-            self._socket.sendall(line.encode())
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
-            self._socket = None
+            self._descriptor = None
 
 
 @dataclass(slots=True)

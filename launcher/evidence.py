@@ -18,7 +18,8 @@ from . import memory_evidence
 from .guards import sightings
 from .record import FailureRecord, Frame, Raised
 
-OURS = str(Path(__file__).resolve().parent)
+OURS = tuple(f"{one.parent}/" for one in (Path(__file__), Path(__file__).resolve()))
+"""Where our own code lies: as its frames name it, and where a link leads."""
 FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
@@ -103,7 +104,7 @@ def chain(error: BaseException) -> Iterator[Raised]:
 
 def is_ours(filename: str) -> bool:
     """Whether a frame belongs to the launcher, or to how it runs the script."""
-    return filename.startswith((OURS, "<frozen runpy>"))
+    return filename.startswith((*OURS, "<frozen runpy>"))
 
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
