@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import sys
@@ -21,6 +22,8 @@ QUIET = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # The allocator that pyarrow carries, and with it `datasets`, starts no thread of its own.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    # numpy's BLAS starts none either; a worker gets them later (`set_blas_threads`).
+    "OPENBLAS_NUM_THREADS": "1",
 }
 """Variables for the time of preloading, with which libraries leave alone what a fork can't have."""
 DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
@@ -137,14 +140,33 @@ def problem() -> str | None:
     return None
 
 
+def set_blas_threads() -> None:
+    """Gives OpenBLAS the threads in a worker that it would have started when it was loaded.
+
+    Their number is OPENBLAS_NUM_THREADS, else OMP_NUM_THREADS, else that of the cores (OpenBLAS's
+    README, "Setting the number of threads at runtime"). numpy and scipy each bring a copy, whose
+    functions have names of their own.
+    """
+    if "numpy" not in sys.modules or "OPENBLAS_NUM_THREADS" in os.environ:
+        return
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    count = int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    for path in (one for one in mapped if "openblas" in one):
+        library = ctypes.CDLL(path)
+        for head in ("scipy_", ""):
+            for tail in ("64_", ""):
+                setter = getattr(library, f"{head}openblas_set_num_threads{tail}", None)
+                if setter is not None and count > 1:
+                    setter(count)
+
+
 def release_nvml() -> None:
     """Closes NVML, which torch leaves open where it has counted devices by it.
 
     torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
     down. Each call undoes one initialization.
     """
-    import ctypes
-
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         for _ in range(16):

@@ -221,6 +221,7 @@ def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) ->
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     os.environ.update(order.environment)
+    preload.set_blas_threads()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:

@@ -130,17 +130,13 @@ def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables
 def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
     """What forks this launcher's workers; begun, unless they are to be fresh processes.
 
-    A single worker uses all cores, for which numpy's BLAS starts threads when it is imported
-    (unless it is told to use one): these don't come along in a fork.
-
     Args:
         request: this node's launch.
         environment: what the accelerator's profile says.
         mark: what tells the processes of this launcher from all others.
     """
     result = Server(mark, command(request), lasting(request, environment))
-    is_threaded = request.nproc == 1 and os.environ.get("OMP_NUM_THREADS") != "1"
-    if request.start_method == "forkserver" and not (request.is_program or is_threaded):
+    if request.start_method == "forkserver" and not request.is_program:
         result.begin()
     else:
         prepare()
