@@ -142,3 +142,32 @@ def test_every_cut_of_adapters_under_ddp_is_noticed(tmp_path: Path) -> None:
     (newest, _) = checkpoints.found(Saves(str(tmp_path / "out")), {2}).complete
     assert (newest.step, newest.engine, newest.world) == (2, Engine.DDP, 2)
     every_cut_is_noticed(tmp_path / "out", "checkpoint-2", "checkpoint-1", tmp_path)
+
+
+WEATHER = f"""
+import os, sys
+sys.path.insert(0, {str(SCENARIOS)!r})
+import hf_late
+
+class Weather(hf_late.Clock):
+    def on_step_begin(self, args, state, control, **kwargs):
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and state.global_step == 5:
+            raise ConnectionError("the weather is bad")
+
+hf_late.Clock = Weather
+hf_late.main()
+"""
+
+
+def test_a_restart_that_was_asked_for_goes_on(tmp_path: Path) -> None:
+    """--max-restarts: what nobody knows is tried again from the newest checkpoint, as it was."""
+    expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
+    (tmp_path / "weather.py").write_text(WEATHER)
+    own = (*TWO, "--late=never", "--save_steps=2", "--output_dir=out", "--loss_file=losses.json")
+    done = CURRENT.run(*OURS, "--max-restarts=1", "weather.py", *own, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--max-restarts 1: started again as it is, 1 of 1" in flat(done.stderr)
+    assert "checkpoint-4" in flat(done.stderr)
+    assert attempts(done.stderr) == 2
+    losses = json.loads((tmp_path / "losses.json").read_text())
+    assert losses == pytest.approx(expected, rel=1e-4)
