@@ -257,7 +257,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     device, count = hardware.accelerator.name, hardware.accelerators
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
-    request = process_options.applied(request, options, os.environ, count, is_launch)
+    gpus = count if hardware.accelerator.kind in ("cuda", "rocm") else 0
+    request = process_options.applied(request, options, os.environ, gpus, is_launch)
     for number in options.signals_to_handle:  # for the workers; there are none now
         if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
             signal.signal(number, lambda _number, _frame: None)

@@ -81,7 +81,7 @@ def applied(
     request: LaunchRequest,
     given: argparse.Namespace,
     environment: Mapping[str, str],
-    accelerators: int,
+    gpus: int,
     is_launch: bool,
 ) -> LaunchRequest:
     """The request with what the options say of the workers.
@@ -90,7 +90,7 @@ def applied(
         request: what is known without them.
         given: the options.
         environment: the launcher's.
-        accelerators: how many are on this host.
+        gpus: how many are on this host.
         is_launch: more than a plan is wanted, so that what it needs must be here.
 
     Raises:
@@ -102,7 +102,7 @@ def applied(
         problem = f"--no-python: there is no program {request.script}"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
     if is_launch and given.numa_binding:
-        _refuse_numa(given.numa_binding, accelerators)
+        _refuse_numa(given.numa_binding, gpus)
     interpreter = environment.get("PYTHON_EXEC", "")
     if is_launch and interpreter:
         _refuse_interpreter(interpreter)
@@ -150,12 +150,12 @@ def _refuse_contradictions(given: argparse.Namespace, is_program: bool) -> None:
             raise LaunchError(ExitCode.USAGE, f"{one} and {other} can't go together", "give one")
 
 
-def _refuse_numa(mode: str, accelerators: int) -> None:
+def _refuse_numa(mode: str, gpus: int) -> None:
     """Says what torch's binding needs and this host hasn't."""
     if not any((one / "numa" / "binding.py").is_file() for one in package_folders("torch")):
         problem = f"--numa-binding {mode}: the installed torch can't do it"
         raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
-    if not accelerators:
+    if not gpus:
         problem = f"--numa-binding {mode} binds workers near their GPUs, and none was found"
         raise LaunchError(ExitCode.USAGE, problem, "--bind_cores_to_rank shares cores without one")
     if shutil.which("numactl") is None:

@@ -198,7 +198,7 @@ def _spawned(
     """Workers that torch elastic starts as fresh processes.
 
     Raises:
-        LaunchError: they are programs that can't be executed.
+        LaunchError: they are programs that can't be executed, or torch can't bind them.
     """
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
@@ -231,8 +231,12 @@ def _spawned(
             logs_specs=Pipes(),
             **_binding(request),
         )
-    except OSError as error:
-        if not request.is_program:
+    except Exception as error:
+        leftovers.kill(envs[0][leftovers.VARIABLE])  # the first may have been started by then
+        if request.numa_binding:
+            problem = f"--numa-binding {request.numa_binding}: torch can't do it here: {error}"
+            raise LaunchError(ExitCode.USAGE, problem) from error
+        if not request.is_program or not isinstance(error, OSError):
             raise
         problem = f"{request.script} can't be executed: {error.strerror}"
         raise LaunchError(ExitCode.USAGE, problem, "a script needs #! in its first line") from error
