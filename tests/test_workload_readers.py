@@ -365,16 +365,18 @@ def values(workload: Workload, *names: Name) -> dict[Name, Value | None]:
                 Fact.LANGUAGE_TRAINED: False,
                 Setting.GRADIENT_CHECKPOINTING: "off",
                 Fact.LORA_TARGETS: "q_proj,v_proj",
+                Setting.FIND_UNUSED_PARAMETERS: True,
             },
         ),
         (
             (
-                "--model x --tuner_type lora --target_regex "
+                "--model x --tuner_type lora --ddp_find_unused_parameters false --target_regex "
                 r"^(language_model).*\.(q_proj|v_proj){1,2}$ --torch_dtype float32"
             ),
             {
                 Fact.LORA_TARGETS: r"^(language_model).*\.(q_proj|v_proj){1,2}$",
                 Setting.PRECISION: "fp16",
+                Setting.FIND_UNUSED_PARAMETERS: False,
             },
         ),
         (

@@ -1,7 +1,7 @@
 """Reads what ms-swift says in its own way: DeepSpeed configurations by name, its defaults.
 
-Checked in its versions 2.2 to 4.5: swift/llm/utils/argument.py in 2.x, swift/llm/argument in 3.x,
-swift/arguments and swift/trainers/mixin.py in 4.x.
+Checked in its versions 2.2 to 4.5, and run at 4.6: swift/llm/utils/argument.py in 2.x,
+swift/llm/argument in 3.x, swift/arguments and swift/trainers/mixin.py in 4.x.
 """
 
 from __future__ import annotations
@@ -192,6 +192,10 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
     adapted = kind is None or str(kind.value) in LORA
     if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
+    if adapted and major == 4:
+        # Left to transformers, for which a model that peft wraps is none of its own.
+        source = "transformers' default of ddp_find_unused_parameters with ms-swift's adapters"
+        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
     if major is None or major < 3:
         return
     if adapted and "target_modules" not in script.flags:
