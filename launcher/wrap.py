@@ -91,12 +91,17 @@ def wrap(arguments: Sequence[str]) -> int:
 
 
 def _parts(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options and the command, which `--` parts."""
-    if "--" not in arguments:
-        raise LaunchError(ExitCode.USAGE, "wrap: no command is given behind `--`", HINT)
-    place = list(arguments).index("--")
+    """Our options and the command, which `--` parts.
+
+    Raises:
+        LaunchError: there is no command.
+        SystemExit: the options ask for help, which has been printed.
+    """
+    place = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = list(arguments[:place]), list(arguments[place + 1 :])
     if not command:
+        if {"-h", "--help"} & set(options):
+            _patience(options)
         raise LaunchError(ExitCode.USAGE, "wrap: no command is given behind `--`", HINT)
     return options, command
 
