@@ -17,10 +17,10 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,6 +34,8 @@ LONGEST = 1 << 20
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Beginnings of variables that libraries read when they are loaded, unseen by Python."""
 PR_SET_PDEATHSIG = 1
+COMM = Path("/proc/self/comm")
+"""A process's name, in `top` and `ps -o comm`; its command line is a worker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,15 @@ def serve(steps: Steps) -> preload.Preloaded:
         os._exit(0)
     connection = socket.socket(fileno=int(descriptor))
     os.set_inheritable(connection.fileno(), False)
+    name = COMM.read_text()
+    COMM.write_text("warm-server")
     noise = tuple(_capture(stream) for stream in (1, 2))
-    began = time.monotonic()
     preloaded = preload.Preloaded()
     preloaded.run(steps)
     preload.release_nvml()
     gc.collect()
     gc.freeze()
-    _send(connection, problem=preload.problem(), seconds=round(time.monotonic() - began, 3))
+    _send(connection, problem=preload.problem())
     while True:
         meeting, orders = _orders(connection)
         clash = sorted(_clash(preloaded, orders))
@@ -96,6 +99,7 @@ def serve(steps: Steps) -> preload.Preloaded:
             os.close(meeting.alive)
         pids = [] if clash else _fork_workers(orders, connection, noise)
         if pids is None:
+            COMM.write_text(name)
             return preloaded
         _close(orders)
         _send(connection, **({"clash": clash} if clash else {"pids": pids, "keeper": keeper}))
@@ -147,6 +151,7 @@ def _keep(meeting: Meeting, connection: socket.socket, orders: list[Order]) -> i
         return pid
     try:
         os.setsid()
+        COMM.write_text("warm-store")
         _close(orders)
         connection.close()
         store = hosted(meeting.port, meeting.listener)

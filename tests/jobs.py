@@ -59,15 +59,25 @@ class Launcher:
         self.process.send_signal(number)
 
     def workers(self) -> list[int]:
-        """The workers' processes that run on its host."""
-        return [one.pid for one in self.host.processes() if _is_worker(one)]
+        """The workers' processes that run on its host, once there is what they are forked from."""
+        alike = {one.pid: _name(one) for one in self.host.processes() if _is_alike(one)}
+        if "warm-server" not in alike.values():
+            return []
+        return [pid for pid, name in alike.items() if not name.startswith("warm-")]
 
 
-def _is_worker(process: psutil.Process) -> bool:
+def _is_alike(process: psutil.Process) -> bool:
     try:
         return "safe_launch.worker" in process.cmdline()
     except psutil.Error:  # it has ended
         return False
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return "warm-"
 
 
 def begin(
