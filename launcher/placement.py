@@ -36,6 +36,7 @@ class Placement:
         rank: this node's rank; None where node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: where node 0's launcher listens.
+        meeting: on a single node, the port that the workers are to meet at; 0 for any.
         job: what the launchers of one job have in common and no others; empty where nobody says.
         local: index of this launcher among those on its host.
         beside: launchers of the job on this host, this one included.
@@ -51,6 +52,7 @@ class Placement:
     rank: int | None = 0
     address: str = ""
     port: int = PORT
+    meeting: int = 0
     job: str = ""
     local: int = 0
     beside: int = 1

@@ -194,7 +194,7 @@ def _run(
 ) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
-    server.store = Store.open()
+    server.store = Store.open(plan.request.placement.meeting)
     order = Order(
         attempt=attempt.number,
         run_id=server.mark,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -28,11 +28,15 @@ class Store:
     _hosted: TCPStore | None = None
 
     @classmethod
-    def open(cls) -> Store:
-        """On a free port of all addresses."""
+    def open(cls, port: int = 0) -> Store:
+        """On all addresses, at a port that is free where the one asked for isn't, or is 0."""
         family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         both = family == socket.AF_INET6
-        listener = socket.create_server(("", 0), family=family, backlog=2048, dualstack_ipv6=both)
+        options: Any = {"family": family, "backlog": 2048, "dualstack_ipv6": both}
+        try:
+            listener = socket.create_server(("", port), **options)
+        except OSError:
+            listener = socket.create_server(("", 0), **options)
         return cls(listener, os.pipe())
 
     @property

@@ -30,8 +30,8 @@ NODES = (
         BOTH,
         "where node 0 listens (default: 29500)",
         "PORT",
-        differs="the launchers meet there; the workers meet on a free port, new in every attempt, "
-        "which their MASTER_PORT tells",
+        differs="of several nodes the launchers meet there, and the workers on a free port, new in "
+        "every attempt, which their MASTER_PORT tells",
         variable=True,
     ),
     Option(

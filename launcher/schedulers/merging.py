@@ -34,14 +34,14 @@ def merged(
     counted = _first(every, "nodes")
     _refuse_lone_rank(stated, counted)
     if counted is None or counted.nodes is None:
-        only = alone(scheduled, times)
+        only = replace(alone(scheduled, times), meeting=_meeting(stated))
         if scheduled is None or scheduled.rank is None:
             return only
         text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
         return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
     least, most = _agreed(counted, scheduled)
     if most == 1:
-        return alone(scheduled, times)
+        return replace(alone(scheduled, times), meeting=_meeting(stated))
     numbered = _numbered(every, scheduled)
     rank = None if numbered is None else numbered.rank
     if numbered is not None and rank is not None and rank >= most:
@@ -91,6 +91,12 @@ def alone(scheduled: Told | None, times: JoinTimes) -> Placement:
         nproc_source="" if scheduled.nproc is None else scheduled.origin("nproc"),
         times=times,
     )
+
+
+def _meeting(stated: Sequence[Told]) -> int:
+    """The port that people name on a single node; a script may use it for a process group."""
+    named = _first(stated, "port")
+    return 0 if named is None or named.port is None else named.port
 
 
 def _first(every: Sequence[Told], name: str) -> Told | None:
