@@ -30,7 +30,7 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
         LaunchError: it can't be made.
     """
     root = default_root() if log_dir is None else log_dir
-    folder = root / f"{Path(script).stem}-{run_id}"
+    folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
