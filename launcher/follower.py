@@ -67,7 +67,6 @@ def follow(request: LaunchRequest, link: Link, welcome: Welcome, server: Server)
                     closing.leave(Farewell(code, lost))
                     return code
     finally:
-        server.end()
         guardian.dismiss()
 
 

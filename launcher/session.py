@@ -121,7 +121,6 @@ def launch(
         farewell = Farewell(error.code, error.problem)
         raise
     finally:
-        server.end()
         guardian.dismiss()
         broadcast(links.values(), farewell)
     closing.leave(farewell)
