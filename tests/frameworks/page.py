@@ -38,8 +38,8 @@ the training must die of it; through safe-launch it must be corrected, train to 
 the losses of a reference, the same training without that failure, within 1e-4 (relative).
 
 Hugging Face's Trainer by itself and loops of one's own on DeepSpeed and DistributedDataParallel are
-among the ordinary tests: `tests/scenarios/` by `tests/test_frameworks.py`, with DeepSpeed 0.19.8 and
-transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1.
+among the ordinary tests: `tests/scenarios/` by `tests/test_frameworks.py`, with DeepSpeed 0.19.8
+and transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1.
 """
 TABLE = """\
 | framework | case | command | healthy: losses | what fails | corrected | its losses |
