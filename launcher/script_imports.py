@@ -223,8 +223,9 @@ def _statement(node: ast.stmt, place: _Place) -> Steps:
 def _call(call: ast.Call, place: _Place, line: int) -> Steps:
     """A call that is a statement; a function of the same file is looked into."""
     name = _dotted(call.func)
-    if name in place.functions.keys() - HARMLESS and (name, id(place.functions)) not in place.visited:
-        place.visited.add((name, id(place.functions)))
+    visit = (name, id(place.functions))
+    if name in place.functions.keys() - HARMLESS and visit not in place.visited:
+        place.visited.add(visit)
         return (yield from _statements(place.functions[name], replace(place, line=line)))
     try:
         arguments = [ast.literal_eval(one) for one in call.args]
