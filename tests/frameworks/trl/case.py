@@ -79,7 +79,7 @@ CASES = (
     # DeepSpeed's launcher serves DDP as well: what fails leaves the configuration out.
     case(
         "trl-dpo-deepspeed",
-        ("deepspeed", "--num_gpus", "2", "--module", "trl.scripts.dpo"),
+        ("deepspeed", "--num_gpus", "2", "--master_port", "29537", "--module", "trl.scripts.dpo"),
         ("safe-launch", "--log-dir", "runs", "--num_gpus", "2", "--module", "trl.scripts.dpo"),
         (*DPO, "--deepspeed", "zero2.json"),
         attempts=1,
