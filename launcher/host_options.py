@@ -164,7 +164,7 @@ def launch(
     own, command = taken_apart(words, values)
     if values.no_ssh and is_launch:
         rank, host = over_ssh.part_of(chosen, values.node_rank)
-        os.environ.update(over_ssh.visible_here(host.slots, os.environ))
+        os.environ.update(over_ssh.variables_here(host.slots, os.environ))
         return run([*own, *over_ssh.placed(chosen, rank), *command])
     if is_launch and not chosen.is_here:
         silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
@@ -176,7 +176,7 @@ def launch(
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
         raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes so many of each")
     if chosen.is_here:
-        os.environ.update(over_ssh.visible_here(chosen.hosts[0].slots, os.environ))
+        os.environ.update(over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:
         terminal.tell(*terminal.table([chosen.row()], indent=0))
     return run([*own, "--nnodes", str(len(chosen.hosts)), "--nproc", str(slots.pop()), *command])

@@ -115,22 +115,31 @@ def _text(path: Path) -> str:
         raise LaunchError(ExitCode.USAGE, f"--hostfile {path} can't be read: {why}") from error
 
 
-def visible_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that leave the workers of this machine the devices chosen for them.
+def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the workers of this machine get for the devices chosen for them.
 
-    None where they are the first ones, which the workers take anyway: of those that the user lets
-    them see.
+    Which they see isn't said where they are the first ones, which the workers take anyway: of those
+    that the user lets them see.
 
     Raises:
         LaunchError: the user lets them see others.
     """
     if list(slots) == list(range(len(slots))):
-        return {}
+        return size_of(slots)
     for name in remote.VISIBLE:
         if environment.get(name):
             problem = f"{name}={environment[name]} and the hosts' slots {[*slots]} both choose"
             raise LaunchError(ExitCode.USAGE, problem, f"leave out {name}, or the choice of slots")
-    return remote.with_devices(tuple(slots))
+    return remote.with_devices(tuple(slots)) | size_of(slots)
+
+
+def size_of(slots: Sequence[int]) -> dict[str, str]:
+    """LOCAL_SIZE, which deepspeed's launcher gives and torchrun doesn't.
+
+    With it DeepSpeed on processors reduces over shared memory of its own
+    (deepspeed/ops/csrc/cpu/comm/shm_interface.cpp): who launches as with torchrun gets it not.
+    """
+    return {"LOCAL_SIZE": str(len(slots))}
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:
@@ -194,7 +203,7 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience:
                 folder=str(folder),
                 arguments=(*(*own, *placed(chosen, rank, head), "--rdzv-id", run, *command),),
                 devices=host.slots,
-                environment=environment,
+                environment={**environment, **size_of(host.slots)},
                 expanded=written,
                 venv_script=chosen.asked.venv_script,
             )

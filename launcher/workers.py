@@ -72,7 +72,6 @@ def environments(
         # deepspeed's (deepspeed/launcher/launch.py)
         "CROSS_RANK": order.rank,
         "CROSS_SIZE": len(order.workers),
-        "LOCAL_SIZE": nproc,
         leftovers.VARIABLE: mark,
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),

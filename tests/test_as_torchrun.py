@@ -20,7 +20,7 @@ ADDRESS = re.compile("0x[0-9a-f]+")
 COMPILER = shutil.which("g++")
 RANDOM = ("python", "numpy", "bytes", "torch", "torch seed")
 """What every worker draws by itself, in every run anew."""
-ADDED = re.compile("SAFE_LAUNCH_|CROSS_RANK$|CROSS_SIZE$|LOCAL_SIZE$")
+ADDED = re.compile("SAFE_LAUNCH_|CROSS_RANK$|CROSS_SIZE$")
 """Variables that only our workers have: our own, and deepspeed's names for what torchrun tells."""
 EACH_RUNS_OWN = {
     "MASTER_PORT",

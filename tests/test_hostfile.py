@@ -208,11 +208,12 @@ def test_the_first_hosts_address(addresses: list[str], expected: str) -> None:
 
 def test_choosing_devices_twice_is_refused() -> None:
     """Slots that aren't the first ones contradict a variable that hides devices."""
-    assert over_ssh.visible_here((0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}) == {}
-    both = {"CUDA_VISIBLE_DEVICES": "0,2", "ASCEND_RT_VISIBLE_DEVICES": "0,2"}
-    assert both == over_ssh.visible_here((0, 2), {})
+    size = {"LOCAL_SIZE": "2"}
+    assert over_ssh.variables_here((0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}) == size
+    both = {"CUDA_VISIBLE_DEVICES": "0,2", "ASCEND_RT_VISIBLE_DEVICES": "0,2", **size}
+    assert both == over_ssh.variables_here((0, 2), {})
     with pytest.raises(LaunchError, match="CUDA_VISIBLE_DEVICES=4,5 and the hosts' slots"):
-        over_ssh.visible_here((0, 2), {"CUDA_VISIBLE_DEVICES": "4,5"})
+        over_ssh.variables_here((0, 2), {"CUDA_VISIBLE_DEVICES": "4,5"})
 
 
 def test_every_option_has_both_spellings() -> None:

@@ -70,7 +70,7 @@ def test_workers_find_what_torchrun_gives_them(workshop: Path, method: str) -> N
         ours = seen(workshop, rank)["environment"]
         more = {name for name in ours.keys() - theirs[rank] if not name.startswith(OURS)}
         assert theirs[rank].keys() - ours.keys() == set()
-        assert more == {"CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE"}
+        assert more == {"CROSS_RANK", "CROSS_SIZE"}
         for name in theirs[rank].keys() - ALWAYS_ELSE:
             assert ours[name] == theirs[rank][name], name
         assert Path(ours["TORCHELASTIC_ERROR_FILE"]).parent == logs(workshop)

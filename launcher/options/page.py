@@ -36,8 +36,9 @@ VARIABLES = """
 
 Workers find what torchrun gives them (`RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
 `GROUP_RANK`, `GROUP_WORLD_SIZE`, `ROLE_RANK`, `ROLE_NAME`, `ROLE_WORLD_SIZE`, `MASTER_ADDR`,
-`MASTER_PORT`, `TORCHELASTIC_*`, `TORCH_NCCL_ASYNC_ERROR_HANDLING`) and deepspeed's `CROSS_RANK`,
-`CROSS_SIZE` and `LOCAL_SIZE`. `TORCHELASTIC_RESTART_COUNT` counts all attempts;
+`MASTER_PORT`, `TORCHELASTIC_*`, `TORCH_NCCL_ASYNC_ERROR_HANDLING`) and deepspeed's `CROSS_RANK`
+and `CROSS_SIZE`; where hosts or devices are chosen by deepspeed's options its `LOCAL_SIZE` too.
+`TORCHELASTIC_RESTART_COUNT` counts all attempts;
 `TORCHELASTIC_MAX_RESTARTS` is `--max-restarts`, or the former where corrections have made it
 greater.
 """
