@@ -28,6 +28,10 @@ WRITERS = {
     *("os.environ.__setitem__", "os.putenv", "os.unsetenv"),
 }
 """What changes the environment when it is called."""
+FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
+"""What says where a module is found: another one of the same name may be meant afterwards."""
+BEHIND = ("sys.path.append", "sys.path.extend")
+"""What is found before is still found first."""
 FIRST = "unsloth"
 """A module that wants to be imported before all others, since it changes them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
@@ -242,11 +246,12 @@ def _call(call: ast.Call, place: _Place, line: int) -> Steps:
 
 def _is_harmless(value: ast.expr) -> bool:
     """Whether no call in an expression can have a consequence for a later import."""
-    return not any(
-        _dotted(one.func).partition(".")[0] not in HARMLESS or _writes_environment(one)
-        for one in ast.walk(value)
-        if isinstance(one, ast.Call)
-    )
+    calls = [one for one in ast.walk(value) if isinstance(one, ast.Call)]
+    names = [_dotted(one.func) for one in calls]
+    return all(
+        (name.partition(".")[0] in HARMLESS and not name.startswith(FINDERS)) or name in BEHIND
+        for name in names
+    ) and not any(map(_writes_environment, calls))
 
 
 def _import(name: str, taken: tuple[str, ...], place: _Place, line: int) -> Steps:

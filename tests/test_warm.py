@@ -324,6 +324,8 @@ def found(text: str, tmp_path: Path) -> list[Step]:
         ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
         ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
         ("x = patched()\nimport yaml\n", []),
+        ("sys.path.insert(0, 'vendored')\nimport yaml\n", []),
+        ("sys.path.append('..')\nimport yaml\n", [Import("yaml", (), 2)]),
         ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
         ("this is no Python", []),
     ],
