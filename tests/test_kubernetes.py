@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import tomllib
@@ -169,7 +170,7 @@ def test_what_kubernetes_would_refuse_is_refused(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
     """Time to stop, shared memory, a place for the records and for the last words."""
-    slowest = StopTimes().terminate + (kill.__defaults__ or (0.0,))[0]
+    slowest = StopTimes().terminate + inspect.signature(kill).parameters["seconds"].default
     documents = shipped(variant)
     assert set(inside(documents, "restartPolicy")) == {"Never"}
     for spec in pods(documents):
