@@ -246,7 +246,10 @@ def test_an_environment_that_imports_read_restarts_the_server(
 ) -> None:
     """What a plan changes there holds for the imports too."""
     write(installed, loud=READS)
-    write(tmp_path, train="import os, loud\nprint(os.environ['RANK'], loud.MODE)\n")
+    write(
+        tmp_path,
+        train="import os, loud\nos.write(1, f'{os.environ[\"RANK\"]} {loud.MODE}\\n'.encode())\n",
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(installed))
     command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
