@@ -101,14 +101,14 @@ def reap(own: set[int]) -> None:
             continue
 
 
-def die_with(parent: int) -> None:
-    """Has the kernel send SIGTERM to this process if its parent is killed, or has been by now.
+def die_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """Has the kernel send a signal to this process if its parent is killed, or has been by now.
 
     For a child's first moments (`preexec_fn`); the thread that starts it counts as its parent.
     """
-    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, number)
     if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)
+        os._exit(128 + number)
 
 
 @dataclass(frozen=True, slots=True)

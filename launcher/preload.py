@@ -15,8 +15,6 @@ from typing import Any
 
 from .script_imports import Filter, Import, Step, Variable
 
-LAST = sys.maxsize
-"""The line of what the script imports nobody knows where."""
 QUIET = {
     # torch asks for devices without touching CUDA's driver (torch/cuda/__init__.py).
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
@@ -65,7 +63,7 @@ class Preloaded:
 
     Attributes:
         reads: environment variables that were looked up meanwhile, with the line of the script of
-            the latest import that did; `LAST` where the line isn't known.
+            the latest import that did.
         start: the environment before.
     """
 

@@ -10,7 +10,6 @@ for a worker with the two descriptors of its output.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -24,16 +23,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import preload
+from . import leftovers, preload
 from .channel import WARM
-from .script_imports import Steps, is_installed
+from .script_imports import Steps
 from .store import hosted
 
 LONGEST = 1 << 20
 """Bytes of a message."""
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Beginnings of variables that libraries read when they are loaded, unseen by Python."""
-PR_SET_PDEATHSIG = 1
 COMM = Path("/proc/self/comm")
 """A process's name, in `top` and `ps -o comm`; its command line is a worker's."""
 
@@ -76,12 +74,10 @@ def serve(steps: Steps) -> preload.Preloaded:
         In a forked worker, what was preloaded.
     """
     descriptor, launcher = os.environ.pop(WARM).split(":")
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(launcher):
-        os._exit(0)
+    leftovers.die_with(int(launcher), signal.SIGKILL)
     connection = socket.socket(fileno=int(descriptor))
     os.set_inheritable(connection.fileno(), False)
-    name = COMM.read_text()
+    name = COMM.read_text().rstrip("\n")
     COMM.write_text("warm-server")
     noise = tuple(_capture(stream) for stream in (1, 2))
     preloaded = preload.Preloaded()
@@ -261,26 +257,20 @@ class Watched(os._Environ[str]):
 
     def _judge(self, name: str) -> None:
         """Begins afresh where the script does this before it imports what has read the name."""
-        line, is_users = _position()
-        read = self.reads[name]
-        if line is not None and line < read and (is_users or read != preload.LAST):
+        line = _line()
+        if line is not None and line < self.reads[name]:
             self.afresh(name)
 
 
-def _position() -> tuple[int | None, bool]:
-    """The line that the script is at, and whether it is the user's code that changes a variable."""
+def _line() -> int | None:
+    """The line that the script is at; None in another thread."""
     frame: FrameType | None = sys._getframe(2)
-    line: int | None = None
-    is_users: bool | None = None
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if is_users is None and module not in (__name__, "os", "_collections_abc", "dotenv.main"):
-            is_users = not is_installed(frame.f_code.co_filename)
-        if module == "__main__" and frame.f_code.co_name == "<module>" and frame.f_back:
-            line = frame.f_lineno
-            break
+        is_script = frame.f_globals.get("__name__") == "__main__"
+        if is_script and frame.f_code.co_name == "<module>" and frame.f_back:
+            return frame.f_lineno
         frame = frame.f_back
-    return line, bool(is_users)
+    return None
 
 
 def watch(preloaded: preload.Preloaded, tell: Callable[[str], None]) -> None:
@@ -290,13 +280,13 @@ def watch(preloaded: preload.Preloaded, tell: Callable[[str], None]) -> None:
         preloaded: what was imported before.
         tell: told the variable for which the script begins once more.
     """
-    environment = dict(os.environ)
+    environment, command = dict(os.environ), list(sys.orig_argv)  # before the script sees its own
 
     def afresh(name: str) -> None:
         tell(name)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os.execve(sys.executable, sys.orig_argv, environment)
+        os.execve(sys.executable, command, environment)
 
     watched: Any = os.environ
     watched.reads, watched.afresh = preloaded.reads, afresh

@@ -146,10 +146,11 @@ def test_a_variable_that_the_script_sets_first_holds(
         "def prepare():\n    os.environ['LOUD_MODE'] = 'set'\n"
         if first == "import own"
         else "import os\ndef prepare():\n    os.environ['LOUD_MODE'] = 'set'\n",
-        train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n",
+        train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n"
+        "import sys\nprint('guarded', 'safe_launch.guards' in sys.modules)\n",
     )
     done = launch(tmp_path, "train.py")
-    assert lines(done) == ["begins"] * 2 * repeats + ["set"] * 2
+    assert lines(done) == ["begins"] * 2 * repeats + ["guarded True"] * 2 + ["set"] * 2
     words = "the script sets LOUD_MODE, which had been read by what it imports later"
     assert (words in said(done)) == (repeats == 2)
 
