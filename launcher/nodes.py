@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from . import follower, session, terminal
+from . import follower, session, terminal, workers
 from .agreement import differences, merged
 from .exit_code import ExitCode, LaunchError
 from .failure import KnownFailure
@@ -42,6 +42,8 @@ def launch(
     """
     session.require_torch()
     workload = read(request)
+    if not server.pids:
+        workers.prepare()  # before other nodes count on this one
     placement = request.placement
     own = hello_of(request, hardware, dict(workload.versions))
     if not placement.is_head:

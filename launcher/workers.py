@@ -137,8 +137,6 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
     result = Server(mark, command(request), lasting(request, environment))
     if request.start_method == "forkserver" and not request.is_program:
         result.begin()
-    else:
-        prepare()
     return result
 
 
