@@ -227,6 +227,8 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
         train=IS_FORKED
         + "import signal, sys, time\n"
         + "print(forked, flush=True)\n"
+        + "pathlib.Path('up-' + os.environ['RANK']).touch()\n"
+        + "while not pathlib.Path('up-1').exists():\n    time.sleep(0.01)\n"
         + "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
         + "    me = pathlib.Path('/proc/self/cmdline').read_bytes()\n"
         + "    parent = str(os.getppid())\n"
