@@ -83,8 +83,7 @@ def serve(steps: Steps) -> preload.Preloaded:
     preloaded = preload.Preloaded()
     preloaded.run(steps)
     preload.release_nvml()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # without looking for cycles first, which takes longer than it gains
     _send(connection, problem=preload.problem())
     while True:
         meeting, orders = _orders(connection)
