@@ -34,12 +34,13 @@ class Message:
     """What a worker says; which of the fields are given depends on its kind.
 
     Attributes:
-        kind: `failed`, `finished`, `observed`, `model`, `saves` or `afresh`.
+        kind: `failed`, `finished`, `observed`, `model`, `imported`, `saves` or `afresh`.
         rank: whose it is.
         record: the evidence of a failure.
         observed: settings and facts seen in the worker, by name.
         step: optimizer steps done.
         shape: what the model is.
+        imported: what the worker has imported by then (`later_imports.Report`).
         saves: where a Trainer saves.
         variable: what the script has set after it was read, so that the worker begins once more.
     """
@@ -50,6 +51,7 @@ class Message:
     observed: Mapping[str, Value] = field(default_factory=dict)
     step: int | None = None
     shape: dict[str, Any] | None = None
+    imported: dict[str, Any] | None = None
     saves: Saves | None = None
     variable: str = ""
 

@@ -88,7 +88,7 @@ def _take_part(
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
     folder = journal.attempt_folder(run, order.attempt)
-    watch = supervise.Watch(lambda _observed, _model: True, terminal.say)
+    watch = supervise.Watch(lambda _observed, _model: True, terminal.say, server.extend)
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = supervise.run_attempt(order, request, server, folder, watch, peers)
     ended = part.ended[order.rank]

@@ -66,10 +66,13 @@ class Preloaded:
         reads: environment variables that were looked up meanwhile, with the line of the script of
             the latest import that did.
         start: the environment before.
+        late: variables that were looked up by imports which the script does at a place that nobody
+            knows.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
     start: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    late: set[str] = field(default_factory=set)
 
     def run(self, steps: Iterable[Step]) -> None:
         """Does the steps; what can't be imported is left for the script to find out."""

@@ -30,6 +30,8 @@ WRITERS = {
 """What changes the environment when it is called."""
 FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
 """What says where a module is found: another one of the same name may be meant afterwards."""
+MEETING = "torch.distributed"
+"""Where workers meet: one that has can't begin once more for what it sets afterwards."""
 BEHIND = ("sys.path.append", "sys.path.extend")
 """What is found before is still found first."""
 FIRST = "unsloth"
@@ -249,7 +251,8 @@ def _is_harmless(value: ast.expr) -> bool:
     calls = [one for one in ast.walk(value) if isinstance(one, ast.Call)]
     names = [_dotted(one.func) for one in calls]
     return all(
-        (name.partition(".")[0] in HARMLESS and not name.startswith(FINDERS)) or name in BEHIND
+        (name.partition(".")[0] in HARMLESS and not name.startswith((*FINDERS, MEETING)))
+        or name in BEHIND
         for name in names
     ) and not any(map(_writes_environment, calls))
 

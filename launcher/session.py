@@ -207,7 +207,7 @@ def _run(
         resume=start.variable,
     )
     peers.send_orders(order)
-    watch = supervise.Watch(_permission(attempt, rules), terminal.say)
+    watch = supervise.Watch(_permission(attempt, rules), terminal.say, server.extend)
     part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
     server.close_store()
     restart.clean_up(start)

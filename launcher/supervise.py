@@ -33,10 +33,12 @@ class Watch:
         allowed: whether the plan may go on, given what a worker has seen: settings and facts, and
             the model's shape.
         notice: told what the user should know at once, in one line.
+        imported: told what a worker has imported (`later_imports.Report`).
     """
 
     allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
     notice: Callable[[str], None]
+    imported: Callable[[dict[str, Any]], None]
 
 
 def run_attempt(
@@ -285,6 +287,8 @@ def _read(
             scene.observed.update(message.observed)
         elif message.kind == "model" and scene.model is None:
             scene.model = message.shape
+        elif message.kind == "imported" and message.imported is not None:
+            watch.imported(message.imported)
         elif message.kind == "afresh":
             watch.notice(
                 f"rank {message.rank} begins once more in a fresh process: the script sets "

@@ -27,6 +27,8 @@ LONGEST = 1 << 20
 """Bytes of a message."""
 PATIENCE = 300.0
 """Seconds that imports may take; where they take longer, the workers do them themselves."""
+LATER_PATIENCE = 30.0
+"""Seconds that a relaunch waits for imports which its workers can do themselves."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -52,6 +54,21 @@ class Forked:
 
 
 @dataclass(slots=True)
+class Copy:
+    """A copy of the server, which imports as well what a worker was seen to import.
+
+    Attributes:
+        pid: its process id.
+        connection: to it.
+        is_ready: it has imported everything, and may be used.
+    """
+
+    pid: int
+    connection: socket.socket
+    is_ready: bool = False
+
+
+@dataclass(slots=True)
 class Server:
     """The process that workers are forked from, if one was begun, and the connection to it.
 
@@ -61,6 +78,7 @@ class Server:
         environment: what the workers have for certain beyond the launcher's environment.
         problem: why no worker can be forked; None where nothing speaks against it.
         store: what the next workers meet at; on node 0 alone.
+        unlike: why no worker is forked from a process that has imported more than this one.
     """
 
     mark: str
@@ -68,6 +86,8 @@ class Server:
     environment: Mapping[str, str]
     problem: str | None = None
     store: Store | None = None
+    unlike: str | None = None
+    _copy: Copy | None = None
     _keeper: int | None = None
     _process: subprocess.Popen[bytes] | None = None
     _socket: socket.socket | None = None
@@ -95,9 +115,10 @@ class Server:
 
     @property
     def pids(self) -> set[int]:
-        """Its process ids, the store's host included."""
+        """Its process ids, the copy's and that of the store's host included."""
         own = None if self._process is None else self._process.pid
-        return {one for one in (own, self._keeper) if one is not None}
+        copy = None if self._copy is None else self._copy.pid
+        return {one for one in (own, copy, self._keeper) if one is not None}
 
     def prepare(self) -> None:
         """Waits until it has imported everything, and notes what speaks against using it.
@@ -106,7 +127,7 @@ class Server:
         """
         if self._process is None or self._is_ready:
             return
-        answer = self._answer()
+        answer = _answer(self._socket, PATIENCE)
         if answer is None:
             self.end("the process that imports for the workers has ended")
         elif answer["problem"] is not None:
@@ -125,7 +146,11 @@ class Server:
         """
         if self._process is None:
             return None
-        answer = self._asked(environments, streams)
+        if self._copy is not None:
+            answer = self._asked_copy(self._copy, environments, streams)
+            if answer is not None:
+                return self._forked(answer, environments)
+        answer = self._asked(self._socket, environments, streams)
         if answer is not None and "clash" in answer:
             names = answer["clash"]
             values = [[one.get(name) for one in environments.values()] for name in names]
@@ -137,45 +162,80 @@ class Server:
             self.environment = {**self.environment, **common}
             self.begin()
             self.prepare()
-            answer = self._asked(environments, streams)
+            answer = self._asked(self._socket, environments, streams)
         if answer is None or "pids" not in answer:
             self.end(self.problem or "the process that imports for the workers has ended")
             return None
+        return self._forked(answer, environments)
+
+    def _forked(self, answer: Any, environments: Mapping[int, Mapping[str, str]]) -> Forked:
         self._keeper = answer["keeper"]
         return Forked(dict(zip(environments, answer["pids"], strict=True)))
 
-    def _asked(
-        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
+    def extend(self, report: Mapping[str, Any]) -> None:
+        """Has a copy made that imports what a worker has imported, for later workers.
+
+        Args:
+            report: a `later_imports.Report`; the first counts.
+        """
+        if self._socket is None or self._copy is not None or self.unlike is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, os.fdopen(os.memfd_create("report"), "wb") as memory:
+            memory.write(json.dumps(report).encode())
+            memory.flush()
+            descriptors = [theirs.fileno(), memory.fileno()]
+            with suppress(OSError):
+                socket.send_fds(self._socket, [b'{"extend": true}'], descriptors)
+            answer = _answer(self._socket, PATIENCE)
+        if answer is None:
+            ours.close()
+        else:
+            self._copy = Copy(answer["copy"], ours)
+
+    def _asked_copy(
+        self,
+        copy: Copy,
+        environments: Mapping[int, Mapping[str, str]],
+        streams: Mapping[int, Sequence[int]],
     ) -> Any:
-        """The server's answer to orders for workers; None where there is none."""
-        if self._socket is None or not self._is_ready:
+        """The copy's answer to orders for workers; None where it is to be done without."""
+        if not copy.is_ready:
+            first = _answer(copy.connection, LATER_PATIENCE)
+            self.unlike = "it takes too long" if first is None else first["problem"]
+            copy.is_ready = self.unlike is None
+        answer = self._asked(copy.connection, environments, streams) if copy.is_ready else None
+        if answer is not None and "pids" in answer:
+            return answer
+        self.unlike = self.unlike or "its environment is another one"
+        copy.connection.close()
+        self._copy = None
+        return None
+
+    def _asked(
+        self,
+        connection: socket.socket | None,
+        environments: Mapping[int, Mapping[str, str]],
+        streams: Mapping[int, Sequence[int]],
+    ) -> Any:
+        """A server's answer to orders for workers; None where there is none."""
+        if connection is None or not self._is_ready:
             return None
         following = len(environments)
         _subreaper(True)
         try:
             if self.store is not None:
                 message = {"port": self.store.port}
-                socket.send_fds(
-                    self._socket, [json.dumps(message).encode()], self.store.descriptors
-                )
+                socket.send_fds(connection, [json.dumps(message).encode()], self.store.descriptors)
             for place, environment in environments.items():
                 following -= 1
                 order = {"environment": environment, "following": following}
-                socket.send_fds(self._socket, [json.dumps(order).encode()], streams[place])
-            return self._answer()
+                socket.send_fds(connection, [json.dumps(order).encode()], streams[place])
+            return _answer(connection, PATIENCE)
         except OSError:
             return None
         finally:
             _subreaper(False)
-
-    def _answer(self) -> Any:
-        if self._socket is None:
-            return None
-        ready, _, _ = select.select([self._socket], [], [], PATIENCE)
-        message = b""
-        with suppress(OSError):
-            message = self._socket.recv(LONGEST) if ready else b""
-        return json.loads(message) if message else None
 
     def close_store(self) -> None:
         """Ends the store, of which no worker is left, and its host."""
@@ -192,11 +252,24 @@ class Server:
         self.problem = problem
         if self._socket is not None:
             self._socket.close()
+        if self._copy is not None:
+            self._copy.connection.close()
         if self._process is not None:
-            self._process.kill()
+            self._process.kill()  # and with it the copy
             self._process.communicate()
-        self._process = self._socket = None
+        self._process = self._socket = self._copy = self.unlike = None
         self._is_ready = False
+
+
+def _answer(connection: socket.socket | None, seconds: float) -> Any:
+    """A server's next message; None where it has ended or is silent for so long."""
+    if connection is None:
+        return None
+    ready, _, _ = select.select([connection], [], [], seconds)
+    message = b""
+    with suppress(OSError):
+        message = connection.recv(LONGEST) if ready else b""
+    return json.loads(message) if message else None
 
 
 def _subreaper(is_one: bool) -> None:

@@ -16,14 +16,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from . import leftovers, preload
+from . import later_imports, leftovers, preload
 from .channel import WARM
 from .script_imports import Steps
 from .store import hosted
@@ -64,14 +63,40 @@ class Order:
     streams: tuple[int, int]
 
 
-def serve(steps: Steps) -> preload.Preloaded:
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A copy of this process to make, which imports more and then serves too.
+
+    Attributes:
+        connection: descriptor of its own socket.
+        report: a descriptor with what a worker has imported.
+    """
+
+    connection: int
+    report: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """What a forked worker has from its server.
+
+    Attributes:
+        preloaded: what has been imported.
+        is_first: the worker is the first of those that were forked together.
+    """
+
+    preloaded: preload.Preloaded
+    is_first: bool
+
+
+def serve(steps: Steps) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
 
     Args:
         steps: what the script will do first.
 
     Returns:
-        In a forked worker, what was preloaded.
+        In a forked worker alone.
     """
     descriptor, launcher = os.environ.pop(WARM).split(":")
     leftovers.die_with(int(launcher), signal.SIGKILL)
@@ -79,14 +104,19 @@ def serve(steps: Steps) -> preload.Preloaded:
     os.set_inheritable(connection.fileno(), False)
     name = COMM.read_text().rstrip("\n")
     COMM.write_text("warm-server")
-    noise = tuple(_capture(stream) for stream in (1, 2))
+    noise = tuple(_capture(stream, b"") for stream in (1, 2))
     preloaded = preload.Preloaded()
     preloaded.run(steps)
     preload.release_nvml()
     gc.freeze()  # without looking for cycles first, which takes longer than it gains
     _send(connection, problem=preload.problem())
     while True:
-        meeting, orders = _orders(connection)
+        told = _orders(connection)
+        if isinstance(told, Extension):
+            if copy := _copied(told, connection, noise, preloaded):
+                connection, noise = copy
+            continue
+        meeting, orders = told
         clash = sorted(_clash(preloaded, orders))
         keeper = None if clash or meeting is None else _keep(meeting, connection, orders)
         if meeting is not None:
@@ -95,26 +125,69 @@ def serve(steps: Steps) -> preload.Preloaded:
         pids = [] if clash else _fork_workers(orders, connection, noise)
         if pids is None:
             COMM.write_text(name)
-            return preloaded
+            return Warmth(preloaded, os.environ["RANK"] == orders[0].environment["RANK"])
         _close(orders)
         _send(connection, **({"clash": clash} if clash else {"pids": pids, "keeper": keeper}))
 
 
-def _capture(stream: int) -> int:
+def _capture(stream: int, earlier: bytes) -> int:
     """Sends a stream into memory; what imports print there is shown by every worker anew."""
     memory = os.memfd_create("preloading")
+    os.write(memory, earlier)
     os.dup2(memory, stream)
     return memory
+
+
+def _text(memory: int) -> bytes:
+    return os.pread(memory, os.fstat(memory).st_size, 0)
+
+
+def _copied(
+    extension: Extension,
+    connection: socket.socket,
+    noise: tuple[int, ...],
+    preloaded: preload.Preloaded,
+) -> tuple[socket.socket, tuple[int, ...]] | None:
+    """Makes a copy of this process that has imported more.
+
+    Returns:
+        In the copy, its connection and captured streams; None in this process. A copy that can't
+        be used ends.
+    """
+    original = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(extension.connection)
+        os.close(extension.report)
+        _send(connection, copy=pid)
+        return None
+    leftovers.die_with(original, signal.SIGKILL)
+    connection.close()
+    own = socket.socket(fileno=extension.connection)
+    copies = tuple(
+        _capture(stream, _text(memory)) for stream, memory in zip((1, 2), noise, strict=True)
+    )
+    report = later_imports.Report(**json.loads(_text(extension.report)))
+    for memory in (*noise, extension.report):
+        os.close(memory)
+    problem = later_imports.follow(report, preloaded)
+    preload.release_nvml()
+    gc.freeze()
+    problem = problem or preload.problem()
+    _send(own, problem=problem)
+    if problem is not None:
+        os._exit(0)
+    return own, copies
 
 
 def _send(connection: socket.socket, **content: Any) -> None:
     connection.send(json.dumps(content).encode())
 
 
-def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]]:
-    """The store to host, if any, and the workers to fork; ends with the launcher.
+def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]] | Extension:
+    """The store to host, if any, and the workers to fork; or a copy to make.
 
-    Each message says how many are to follow.
+    Ends with the launcher. Each message says how many are to follow.
     """
     meeting: Meeting | None = None
     orders: list[Order] = []
@@ -125,6 +198,8 @@ def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]]:
             os._exit(0)
         content = json.loads(message)
         first, second = descriptors
+        if content.get("extend"):
+            return Extension(first, second)
         if "port" in content:
             meeting = Meeting(content["port"], first, second)
         else:
@@ -158,12 +233,13 @@ def _keep(meeting: Meeting, connection: socket.socket, orders: list[Order]) -> i
 
 def _clash(preloaded: preload.Preloaded, orders: list[Order]) -> set[str]:
     """Variables that the imports have read and that a worker has otherwise."""
+    read = preloaded.reads.keys() | preloaded.late
     return {
         name
         for order in orders
         for name, value in order.environment.items()
         if preloaded.start.get(name) != value
-        and (name in preloaded.reads or name.startswith(NATIVE) or name.endswith("ALLOC_CONF"))
+        and (name in read or name.startswith(NATIVE) or name.endswith("ALLOC_CONF"))
     }
 
 
@@ -214,7 +290,7 @@ def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) ->
         os.dup2(stream, target)
     _close(orders)
     for memory, target in zip(noise, (1, 2), strict=True):
-        text = os.pread(memory, os.fstat(memory).st_size, 0)
+        text = _text(memory)
         os.close(memory)
         while text:
             text = text[os.write(target, text) :]
@@ -228,65 +304,3 @@ def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) ->
         sys.modules["torch"].default_generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-
-
-class Watched(os._Environ[str]):
-    """`os.environ` in a forked worker, until its script changes what an import has read already.
-
-    Such a script sets the variable first and imports then; here the import was first. It begins
-    once more, in a fresh interpreter.
-
-    Attributes:
-        reads: names that the imports have looked up, with the line of the script of the latest.
-        afresh: begins once more; told the variable.
-    """
-
-    reads: dict[str, int]
-    afresh: Callable[[str], None]
-
-    def __setitem__(self, name: str, value: str) -> None:
-        if name in self.reads and self.get(name) != value:
-            self._judge(name)
-        super().__setitem__(name, value)
-
-    def __delitem__(self, name: str) -> None:
-        if name in self.reads and name in self:
-            self._judge(name)
-        super().__delitem__(name)
-
-    def _judge(self, name: str) -> None:
-        """Begins afresh where the script does this before it imports what has read the name."""
-        line = _line()
-        if line is not None and line < self.reads[name]:
-            self.afresh(name)
-
-
-def _line() -> int | None:
-    """The line that the script is at; None in another thread."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        is_script = frame.f_globals.get("__name__") == "__main__"
-        if is_script and frame.f_code.co_name == "<module>" and frame.f_back:
-            return frame.f_lineno
-        frame = frame.f_back
-    return None
-
-
-def watch(preloaded: preload.Preloaded, tell: Callable[[str], None]) -> None:
-    """Watches what the script of a forked worker sets.
-
-    Args:
-        preloaded: what was imported before.
-        tell: told the variable for which the script begins once more.
-    """
-    environment, command = dict(os.environ), list(sys.orig_argv)  # before the script sees its own
-
-    def afresh(name: str) -> None:
-        tell(name)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os.execve(sys.executable, command, environment)
-
-    watched: Any = os.environ
-    watched.reads, watched.afresh = preloaded.reads, afresh
-    watched.__class__ = Watched

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
     sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
     warmth = None
     if WARM in os.environ:
-        from . import warm_server
+        from . import afresh, later_imports, warm_server
         from .script_imports import module_steps, steps
 
         warmth = warm_server.serve(module_steps(target) if kind == "module" else steps(target))
@@ -49,7 +49,10 @@ def main(arguments: list[str]) -> None:
     sender = Sender(os.environ.get(VARIABLE), rank)
     sightings.sender = sender
     if warmth is not None:
-        warm_server.watch(warmth, lambda name: sender.send("afresh", {"variable": name}))
+        fork = later_imports.Fork(warmth.preloaded.start)
+        if warmth.is_first:
+            sightings.report_imports = lambda: asdict(fork.report(os.environ))
+        afresh.watch(warmth.preloaded, lambda name: sender.send("afresh", {"variable": name}))
     code = 0
     try:
         if kind == "module":

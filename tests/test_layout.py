@@ -91,6 +91,8 @@ LAYERS = {
         "patterns",
         "peers",
         "preload",
+        "afresh",
+        "later_imports",
         "probes",
         "profiles",
         "readers",

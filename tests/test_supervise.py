@@ -10,7 +10,7 @@ from safe_launch import supervise
 from safe_launch.channel import Receiver, Sender
 from safe_launch.scene import Scene, failed_ranks
 
-WATCH = supervise.Watch(lambda _observed, _model: True, print)
+WATCH = supervise.Watch(lambda _observed, _model: True, print, print)
 
 
 @pytest.fixture

@@ -277,6 +277,116 @@ def test_an_environment_that_imports_read_restarts_the_server(
         server.end()
 
 
+TRAIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+print('early' if 'late' in sys.modules else 'natural')
+dist.init_process_group('gloo')
+FIRST
+def main():
+    import late
+    late.use()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    os.environ['THIS'] = 'set after it was read'
+    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':
+        dist.barrier()
+        raise OSError('it passes by itself')
+    model(torch.ones(1, 2)).sum().backward()
+    dist.destroy_process_group()
+main()
+"""
+"""Fails once after its model is there; says whether `late` is known before it is imported."""
+USE = "\ndef use(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "expected"),
+    [
+        ("", "print('hello'); import os; os.environ.get('THIS')", "early"),
+        ("os.environ['THIS'] = 'x'", "import os; os.environ.get('THIS')", "natural"),
+        ("", "import torch; torch.rand(1)", "natural"),
+        ("", "import threading, time\nthreading.Thread(target=time.sleep, args=(9,)).start()", 0),
+    ],
+)
+def test_what_workers_import_later_is_imported_for_the_next(
+    tmp_path: Path, installed: Path, first: str, late: str, expected: str
+) -> None:
+    """Unless it would make a difference that it is imported before the script begins."""
+    write(tmp_path, train=TRAIN.replace("FIRST", first))
+    write(installed, late=late + USE)
+    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    assert "fresh processes" not in said(done)
+    printed = [line for line in lines(done) if line != "hello"]
+    assert printed == sorted(["natural"] * 2 + [expected or "natural"] * 2)
+    assert done.stdout.count("hello") == 4 * late.count("hello")
+
+
+FOLLOW = """
+import json, os, sys
+from dataclasses import asdict
+from pathlib import Path
+from safe_launch.later_imports import Fork, Report, follow
+from safe_launch.preload import Preloaded
+sys.argv = ["server", "script.py"]
+preloaded = Preloaded()
+PRELOAD
+fork = Fork(preloaded.start)
+if not os.fork():
+    sys.argv = ["script.py"]
+    exec(compile(Path("script.py").read_text(), "script.py", "exec"))
+    Path("report").write_text(json.dumps(asdict(fork.report(os.environ))))
+    os._exit(0)
+os.wait()
+print(follow(Report(**json.loads(Path("report").read_text())), preloaded))
+"""
+"""A server, and a worker that it forks."""
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "problem"),
+    [
+        ("", "import json", None),
+        ("", "import os; os.environ.setdefault('A', '1'); os.environ['A']", None),
+        ("os.environ['A'] = '1'", "import os; os.environ.get('B')", None),
+        ("os.environ['A'] = '1'", "import os; os.environ.get('A')", "reads A, which is the worker"),
+        ("del os.environ['HERE']", "import os; os.environ.get('HERE')", "reads HERE"),
+        ("", "import random; random.random()", "draws random numbers"),
+        ("", "import signal; signal.signal(signal.SIGUSR1, print)", "handles signals"),
+        ("import other; other.f = min", "from other import f", "other.f is another one"),
+        ("import other; other.f = lambda: 1", "from other import g", "has replaced other.f"),
+        ("import other; other.C.m = lambda self: 1", "", "has replaced other.C.m"),
+        ("import other; other.FAST = True", "from other import FAST", "other.FAST is another one"),
+        ("", "import sys\nif sys.argv[1:]: 1 / 0", "late is imported by the script alone"),
+        ("", "import sys\nif sys.argv[1:]: import other", "other is imported by"),
+        ("sys.path.insert(0, 'own'); import theirs", "import theirs", "theirs is imported by"),
+        ("torch.set_default_dtype(torch.float64)", "", "torch's defaults"),
+        ("torch.set_default_device('meta')", "", "torch's defaults"),
+        ("import unsloth", "", "unsloth changes what is imported after it"),
+    ],
+)
+def test_a_server_follows_its_workers_where_that_makes_no_difference(
+    tmp_path: Path, installed: Path, first: str, late: str, problem: str | None
+) -> None:
+    """What a worker has imported, and what its script has done before."""
+    write(tmp_path / "own", theirs="")
+    write(installed, late=late, theirs="", unsloth="", other="FAST = False\ndef f(): pass\ng = f\n")
+    with (installed / "other.py").open("a") as other:
+        other.write("class C: pass\n")
+    (tmp_path / "script.py").write_text(f"{first}\nimport late\n")
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOW.replace("PRELOAD", "import torch" * ("torch" in first))],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed), "HERE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if problem is None:
+        assert done.stdout == "None\n"
+    else:
+        assert problem in done.stdout
+
+
 def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
     tmp_path: Path, installed: Path
 ) -> None:
@@ -331,6 +441,7 @@ def found(text: str, tmp_path: Path) -> list[Step]:
         ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
         ("x = patched()\nimport yaml\n", []),
         ("sys.path.insert(0, 'vendored')\nimport yaml\n", []),
+        ("torch.distributed.init_process_group()\nimport yaml\n", []),
         ("sys.path.append('..')\nimport yaml\n", [Import("yaml", (), 2)]),
         ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
         ("this is no Python", []),

@@ -20,6 +20,8 @@ observed: dict[str, Value] = {}
 """Settings in force and facts, by name."""
 sender: Sender | None = None
 """Where new sightings are told; set by the worker's entry."""
+report_imports: Callable[[], Any] | None = None
+"""Says what this process has imported; set by the worker's entry where somebody wants to know."""
 
 before_model: int | None = None
 """Bytes of the process's data when the first model was seen, less the model's own."""
@@ -77,6 +79,8 @@ def _tell_first(model: Any) -> None:
     before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
     if sender is not None:
         sender.send("model", {"shape": shape_of(model)})
+        if report_imports is not None:
+            sender.send("imported", {"imported": report_imports()})
 
 
 def count_steps(counter: Callable[[], int | None]) -> None:
