@@ -1,4 +1,4 @@
-"""What is said when a run is over."""
+"""What is said and kept of attempts, and when a run is over."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import explain, terminal, termination
+from . import explain, journal, terminal, termination
 from .attempt import Failed, Interrupted, Outcome
+from .exit_code import LaunchError
 from .failure import Finding
 from .messages import Farewell
 from .source import spots
@@ -64,3 +65,11 @@ def leave(end: Farewell) -> None:
     if end.code:
         text = end.diagnosis or termination.end_line(end.code, end.line)
         termination.write(text, os.environ)
+
+
+def keep(path: Path, content: object) -> None:
+    """Writes to the run directory; a disk that fills up on the way doesn't end the training."""
+    try:
+        journal.write(path, content)
+    except LaunchError as error:
+        terminal.say(f"{error.problem}; the run goes on")

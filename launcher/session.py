@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from . import (
     closing,
-    explain,
     journal,
     leftovers,
-    lost_nodes,
     plan_report,
     restart,
     supervise,
@@ -23,67 +19,30 @@ from . import (
 )
 from .attempt import (
     Attempt,
-    Failed,
-    Interrupted,
     Outcome,
     Seen,
-    Succeeded,
-    Superseded,
     outcome_of,
 )
 from .catalogue import concerns
-from .constraint import Constraint
-from .diagnose import diagnose
 from .exit_code import ExitCode, LaunchError
-from .failure import Diagnosis, Finding, Kind, KnownFailure
+from .failure import Finding, KnownFailure
 from .joining import Joined
-from .lessons import is_hopeless, learnt_from, with_seen
+from .lessons import is_hopeless, with_seen
 from .links import broadcast
 from .machine import Hardware
 from .messages import Farewell, Order, Welcome
-from .narrowing import narrowing
 from .peers import Peers
-from .plan import NoPlan, Plan
+from .plan import NoPlan
 from .preview import dead_end, first_plan, known_constraints
 from .progress import Refused, Start
-from .record import FailureRecord
 from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import Rules, rules_of
 from .settings import Value
-from .source import spots
 from .store import Store
+from .verdict import Next, announce, judge, refuse
 from .warm import Server
 from .workload import Workload
-
-PAUSE = 10.0
-"""Seconds before what passes by itself is tried again: devices and ports are let go of later than
-their process ends (CANN asks for ten seconds, its error EJ0001)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """What an outcome leads to: another attempt with what is known now, or an end.
-
-    Attributes:
-        exit_code: the launcher's exit code, or None for another attempt.
-        request: with the nodes that are left.
-        workload: what is known now.
-        learnt: what is forbidden: by the catalogue, the hardware and the attempts so far.
-        retried: ids of transient failures that have been tried again.
-        restarts: how often the same plan was tried again because the user asked for that.
-    """
-
-    exit_code: int | None
-    request: LaunchRequest
-    workload: Workload
-    learnt: tuple[Constraint, ...] = ()
-    retried: frozenset[str] = frozenset()
-    restarts: int = 0
-
-    def end(self, code: int) -> Next:
-        """No further attempt."""
-        return replace(self, exit_code=code)
 
 
 def launch(
@@ -160,11 +119,11 @@ def _launch(
     while state.exit_code is None:
         attempt = Attempt(len(outcomes), plan, journal.attempt_folder(run, len(outcomes)))
         document = plan_report.document(plan.request, plan.workload, plan.hardware, plan)
-        _keep(attempt.folder / "plan.json", document)
+        closing.keep(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.learnt)
         outcome, peers = _run(attempt, start, rules, server, peers)
         outcomes.append(outcome)
-        state = _judge(outcome, entries, rules, state, findings)
+        state = judge(outcome, entries, rules, state, findings)
         if state.exit_code is None:
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
@@ -173,9 +132,9 @@ def _launch(
                 begun := restart.beginning(following, outcomes, state.restarts, server.mark),
                 Refused,
             ):
-                state = _refuse(following, attempt, findings, begun, state)
+                state = refuse(following, attempt, findings, begun, state)
             else:
-                _announce(following, attempt, outcome, findings, begun)
+                announce(following, attempt, outcome, findings, begun)
                 plan, start = following, begun
         if state.exit_code is not None:
             same = restart.again(plan, outcomes, findings, state.restarts, server.mark)
@@ -183,7 +142,7 @@ def _launch(
                 state, start = replace(state, exit_code=None, restarts=state.restarts + 1), same
     code = state.exit_code
     closing.summary(outcomes, findings, run, code)
-    _keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
+    closing.keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
     closing.last_words(outcomes[-1], findings)
     return closing.farewell(code, outcomes[-1], findings)
 
@@ -193,7 +152,10 @@ def _run(
 ) -> tuple[Outcome, Peers]:
     """One attempt on all nodes; its outcome, and the nodes that are left."""
     plan = attempt.plan
-    server.store = Store.open(plan.request.placement.meeting)
+    asked = plan.request.placement.meeting
+    server.store = Store.open(asked)
+    if attempt.number == 0 and asked not in (0, server.store.port):
+        terminal.say(f"port {asked} is in use: the workers meet at port {server.store.port}")
     order = Order(
         attempt=attempt.number,
         run_id=server.mark,
@@ -214,14 +176,6 @@ def _run(
     return outcome_of(attempt, part), peers.left()
 
 
-def _keep(path: Path, content: object) -> None:
-    """Writes to the run directory; a disk that fills up on the way doesn't end the training."""
-    try:
-        journal.write(path, content)
-    except LaunchError as error:
-        terminal.say(f"{error.problem}; the run goes on")
-
-
 def _permission(
     attempt: Attempt, rules: Rules
 ) -> Callable[[Mapping[str, Value], dict[str, Any] | None], bool]:
@@ -238,109 +192,3 @@ def _permission(
         return answers[key]
 
     return allowed
-
-
-def _judge(
-    outcome: Outcome,
-    entries: Sequence[KnownFailure],
-    rules: Rules,
-    state: Next,
-    findings: dict[int, Finding],
-) -> Next:
-    """What an outcome leads to; a failure is diagnosed, explained and learnt from."""
-    match outcome:
-        case Succeeded():
-            return state.end(ExitCode.SUCCESS)
-        case Interrupted(signal=number):
-            return state.end(128 + number)
-        case Superseded(attempt=attempt, seen=seen):
-            workload = with_seen(state.workload, attempt, seen)
-            return replace(state, workload=workload)
-        case Failed(attempt=attempt, records=records, seen=seen):
-            diagnosis = diagnose(records, entries, narrowing(entries, len(records)))
-            _keep(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
-            root = findings[attempt.number] = diagnosis.root
-            if root.entry is None:
-                log = attempt.folder / f"rank-{root.record.rank}.log"
-                rows = explain.unexplained_rows(diagnosis, log)
-                _say_end(attempt, [*rows, *explain.other_rows(diagnosis)])
-                return state.end(_exit_code(root))
-            _say_end(attempt, _explained(diagnosis, attempt))
-            if outcome.lost:
-                request = lost_nodes.left(attempt.plan.request, state.workload, outcome.lost)
-                if isinstance(request, str):
-                    terminal.say(request)
-                    return state.end(ExitCode.RETRY_ELSEWHERE)
-                state = replace(state, request=request)
-                if root.record.rank is None:
-                    return state
-            if root.entry.kind is Kind.TRANSIENT and root.entry.id not in state.retried:
-                terminal.say(f"waiting {PAUSE:g} s: the failure passes by itself")
-                time.sleep(PAUSE)
-                return replace(state, retried=state.retried | {root.entry.id})
-            if root.entry.kind not in (Kind.PRESET, Kind.MEMORY):
-                return state.end(_exit_code(root))
-            learnt = learnt_from(state.workload, attempt, seen, root, rules)
-            if isinstance(learnt, str):
-                terminal.say(learnt)
-                return state.end(_exit_code(root))
-            workload, after = learnt
-            return replace(state, workload=workload, learnt=after.constraints)
-
-
-def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:
-    root = diagnosis.root
-    search = None if root.entry is None else root.entry.points_at
-    found = () if search is None else spots(search, root.record.user_files)
-    rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
-    return [*rows, *explain.other_rows(diagnosis)]
-
-
-def _say_end(attempt: Attempt, rows: Sequence[explain.Row]) -> None:
-    terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
-
-
-def _exit_code(root: Finding) -> int:
-    """The worker's own code; a node at fault has a code of its own."""
-    if root.entry is not None and root.entry.kind is Kind.HARDWARE:
-        return ExitCode.RETRY_ELSEWHERE
-    return root.record.exit_code or 1
-
-
-def _announce(
-    following: Plan,
-    attempt: Attempt,
-    outcome: Outcome,
-    findings: Mapping[int, Finding],
-    start: Start,
-) -> None:
-    """Says what the next attempt changes."""
-    if isinstance(outcome, Superseded):
-        terminal.say("stopped before a failure: what the workers reported is known to fail")
-        rows = [("change", explain.change_text(change)) for change in following.changes]
-    else:
-        record = findings[attempt.number].record
-        rows = explain.correction_rows(following, attempt.plan, record)
-    again = [] if rows else [("change", "none: the failure passes by itself")]
-    begins = [("start", start.sentence)] if start.sentence else []
-    number = attempt.number + 2
-    terminal.say(*terminal.table([*rows, *again, *begins]), f"relaunching: attempt {number}")
-
-
-def _refuse(
-    following: Plan,
-    attempt: Attempt,
-    findings: Mapping[int, Finding],
-    refused: Refused,
-    state: Next,
-) -> Next:
-    """Ends where no further relaunch is allowed, with what would have been changed."""
-    finding = findings.get(attempt.number)
-    record = FailureRecord(0, 0.0) if finding is None else finding.record
-    rows = explain.correction_rows(following, attempt.plan, record)
-    terminal.say(
-        *terminal.table([("suggest", text) for label, text in rows if label == "change"]),
-        f"not relaunched: {refused.sentence}",
-    )
-    code = ExitCode.NO_PLAN if finding is None else _exit_code(finding)
-    return state.end(code)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import leftovers, output, workers
+from . import leftovers, output, stopping, workers
 from .channel import Receiver
 from .joining import refuse_late
 from .messages import Failing, Farewell, Order, Part, Sighting, Signalled, Stop
 from .peers import Peers, lean
-from .request import LaunchRequest, StopTimes
+from .request import LaunchRequest
 from .scene import STOPS, Scene, ended, failed_ranks
 from .settings import Value
 from .stops import Stops
@@ -70,7 +70,7 @@ def run_attempt(
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         pipes.start()
         if server.problem is not None:
-            watch.notice(f"workers start as fresh processes: {server.problem}")
+            watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         scene = Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
         try:
@@ -163,7 +163,7 @@ def _watch(
                     os.close(key.fd)
                     _note_exit(scene, key.data)
             for number in scene.signals[answered:]:
-                _answer(scene, signal.Signals(number), request, watch, peers)
+                stopping.answer(scene, signal.Signals(number), request, watch.notice, peers)
             answered = len(scene.signals)
             _decide(scene, request, watch, peers)
             scene.stops.send_due(scene.alive, watch.notice)
@@ -214,10 +214,10 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
     if not scene.alive and scene.reason is None and not failed:
         scene.is_success = True
     if scene.reason != "interrupt" and scene.ordered is not None:
-        _interrupt(scene, signal.Signals(scene.ordered), times)
+        stopping.interrupt(scene, signal.Signals(scene.ordered), times)
         watch.notice(f"{signal.Signals(scene.ordered).name} on another node: stopping the workers")
         if peers.is_head:
-            _tell(peers, Stop(scene.ordered), times)
+            stopping.tell(peers, Stop(scene.ordered), times)
     if scene.is_hastened and scene.reason == "interrupt":
         scene.is_hastened = False
         if len(scene.own_stops) < 2:  # else it has hastened by itself
@@ -226,27 +226,20 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
             peers.tell(Stop(scene.ordered, again=True))
     if scene.reason is None and (failed or scene.is_told or peers.has_trouble):
         scene.reason = "failure"
-        _stop_after_failure(scene, times)
+        stopping.after_failure(scene, times)
         records = tuple(sorted(scene.records.values(), key=lambda one: one.at))
         if peers.is_head:
-            _tell(peers, Stop(), times)
+            stopping.tell(peers, Stop(), times)
         elif failed:
-            _tell(peers, Failing(lean(records), time.monotonic()), times)
+            stopping.tell(peers, Failing(lean(records), time.monotonic()), times)
     if scene.reason is None and not watch.allowed(scene.observed, scene.model):
         scene.reason = "superseded"
         scene.stops.schedule(scene.alive, (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate))
-        _tell(peers, Stop(), times)
+        stopping.tell(peers, Stop(), times)
     seen = (len(scene.observed), scene.model is None)
     if not peers.is_head and seen != scene.told:
         scene.told = seen
         peers.tell(Sighting(scene.observed, scene.model))
-
-
-def _tell(peers: Peers, message: Stop | Failing | Signalled, times: StopTimes) -> None:
-    """Tells the other nodes, and sets how long they may take to answer."""
-    peers.tell(message)
-    patience = times.leave + times.interrupt + times.terminate + peers.silence
-    peers.deadline = time.monotonic() + patience
 
 
 def _welcome(
@@ -305,43 +298,3 @@ def _note_exit(scene: Scene, rank: int) -> None:
     code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
     scene.exits[rank] = (code, seen)
     scene.alive.discard(rank)
-
-
-def _stop_after_failure(scene: Scene, times: StopTimes) -> None:
-    """The silent ranks end at once; those that told a failure may run their exit handlers."""
-    telling = scene.alive & scene.records.keys()
-    kill = (signal.SIGKILL, times.leave + times.terminate)
-    scene.stops.schedule(scene.alive - telling, (signal.SIGTERM, 0.0), kill)
-    scene.stops.schedule(telling, (signal.SIGTERM, times.leave), kill)
-
-
-def _answer(
-    scene: Scene, number: signal.Signals, request: LaunchRequest, watch: Watch, peers: Peers
-) -> None:
-    """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
-    times = request.stop_times
-    if number in request.forwarded:
-        for rank in sorted(scene.alive):
-            if scene.stops.catches(rank, number):
-                scene.stops.send(rank, number)
-            else:
-                watch.notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
-    elif scene.reason == "interrupt":
-        if len(scene.own_stops) > 1:
-            scene.stops.hasten()
-            again = Stop(number, True) if peers.is_head else Signalled(number, True)
-            peers.tell(again)
-    else:
-        watch.notice(f"{number.name}: stopping the workers")
-        _interrupt(scene, number, times)
-        _tell(peers, Stop(number) if peers.is_head else Signalled(number), times)
-
-
-def _interrupt(scene: Scene, number: signal.Signals, times: StopTimes) -> None:
-    """Begins to stop the workers as a signal to a launcher asks for."""
-    scene.reason = "interrupt"
-    scene.stops.deadlines.clear()
-    steps = [(number, 0.0)]
-    if number == signal.SIGINT:
-        steps.append((signal.SIGTERM, times.interrupt))
-    scene.stops.schedule(scene.alive, *steps, (signal.SIGKILL, steps[-1][1] + times.terminate))

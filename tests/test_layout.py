@@ -104,6 +104,7 @@ LAYERS = {
         "shapes",
         "source",
         "ssh",
+        "stopping",
         "stops",
         "store",
         "supervise",
@@ -125,6 +126,7 @@ LAYERS = {
         "preview",
         "restart",
         "session",
+        "verdict",
     },
     "cli": {
         "__init__",

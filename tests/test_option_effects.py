@@ -528,6 +528,19 @@ def test_a_shutdown_time_that_is_none(workshop: Path) -> None:
     assert "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon: a number of seconds is needed" in said(done)
 
 
+def test_a_port_that_is_in_use(workshop: Path) -> None:
+    """On a single node another one does as well, and that is said."""
+    with socket.socket() as busy:
+        busy.bind(("", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        done = launch(workshop, "--master-port", str(port), SHOWS)
+    assert done.returncode == 0
+    other = seen(workshop, 0)["environment"]["MASTER_PORT"]
+    assert other != str(port)
+    assert f"port {port} is in use: the workers meet at port {other}" in said(done)
+
+
 def test_each_host_by_itself(workshop: Path) -> None:
     """--no_ssh: the command is given on every host; two launchers here are two hosts' parts."""
     (workshop / "hosts").write_text("one slots=1\ntwo slots=2\n")
