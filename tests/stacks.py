@@ -11,7 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIOS = ROOT / "tests" / "scenarios"
 EXAMPLES = ROOT / "examples"
-ABORTED = "terminate called without an active exception"
 
 
 @dataclass(frozen=True)
@@ -42,24 +41,16 @@ class Stack:
     def run(
         self, *command: str | Path, cwd: Path, seconds: float = 240, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command of this stack to its end; stdout and stderr are kept apart.
-
-        gloo now and then aborts a process that ends without `destroy_process_group()` (the entry
-        `crash-at-exit`). safe-launch sees through that; plain torchrun fails, and is run once more.
-        """
-        for is_last in (command[0] != "torchrun", True):
-            done = subprocess.run(
-                [str(self.bin / str(command[0])), *map(str, command[1:])],
-                cwd=cwd,
-                env={**self.environment(), **variables},
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-            )
-            if is_last or ABORTED not in done.stderr:
-                break
-        return done
+        """Runs a command of this stack to its end; stdout and stderr are kept apart."""
+        return subprocess.run(
+            [str(self.bin / str(command[0])), *map(str, command[1:])],
+            cwd=cwd,
+            env={**self.environment(), **variables},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
 
 
 CURRENT = Stack(
