@@ -8,11 +8,12 @@ can be seen to make no difference: otherwise the server stays as it is.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -27,6 +28,8 @@ GONE = "\0"
 """What stands for the text of a variable that isn't set."""
 HELD = "CURRENT_DEVICE"
 """The name in torch/utils/_device.py of the device for new tensors; asking torch imports more."""
+OWN_MARK = 1
+"""The bit in the mark of what the module itself has defined."""
 DEPTH = 3
 """How far functions are followed into those that they wrap."""
 
@@ -42,12 +45,14 @@ class Report:
             launcher, the script or an import has set them.
         defaults: torch's type and device for new tensors.
         changed: something of an installed package that the user's code has put its own in place of.
+        seeded: those of the modules that were imported after Python's generator was first seeded.
     """
 
     modules: Mapping[str, Mapping[str, int]]
     variables: Mapping[str, int]
     defaults: str
     changed: str | None = None
+    seeded: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +62,45 @@ class Fork:
     Attributes:
         variables: the server's environment.
         modules: the names of all that was imported.
+        unseeded: what was when Python's generator was first seeded; empty before.
     """
 
     variables: Mapping[str, str]
     modules: Set[str] = field(default_factory=lambda: frozenset(sys.modules))
+    unseeded: set[str] = field(default_factory=set)
+
+    def watch(self) -> None:
+        """Notes when `random.seed` is called for the first time."""
+        plain = random.seed
+
+        @functools.wraps(plain)
+        def seed(*arguments: Any, **keywords: Any) -> None:
+            random.seed = plain
+            self.unseeded.update(sys.modules)
+            plain(*arguments, **keywords)
+
+        random.seed = seed
 
     def report(self, environment: Mapping[str, str]) -> Report:
         """What has changed since."""
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]
+        new = {name: module for name, module in _installed() if name not in self.modules}
         return Report(
-            {name: _marks(module) for name, module in _installed() if name not in self.modules},
+            {name: _marks(module) for name, module in new.items()},
             {name: _mark(environment.get(name, GONE)) for name in changed},
             _defaults(),
             _changed(),
+            [name for name in new if self.unseeded and name not in self.unseeded],
         )
 
 
-def follow(report: Report, preloaded: Preloaded) -> str | None:
+def follow(report: Report, preloaded: Preloaded, without: str | None) -> str | None:
     """Imports what a worker has imported, in this process.
 
     Args:
         report: the worker's.
+        without: a package that isn't imported, since it looks up what each worker has for itself.
         preloaded: what has been imported here; what is read now is noted there as late.
 
     Returns:
@@ -88,25 +110,44 @@ def follow(report: Report, preloaded: Preloaded) -> str | None:
         return f"the script has replaced {report.changed}"
     if any(name.partition(".")[0] == FIRST for name in report.modules):
         return f"{FIRST} changes what is imported after it"
+    theirs = {
+        name: marks for name, marks in report.modules.items() if name.partition(".")[0] != without
+    }
     known = {name for name, _ in _installed()}
     before, late = _state(), Preloaded()
-    late.run(Import(name, (), 0) for name in report.modules)
+    drawing: list[str] = []
+    late.run(_imports(theirs, drawing))
     preloaded.late.update(late.reads)
-    if any(_state()[name] != value for name, value in before.items()):
-        return "a later import draws random numbers or handles signals"
+    if drawn := sorted(set(drawing).intersection(report.seeded)):
+        return f"{drawn[0]} draws random numbers, which the script has seeded by then"
+    after = _state()
+    for name, value in before.items():
+        if after[name] != value:
+            return f"a later import changes {name}"
     for name in sorted(preloaded.late & report.variables.keys()):
         if _mark(os.environ.get(name, GONE)) != report.variables[name]:
             return f"a later import reads {name}, which is the worker's own"
     ours = {name: module for name, module in _installed() if name not in known}
-    if unknown := report.modules.keys() ^ ours.keys():
+    if unknown := theirs.keys() ^ ours.keys():
         return f"{min(unknown)} is imported by the script alone, or before it alone"
     for name, module in ours.items():
         for attribute, mark in _marks(module).items():
-            if report.modules[name].get(attribute) != mark:
+            other = theirs[name].get(attribute, 0)
+            # What a module has defined itself, others may have replaced since.
+            if other != mark and not (mark & OWN_MARK and not other & OWN_MARK):
                 return f"{name}.{attribute or 'origin'} is another one where the script imports it"
     if _defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None
+
+
+def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
+    """The imports; notes those that draw from Python's generator."""
+    for name in names:
+        before = random.getstate()
+        yield Import(name, (), 0)
+        if random.getstate() != before:
+            drawing.append(name)
 
 
 def _installed() -> Iterator[tuple[str, ModuleType]]:
@@ -125,15 +166,18 @@ def _marks(module: ModuleType) -> dict[str, int]:
 
     Modules that are made up as they are asked, those of transformers, hold nothing of their own.
     """
-    found = [("", str(vars(module).get("__file__")))]
+    path = str(vars(module).get("__file__"))
+    marks = {"": _mark(path)}
     if type(module) is ModuleType:
-        held = list(vars(module).items())
-        found += [(name, text) for name, value in held if (text := _text(name, value, DEPTH))]
-    return {name: _mark(text) for name, text in found}
+        for name, value in list(vars(module).items()):
+            if (text := _text(name, value, DEPTH)) is not None:
+                is_own = text.startswith((f"{path}:", f"{module.__name__}."))
+                marks[name] = _mark(text) | OWN_MARK if is_own else _mark(text)
+    return marks
 
 
 def _mark(text: str) -> int:
-    return crc32(text.encode(errors="surrogateescape"))
+    return crc32(text.encode(errors="surrogateescape")) << 1
 
 
 def _text(name: str, value: Any, depth: int) -> str | None:
@@ -193,9 +237,13 @@ def _state() -> dict[str, Any]:
     Generators that an import brings along are new in each worker, whenever it is done.
     """
     state: dict[str, Any] = {"signals": [*map(signal.getsignal, signal.valid_signals())]}
-    state["random"] = random.getstate()
-    if "numpy.random" in sys.modules:
-        state["numpy"] = [str(one) for one in sys.modules["numpy.random"].get_state()]
-    if "torch" in sys.modules:
-        state["torch"] = sys.modules["torch"].get_rng_state().tolist()
+    for name in ("numpy.random", "torch"):
+        if name in sys.modules:
+            state[f"{name}'s generator"] = _GENERATORS[name](sys.modules[name])
     return state
+
+
+_GENERATORS: Mapping[str, Callable[[Any], Any]] = {
+    "numpy.random": lambda numpy: [str(one) for one in numpy.get_state()],
+    "torch": lambda torch: torch.get_rng_state().tolist(),
+}

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,20 +29,37 @@ DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "
 """How the device files of accelerators begin."""
 
 
+class OwnError(BaseException):
+    """An import looks up what every worker has for itself: it can't be done for all of them.
+
+    Attributes:
+        name: the variable.
+        reader: the package that looks it up.
+    """
+
+    def __init__(self, name: str, reader: str) -> None:
+        super().__init__(name, reader)
+        self.name, self.reader = name, reader
+
+
 class Environment(os._Environ[str]):
     """What `os.environ` is while modules are preloaded and until the script has set what it sets.
 
     Attributes:
         reads: names that were looked up, with the line of the script of the latest import that did.
+        own: names that every worker has for itself.
         line: of the import that is under way; None where nothing is to be noted.
     """
 
     reads: dict[str, int]
+    own: Collection[str]
     line: int | None
 
     def __getitem__(self, name: str) -> str:
         if self.line is not None:
             self.reads[name] = max(self.line, self.reads.get(name, 0))
+            if name in self.own:
+                raise OwnError(name, _asking())
         return super().__getitem__(name)
 
     def items(self) -> Any:
@@ -58,6 +75,14 @@ class Environment(os._Environ[str]):
             self.line = line
 
 
+def _asking() -> str:
+    """The package whose module looks up a variable."""
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_globals.get("__name__") in ("os", "collections.abc"):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
 @dataclass(slots=True)
 class Preloaded:
     """What has been imported, and what that has done.
@@ -65,17 +90,23 @@ class Preloaded:
     Attributes:
         reads: environment variables that were looked up meanwhile, with the line of the script of
             the latest import that did.
+        own: variables that every worker has for itself; nothing may look them up.
         start: the environment before.
         late: variables that were looked up by imports which the script does at a place that nobody
             knows.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
+    own: Collection[str] = ()
     start: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     late: set[str] = field(default_factory=set)
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Does the steps; what can't be imported is left for the script to find out."""
+        """Does the steps; what can't be imported is left for the script to find out.
+
+        Raises:
+            OwnError: an import looks up what every worker has for itself.
+        """
         with self._noting() as environment, _uncollected():
             for step in steps:
                 match step:
@@ -96,13 +127,13 @@ class Preloaded:
         os.environ.update({name: QUIET[name] for name in added})
         environment: Any = os.environ
         plain = type(environment)
-        environment.reads, environment.line = self.reads, None
+        environment.reads, environment.own, environment.line = self.reads, self.own, None
         environment.__class__ = Environment
         try:
             yield environment
         finally:
             environment.__class__ = plain
-            del environment.reads, environment.line
+            del environment.reads, environment.own, environment.line
             for name in QUIET:
                 self.reads.pop(name, None)
             for name in added:

@@ -18,8 +18,6 @@ HARMLESS = {
     *("str", "tuple", "argparse", "collections", "datetime", "functools", "json", "logging", "np"),
     *("numpy", "os", "pathlib", "Path", "random", "re", "sys", "time", "torch", "typing", "uuid"),
     "warnings",
-    # ms-swift's, at the beginning of its programs: the variables that they set are watched.
-    *("try_init_ray", "try_init_unsloth", "try_use_single_device_mode"),
 }
 """What may be called between two imports without a consequence for the later one: the first part of
 a name. What changes the environment is told apart."""
@@ -32,10 +30,15 @@ FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
 """What says where a module is found: another one of the same name may be meant afterwards."""
 MEETING = "torch.distributed"
 """Where workers meet: one that has can't begin once more for what it sets afterwards."""
+SEEDS = ("seed", "manual_seed", "manual_seed_all")
+"""What begins a sequence of random numbers, of which a later import may draw some."""
 BEHIND = ("sys.path.append", "sys.path.extend")
 """What is found before is still found first."""
 FIRST = "unsloth"
 """A module that wants to be imported before all others, since it changes them."""
+RANKED = ("swift",)
+"""Packages that look up a worker's own rank when they are imported, ms-swift's: known, so that
+nobody has to find out. What follows may have to come after them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 """How the files of Python's own modules begin."""
 
@@ -127,7 +130,7 @@ def module_steps(name: str) -> Steps:
         return True
     first, *rest = name.split(".")
     spec = PathFinder.find_spec(first)
-    if spec is None or spec.origin is None:
+    if spec is None or spec.origin is None or first in RANKED:
         return True
     top = Path(spec.origin)
     place = _Place("", None, set())
@@ -251,8 +254,12 @@ def _is_harmless(value: ast.expr) -> bool:
     calls = [one for one in ast.walk(value) if isinstance(one, ast.Call)]
     names = [_dotted(one.func) for one in calls]
     return all(
-        (name.partition(".")[0] in HARMLESS and not name.startswith((*FINDERS, MEETING)))
-        or name in BEHIND
+        name in BEHIND
+        or (
+            name.partition(".")[0] in HARMLESS
+            and name.rpartition(".")[2] not in SEEDS
+            and not name.startswith((*FINDERS, MEETING))
+        )
         for name in names
     ) and not any(map(_writes_environment, calls))
 
@@ -260,6 +267,8 @@ def _is_harmless(value: ast.expr) -> bool:
 def _import(name: str, taken: tuple[str, ...], place: _Place, line: int) -> Steps:
     """An installed module as it is; one of the user's own by what it imports in turn."""
     first, *rest = name.split(".")
+    if first in RANKED:
+        return True
     try:
         spec = None if first in sys.builtin_module_names else PathFinder.find_spec(first)
     except (ImportError, ValueError):

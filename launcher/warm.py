@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,8 @@ PATIENCE = 300.0
 """Seconds that imports may take; where they take longer, the workers do them themselves."""
 LATER_PATIENCE = 30.0
 """Seconds that a relaunch waits for imports which its workers can do themselves."""
+COPYING = 5.0
+"""Seconds in which the server has made a copy of itself; nobody else is heard meanwhile."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -76,17 +78,22 @@ class Server:
         mark: what tells the processes of this launcher from all others.
         command: a worker's command line, which is the server's too.
         environment: what the workers have for certain beyond the launcher's environment.
+        own: variables that every worker has for itself.
         problem: why no worker can be forked; None where nothing speaks against it.
         store: what the next workers meet at; on node 0 alone.
         unlike: why no worker is forked from a process that has imported more than this one.
+        without: a package that every worker imports by itself. It may want to be imported before
+            others: so none is imported until a worker has told what it has imported.
     """
 
     mark: str
     command: Sequence[str]
     environment: Mapping[str, str]
+    own: Collection[str] = ()
     problem: str | None = None
     store: Store | None = None
     unlike: str | None = None
+    without: str | None = None
     _copy: Copy | None = None
     _keeper: int | None = None
     _process: subprocess.Popen[bytes] | None = None
@@ -96,6 +103,7 @@ class Server:
     def begin(self) -> None:
         """Starts it; it imports while the launcher goes on."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        imports = int(self.without is None)
         with theirs:
             self._process = subprocess.Popen(
                 self.command,
@@ -103,7 +111,7 @@ class Server:
                     **os.environ,
                     **self.environment,
                     leftovers.VARIABLE: self.mark,
-                    WARM: f"{theirs.fileno()}:{os.getpid()}",
+                    WARM: f"{theirs.fileno()}:{os.getpid()}:{imports}:{','.join(self.own)}",
                 },
                 # As a worker's will be: what Python notes of them at its start must not differ.
                 stdout=subprocess.PIPE,
@@ -130,6 +138,12 @@ class Server:
         answer = _answer(self._socket, PATIENCE)
         if answer is None:
             self.end("the process that imports for the workers has ended")
+        elif "own" in answer:
+            self.end(None)
+            self.without = answer["reader"]
+            self.begin()
+            self.prepare()
+            self.problem = f"{self.without} reads {answer['own']}, which each has for itself"
         elif answer["problem"] is not None:
             self.end(answer["problem"])
         else:
@@ -149,6 +163,7 @@ class Server:
         if self._copy is not None:
             answer = self._asked_copy(self._copy, environments, streams)
             if answer is not None:
+                self.problem = None
                 return self._forked(answer, environments)
         answer = self._asked(self._socket, environments, streams)
         if answer is not None and "clash" in answer:
@@ -185,9 +200,10 @@ class Server:
             memory.write(json.dumps(report).encode())
             memory.flush()
             descriptors = [theirs.fileno(), memory.fileno()]
+            message = json.dumps({"without": self.without}).encode()
             with suppress(OSError):
-                socket.send_fds(self._socket, [b'{"extend": true}'], descriptors)
-            answer = _answer(self._socket, PATIENCE)
+                socket.send_fds(self._socket, [message], descriptors)
+            answer = _answer(self._socket, COPYING)
         if answer is None:
             ours.close()
         else:

@@ -70,10 +70,12 @@ class Extension:
     Attributes:
         connection: descriptor of its own socket.
         report: a descriptor with what a worker has imported.
+        without: a package that the copy doesn't import.
     """
 
     connection: int
     report: int
+    without: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +100,19 @@ def serve(steps: Steps) -> Warmth:
     Returns:
         In a forked worker alone.
     """
-    descriptor, launcher = os.environ.pop(WARM).split(":")
+    descriptor, launcher, imports, own = os.environ.pop(WARM).split(":")
     leftovers.die_with(int(launcher), signal.SIGKILL)
     connection = socket.socket(fileno=int(descriptor))
     os.set_inheritable(connection.fileno(), False)
     name = COMM.read_text().rstrip("\n")
     COMM.write_text("warm-server")
     noise = tuple(_capture(stream, b"") for stream in (1, 2))
-    preloaded = preload.Preloaded()
-    preloaded.run(steps)
+    preloaded = preload.Preloaded(own=own.split(","))
+    try:
+        preloaded.run(steps if int(imports) else ())
+    except preload.OwnError as found:
+        _send(connection, own=found.name, reader=found.reader)
+        os._exit(0)
     preload.release_nvml()
     gc.freeze()  # without looking for cycles first, which takes longer than it gains
     _send(connection, problem=preload.problem())
@@ -170,7 +176,7 @@ def _copied(
     report = later_imports.Report(**json.loads(_text(extension.report)))
     for memory in (*noise, extension.report):
         os.close(memory)
-    problem = later_imports.follow(report, preloaded)
+    problem = later_imports.follow(report, preloaded, extension.without)
     preload.release_nvml()
     gc.freeze()
     problem = problem or preload.problem()
@@ -198,8 +204,8 @@ def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]] | E
             os._exit(0)
         content = json.loads(message)
         first, second = descriptors
-        if content.get("extend"):
-            return Extension(first, second)
+        if "without" in content:
+            return Extension(first, second, content["without"])
         if "port" in content:
             meeting = Meeting(content["port"], first, second)
         else:

@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> None:
     if warmth is not None:
         fork = later_imports.Fork(warmth.preloaded.start)
         if warmth.is_first:
+            fork.watch()
             sightings.report_imports = lambda: asdict(fork.report(os.environ))
         afresh.watch(warmth.preloaded, lambda name: sender.send("afresh", {"variable": name}))
     code = 0

@@ -134,7 +134,10 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
         environment: what the accelerator's profile says.
         mark: what tells the processes of this launcher from all others.
     """
-    result = Server(mark, command(request), lasting(request, environment))
+    own: tuple[str, ...] = ()
+    if request.nproc > 1:
+        own = ("RANK", "ROLE_RANK", ERROR_FILE, *(() if request.own_device else ("LOCAL_RANK",)))
+    result = Server(mark, command(request), lasting(request, environment), own)
     if request.start_method == "forkserver" and not request.is_program:
         result.begin()
     return result
