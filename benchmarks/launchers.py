@@ -9,6 +9,7 @@ Prints medians and their ratio to torchrun's. `--plot` needs matplotlib.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import select
 import statistics
@@ -26,6 +27,7 @@ from pathlib import Path
 import psutil
 
 BIN = Path(sys.executable).parent
+CORES = min(len(os.sched_getaffinity(0)), 8)
 SAY = """\
 import glob, os, sys, time
 def say(*words):  # a line in one piece: the workers share a pipe
@@ -65,27 +67,41 @@ if sys.argv[1] == "transient" and not again:
 os._exit(0)
 """
 STEPS = """\
-import time
+import statistics, sys, time
 import torch
+from torch.optim import optimizer as optimizers
 torch.distributed.init_process_group("gloo")
 torch.manual_seed(0)
+torch.set_num_threads(1)
 net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32))
 model = torch.nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(model.parameters())
 batch = torch.randn(16, 32)
-chunks = []
-for _ in range(100):
+def chunk():
     began = time.perf_counter()
-    for _ in range(100):
+    for _ in range(20):
         optimizer.zero_grad()
         model(batch).pow(2).mean().backward()
         optimizer.step()
-    chunks.append((time.perf_counter() - began) / 100)
-quick = sorted(chunks)[: len(chunks) // 4]
+    return (time.perf_counter() - began) / 20
+chunk()
+hooks = optimizers._global_optimizer_post_hooks
+guards, each, without, more = dict(hooks), [], [], []
+for pair in range(500):
+    for removes in (False, True) if pair % 2 else (True, False):
+        hooks.clear() if removes else hooks.update(guards)
+        (without if removes else each).append(chunk())
+    more.append(each[-1] - without[-1])
+quick = sorted(each)[: len(each) // 4]
 if torch.distributed.get_rank() == 0:
-    print(f"EACH {sum(quick) / len(quick)}", flush=True)
+    share = 100 * statistics.median(more) / statistics.median(without)
+    print(f"EACH {sum(quick) / len(quick)} SHARE {share}", flush=True)
+torch.distributed.destroy_process_group()
 """
-"""10,000 steps; the quicker quarter of the chunks, which other processes have disturbed least."""
+"""10,000 steps with what the guards add to each and 10,000 without, in turn, by chunks of 20.
+
+A step's time is that of the quicker quarter, which other processes have disturbed least.
+"""
 
 
 @dataclass(frozen=True)
@@ -141,9 +157,9 @@ def whole(launcher: Launcher, folder: Path) -> float:
     return ended - began
 
 
-def imported(launcher: Launcher, folder: Path) -> float:
-    """From the start until both workers have imported torch, transformers and deepspeed."""
-    began, _, text = run(launcher.line(2, "heavy.py", "fine"), folder)
+def imported(launcher: Launcher, folder: Path, workers: int) -> float:
+    """From the start until all workers have imported torch, transformers and deepspeed."""
+    began, _, text = run(launcher.line(workers, "heavy.py", "fine"), folder)
     return max(marks("MARK", text)) - began
 
 
@@ -190,9 +206,15 @@ def relaunched(launcher: Launcher, folder: Path) -> float | None:
 
 
 def step(launcher: Launcher, folder: Path) -> float:
-    """Milliseconds of a tiny step of DDP on two ranks, of 10,000."""
-    _, _, text = run(launcher.line(2, "steps.py"), folder)
+    """Milliseconds of a tiny step of DDP on one rank, with nobody to wait for."""
+    _, _, text = run(launcher.line(1, "steps.py"), folder)
     return 1000 * float(re.findall(r"EACH (\S+)", text)[0])
+
+
+def share(launcher: Launcher, folder: Path) -> float:
+    """What hooks add to such a step, in percent of it: those of the guards, where there are any."""
+    _, _, text = run(launcher.line(1, "steps.py"), folder)
+    return float(re.findall(r"SHARE (\S+)", text)[0])
 
 
 def memory(launcher: Launcher, folder: Path, with_workers: bool) -> float:
@@ -218,7 +240,9 @@ def memory(launcher: Launcher, folder: Path, with_workers: bool) -> float:
         with suppress(psutil.Error):
             if with_workers or one.pid not in workers:
                 total += one.memory_full_info().pss
-    process.terminate()
+    for one in tree:  # deepspeed leaves its workers behind when it alone is told to end
+        with suppress(psutil.Error):
+            one.kill()
     process.communicate()
     return total / 2**20
 
@@ -239,13 +263,24 @@ def planned(launcher: Launcher, folder: Path) -> float | None:
 
 CASES: dict[str, tuple[str, Measure]] = {
     "start to the first line of a script without imports": ("s", first_line),
-    "start to imports done (torch, transformers, deepspeed)": ("s", imported),
+    "start to imports done (torch, transformers, deepspeed), a worker a core": (
+        "s",
+        lambda one, folder: imported(one, folder, CORES),
+    ),
+    "the same, two workers a core": (
+        "s",
+        lambda one, folder: imported(one, folder, 2 * CORES),
+    ),
     "start to end of a run that does nothing": ("s", whole),
     "an exception to all workers gone": ("s", stopped),
     "an exception to the launcher's end": ("s", ended),
     "a failure to the first step of the relaunch": ("s", relaunched),
-    "a step in steady state": ("ms", step),
-    "memory of the launcher": ("MiB", lambda one, folder: memory(one, folder, False)),
+    "a tiny step in steady state": ("ms", step),
+    "what guards add to such a step (without any: noise)": ("%", share),
+    "memory of the launcher, its server included": (
+        "MiB",
+        lambda one, folder: memory(one, folder, False),
+    ),
     "memory of the launcher and two workers": (
         "MiB",
         lambda one, folder: memory(one, folder, True),
@@ -311,7 +346,7 @@ def main() -> None:
             middle = statistics.median(taken[case, launcher])
             shown = f"{middle:.0f}" if middle >= 100 else f"{middle:.2f}"
             text = f"{shown} {unit}"
-            if (case, "torchrun") in taken:
+            if (case, "torchrun") in taken and unit != "%":
                 ratio = middle / statistics.median(taken[case, "torchrun"])
                 ratios.setdefault(case, {})[launcher] = ratio
                 text += f" ({ratio:.3f})" if unit == "ms" else f" ({ratio:.2f})"
