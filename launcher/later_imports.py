@@ -82,7 +82,8 @@ class Fork:
         random.seed = seed
 
     def report(self, environment: Mapping[str, str]) -> Report:
-        """What has changed since."""
+        """What has changed since; from now on nobody watches any more."""
+        random.seed = getattr(random.seed, "__wrapped__", random.seed)
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]
         new = {name: module for name, module in _installed() if name not in self.modules}
