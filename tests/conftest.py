@@ -28,5 +28,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     entry `crash-at-exit`), which most scripts do; plain torchrun, the reference, fails of it.
     """
     for item in items:
-        if item.get_closest_marker("frameworks"):
+        if item.get_closest_marker("frameworks") or item.get_closest_marker("heavy"):
             item.add_marker(pytest.mark.flaky(reruns=1))
