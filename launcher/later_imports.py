@@ -24,6 +24,7 @@ from .preload import Preloaded
 from .script_imports import FIRST, Import, is_installed
 
 OWN = str(Path(__file__).parent)
+"""How the files of this package begin: guards are neither installed modules nor the user's."""
 GONE = "\0"
 """What stands for the text of a variable that isn't set."""
 HELD = "CURRENT_DEVICE"
