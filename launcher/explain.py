@@ -141,6 +141,18 @@ def allocation_texts(record: FailureRecord) -> list[str]:
     return [", ".join(parts)] if parts else []
 
 
+def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
+    """That a failure may be our own doing.
+
+    Args:
+        changed: old and new value of what was corrected.
+        first: the attempt that was corrected, 0 for the first.
+    """
+    what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
+    text = f"our own correction of attempt {first + 1} ({what}): this failure came with it"
+    return "suspect", f"{text}, at no later step. The next remedy is tried without it"
+
+
 def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row]:
     """How the next attempt differs from the one that failed, and what that costs."""
     rows = []
@@ -252,10 +264,11 @@ def first_paragraph(prose: str) -> str:
     return " ".join(prose.partition("\n\n")[0].split())
 
 
-def unexplained_rows(diagnosis: Diagnosis, log: Path) -> list[Row]:
+def unexplained_rows(diagnosis: Diagnosis, log: Path, is_suspect: bool = False) -> list[Row]:
     """A failure that no entry explains: who began, who followed, where the log is."""
     record = diagnosis.root.record
-    rows = [("what", f"{death_text(record)}; nothing known explains it, so nothing is changed")]
+    end = "" if is_suspect else ", so nothing is changed"
+    rows = [("what", f"{death_text(record)}; nothing known explains it{end}")]
     rows += [("where", text) for text in where_texts(record, ())]
     others = [one.record for one in diagnosis.findings[1:]]
     if others:

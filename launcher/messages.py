@@ -79,6 +79,7 @@ class Order:
         port: its port.
         preset: the settings of the plan.
         overrides: of them those that the guards enforce.
+        replaced: what the script itself asks for of the overrides, where that is known.
         environment: variables that the workers need unless the user has set them.
         resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
     """
@@ -91,6 +92,7 @@ class Order:
     port: int
     preset: Mapping[Setting, Value]
     overrides: Mapping[Setting, Value]
+    replaced: Mapping[Setting, Value]
     environment: Mapping[str, str]
     resume: str = ""
 

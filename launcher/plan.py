@@ -96,6 +96,11 @@ class Plan:
         """The settings that the workers' guards enforce: those that the plan changes."""
         return {change.setting: change.new for change in self.changes}
 
+    @property
+    def replaced(self) -> Mapping[Setting, Value]:
+        """What the script itself asks for of the overrides, where that is known."""
+        return {one.setting: one.old for one in self.changes if one.old is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:

@@ -13,6 +13,8 @@ VARIABLE = "SAFE_LAUNCH_PRESET"
 """Environment variable that carries the preset, as JSON, to the workers."""
 OVERRIDES_VARIABLE = "SAFE_LAUNCH_OVERRIDES"
 """Environment variable with the settings that the guards enforce: those changed by the plan."""
+REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
+"""Environment variable with what the script itself asks for of those settings, where known."""
 
 
 @dataclass(frozen=True, slots=True)

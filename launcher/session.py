@@ -123,11 +123,11 @@ def _launch(
         rules = rules_of(state.request, hardware, state.learnt)
         outcome, peers = _run(attempt, start, rules, server, peers)
         outcomes.append(outcome)
-        state = judge(outcome, entries, rules, state, findings)
+        state = judge(outcomes, entries, rules, state, findings)
         if state.exit_code is None:
             following = planned(state.request, state.workload, hardware, state.learnt)
             if isinstance(following, NoPlan):
-                state = state.end(dead_end(following))
+                state = state.given_up(dead_end(following), findings)
             elif isinstance(
                 begun := restart.beginning(following, outcomes, state.restarts, server.mark),
                 Refused,
@@ -136,15 +136,18 @@ def _launch(
             else:
                 announce(following, attempt, outcome, findings, begun)
                 plan, start = following, begun
-        if state.exit_code is not None:
+        if state.exit_code is not None and state.verdict is None:
             same = restart.again(plan, outcomes, findings, state.restarts, server.mark)
             if same is not None:
                 state, start = replace(state, exit_code=None, restarts=state.restarts + 1), same
-    code = state.exit_code
+    code, stands = state.exit_code, outcomes[-1 if state.verdict is None else state.verdict]
     closing.summary(outcomes, findings, run, code)
+    if state.verdict is not None:
+        number = state.verdict + 1
+        terminal.say(f"the failure of attempt {number} stands: its corrections led to others")
     closing.keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
-    closing.last_words(outcomes[-1], findings)
-    return closing.farewell(code, outcomes[-1], findings)
+    closing.last_words(stands, findings)
+    return closing.farewell(code, stands, findings)
 
 
 def _run(
@@ -165,6 +168,7 @@ def _run(
         port=server.store.port,
         preset=plan.preset.settings(),
         overrides=plan.overrides,
+        replaced=plan.replaced,
         environment=plan.hardware.accelerator.environment,
         resume=start.variable,
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from . import closing, explain, lost_nodes, terminal
+from . import closing, explain, lost_nodes, suspects, terminal
 from .attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from .constraint import Constraint
 from .diagnose import diagnose
@@ -38,6 +38,8 @@ class Next:
         learnt: what is forbidden: by the catalogue, the hardware and the attempts so far.
         retried: ids of transient failures that have been tried again.
         restarts: how often the same plan was tried again because the user asked for that.
+        verdict: number of the attempt whose failure stands if no correction is left, because the
+            corrections so far have only led to others; None for the last attempt's.
     """
 
     exit_code: int | None
@@ -46,21 +48,27 @@ class Next:
     learnt: tuple[Constraint, ...] = ()
     retried: frozenset[str] = frozenset()
     restarts: int = 0
+    verdict: int | None = None
 
     def end(self, code: int) -> Next:
-        """No further attempt."""
-        return replace(self, exit_code=code)
+        """No further attempt; what the last one ended in is the run's end."""
+        return replace(self, exit_code=code, verdict=None)
+
+    def given_up(self, code: int, findings: Mapping[int, Finding]) -> Next:
+        """No further attempt, since no correction is left; an earlier failure may stand."""
+        stands = None if self.verdict is None else findings[self.verdict]
+        return replace(self, exit_code=code if stands is None else _exit_code(stands))
 
 
 def judge(
-    outcome: Outcome,
+    outcomes: Sequence[Outcome],
     entries: Sequence[KnownFailure],
     rules: Rules,
     state: Next,
     findings: dict[int, Finding],
 ) -> Next:
-    """What an outcome leads to; a failure is diagnosed, explained and learnt from."""
-    match outcome:
+    """What the last outcome leads to; a failure is diagnosed, explained and learnt from."""
+    match outcome := outcomes[-1]:
         case Succeeded():
             return state.end(ExitCode.SUCCESS)
         case Interrupted(signal=number):
@@ -72,12 +80,19 @@ def judge(
             diagnosis = diagnose(records, entries, narrowing(entries, len(records)))
             closing.keep(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
             root = findings[attempt.number] = diagnosis.root
+            suspicion = (
+                None if outcome.lost else suspects.suspicion(outcomes, findings, state.verdict)
+            )
+            _say_end(attempt, _rows(diagnosis, attempt, suspicion))
+            if suspicion is not None:
+                return replace(
+                    state,
+                    workload=with_seen(state.workload, attempt, seen),
+                    learnt=(*state.learnt, suspicion.constraint),
+                    verdict=suspicion.first,
+                )
             if root.entry is None:
-                log = attempt.folder / f"rank-{root.record.rank}.log"
-                rows = explain.unexplained_rows(diagnosis, log)
-                _say_end(attempt, [*rows, *explain.other_rows(diagnosis)])
                 return state.end(_exit_code(root))
-            _say_end(attempt, _explained(diagnosis, attempt))
             if outcome.lost:
                 request = lost_nodes.left(attempt.plan.request, state.workload, outcome.lost)
                 if isinstance(request, str):
@@ -95,17 +110,26 @@ def judge(
             learnt = learnt_from(state.workload, attempt, seen, root, rules)
             if isinstance(learnt, str):
                 terminal.say(learnt)
-                return state.end(_exit_code(root))
+                return state.given_up(_exit_code(root), findings)
             workload, after = learnt
             return replace(state, workload=workload, learnt=after.constraints)
 
 
-def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:
+def _rows(
+    diagnosis: Diagnosis, attempt: Attempt, suspicion: suspects.Suspicion | None
+) -> list[explain.Row]:
     root = diagnosis.root
-    search = None if root.entry is None else root.entry.points_at
-    found = () if search is None else spots(search, root.record.user_files)
-    rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
-    return [*rows, *explain.other_rows(diagnosis)]
+    if root.entry is None:
+        log = attempt.folder / f"rank-{root.record.rank}.log"
+        rows = explain.unexplained_rows(diagnosis, log, is_suspect=suspicion is not None)
+    else:
+        search = root.entry.points_at
+        found = () if search is None else spots(search, root.record.user_files)
+        rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+    rows += explain.other_rows(diagnosis)
+    if suspicion is not None:
+        rows.append(explain.suspect_row(suspicion.changed, suspicion.first))
+    return rows
 
 
 def _say_end(attempt: Attempt, rows: Sequence[explain.Row]) -> None:
@@ -155,4 +179,4 @@ def refuse(
         f"not relaunched: {refused.sentence}",
     )
     code = ExitCode.NO_PLAN if finding is None else _exit_code(finding)
-    return state.end(code)
+    return state.given_up(code, findings)

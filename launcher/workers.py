@@ -76,6 +76,7 @@ def environments(
         channel.VARIABLE: channel_name,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
+        preset.REPLACED_VARIABLE: preset.encode(order.replaced),
         saved.VARIABLE: order.resume,
         **lasting(request, order.environment),
     }

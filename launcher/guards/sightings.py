@@ -40,6 +40,11 @@ def overrides() -> dict[Setting, Value]:
     return _decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}"))
 
 
+def replaced() -> dict[Setting, Value]:
+    """What the script asks for of the settings that are enforced, where that is known."""
+    return _decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}"))
+
+
 def see(**seen: Value | None) -> None:
     """Notes settings in force and facts, and tells the launcher those that are new.
 

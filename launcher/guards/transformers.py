@@ -43,14 +43,22 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
-    """Sets the switch and its kwargs under every name that this version has for them."""
-    for name in NAMES:
-        if hasattr(arguments, name):
-            setattr(arguments, name, mode is not Checkpointing.OFF)
-            kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
-            kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
-            if mode is not Checkpointing.OFF:
-                setattr(arguments, f"{name}_kwargs", kwargs)
+    """Sets the switch and its kwargs under every name that this version has for them.
+
+    A switch that is off stays off where the plan changes only the implementation: then the model
+    calls `checkpoint` by itself, where the preset is applied, and may not have the Trainer's kind.
+    """
+    names = [name for name in NAMES if hasattr(arguments, name)]
+    was_off = sightings.replaced().get(Setting.GRADIENT_CHECKPOINTING) in (None, Checkpointing.OFF)
+    is_on = mode is not Checkpointing.OFF and (
+        was_off or any(getattr(arguments, name) for name in names)
+    )
+    for name in names:
+        setattr(arguments, name, is_on)
+        kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
+        kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
+        if is_on:
+            setattr(arguments, f"{name}_kwargs", kwargs)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
