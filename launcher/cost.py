@@ -12,7 +12,7 @@ from .job import Job
 from .machine import Hardware
 from .ranks import Ranks
 from .settings import Checkpointing, Fact, Objective, Offload, Setting
-from .states import Candidate, element_bytes, gradient_bytes, is_deepspeed
+from .states import Candidate, checkpointing_of, element_bytes, gradient_bytes, is_deepspeed
 
 UTILISATION = 0.45
 """Share of the dense peak that training reaches; it cancels out of all comparisons but those with
@@ -49,7 +49,7 @@ def _compute(job: Job, candidate: Candidate, hardware: Hardware) -> float:
     length = int(job.workload.value(Fact.SEQUENCE_LENGTH) or TOKENS)
     pairs = 2 if job.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     tokens = length * micro_batch * pairs
-    again = candidate.get(Setting.GRADIENT_CHECKPOINTING, "off") != Checkpointing.OFF
+    again = checkpointing_of(job.workload, candidate) is not Checkpointing.OFF
     active = _active(job)
     passes = (2 + again) * active + job.trained
     seconds = 2 * passes * tokens / (hardware.accelerator.compute * UTILISATION)

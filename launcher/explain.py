@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .allocation import allocation_of
 from .attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
-from .budget import gib
+from .budget import capacity, gib
 from .deaths import death_text
 from .failure import Diagnosis, Finding, Kind, KnownFailure
 from .machine import Hardware
@@ -35,10 +35,19 @@ def plan_rows(plan: Plan) -> list[Row]:
         rows.append(("memory", memory_text(plan.chosen.estimate, hardware, ranks)))
     rows += [("change", change_text(change)) for change in plan.changes]
     rows += [("propose", text) for text in plan.proposals]
+    if plan.doubts:
+        rows.append(("doubt", doubt_text(plan)))
     if plan.changes and plan.chosen.is_tight:
         rows.append(("note", "it is tight: what is expected fits, a safe margin does not"))
     rows += [("note", note) for note in (*plan.workload.notes, *hardware.notes)]
     return rows
+
+
+def doubt_text(plan: Plan) -> str:
+    """That a training is launched though it isn't expected to fit, and what that hangs on."""
+    usable = gib(capacity(plan.hardware, ranks_of(plan.request, plan.hardware)))
+    hangs = f"it may not fit: {usable} GiB are usable. But that hangs on {', '.join(plan.doubts)}"
+    return f"{hangs}. It is launched; what the workers show before the first step decides"
 
 
 def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from .adapters import trained_model
 from .model import Model
-from .settings import Adapter, Fact
+from .settings import Adapter, Engine, Fact
 from .workload import Workload
 
 DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
@@ -83,9 +83,12 @@ class Job:
 
 
 def job_of(workload: Workload) -> Job | None:
-    """What the memory depends on; None where the model isn't known."""
+    """What the memory depends on; None where the model isn't known, or what it does isn't modelled.
+
+    That is FSDP, and ranks that share a sample or a copy of the model.
+    """
     model = trained_model(workload)
-    if model is None:
+    if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
         return None
     plain = [one for one in model.weights if one.bits is None]
     trained = [one for one in plain if one.trained]

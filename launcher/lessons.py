@@ -11,11 +11,14 @@ from .constraint import Cause, CauseKind, Constraint, Term
 from .diagnose import is_about, learn, observed_statements, tried_settings
 from .exit_code import LaunchError
 from .failure import Finding, Kind
+from .job import job_of
 from .model import Weight
 from .resolve import Rules, judged_for
-from .settings import Offload, Setting
+from .settings import Adapter, Fact, Offload, Origin, Setting
 from .shapes.configuration import model_from_config
-from .workload import Workload
+from .workload import Known, Workload
+
+NOT_MODELLED = "the memory of FSDP, and of tensor, pipeline or sequence parallelism, isn't modelled"
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
@@ -32,7 +35,12 @@ def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
         model = model_from_config(seen.model["config"], weights, source)
     except LaunchError:  # a configuration that only the model itself understands
         return informed
-    return informed if model is None else replace(informed, model=model)
+    if model is None:
+        return informed
+    has_adapters = any(".lora_" in weight.name for weight in weights)
+    adapter = Adapter.LORA if has_adapters else Adapter.NONE
+    statement = (Fact.ADAPTER, Known(adapter.value, Origin.OBSERVED, source))
+    return replace(informed.informed([statement]), model=model)
 
 
 def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
@@ -57,8 +65,9 @@ def learnt_from(
     if root.entry.kind is Kind.MEMORY:
         if is_of_host(root.record) and rules.hardware.accelerator.memory:
             return _less_in_host_memory(now, attempt, rules)
-        if now.model is None:
-            return "nobody has told the model's shape, so no smaller plan can be computed"
+        if job_of(now) is None:
+            why = "the model's shape isn't known" if now.model is None else NOT_MODELLED
+            return f"{why}, so no smaller plan can be computed"
         now = now.informed(observed_statements(attempt, root.record.observed))
         measured = measured_of(attempt, root.record, now, rules.hardware)
         now = replace(now, measured=(*now.measured, measured))

@@ -10,10 +10,11 @@ from .estimate import Component, Estimate, Phase
 from .job import Job, job_of
 from .machine import Hardware
 from .ranks import Ranks
-from .settings import Adapter, Checkpointing, Fact, Objective, Setting
+from .settings import Adapter, Fact, Objective, Setting
 from .states import (
     Candidate,
     States,
+    checkpointing_of,
     element_bytes,
     is_deepspeed,
     loaded_bytes,
@@ -164,7 +165,7 @@ def phases_of(job: Job, candidate: Candidate, states: States) -> dict[str, dict[
         return {"backward": {**pending, Component.GRADIENTS: int(states.grown)}, "step": step}
     pairs = 2 if job.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1)) * pairs
-    mode = Checkpointing(str(candidate.get(Setting.GRADIENT_CHECKPOINTING, Checkpointing.OFF)))
+    mode = checkpointing_of(job.workload, candidate)
     size = element_bytes(candidate)
     held = activations_of(
         job.model, tokens, micro_batch, types_of(job.workload, candidate), mode, job.workload

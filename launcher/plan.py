@@ -75,6 +75,8 @@ class Plan:
         considered: all candidates as they were judged, the preferred first.
         chosen: the one that the preset is.
         proposals: what the user could change at little cost, each with what it saves, in words.
+        doubts: what the memory estimate hangs on though nobody has stated it, in words, where it
+            would have refused the training; then it forbids nothing.
     """
 
     request: LaunchRequest
@@ -85,6 +87,7 @@ class Plan:
     considered: tuple[Considered, ...]
     chosen: Considered
     proposals: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def rejected(self) -> tuple[Considered, ...]:

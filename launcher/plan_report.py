@@ -39,17 +39,19 @@ def known_rows(workload: Workload) -> Iterator[Row]:
         yield "version", f"{distribution} {version}"
 
 
-def model_text(workload: Workload, trained: int) -> str:
+def model_text(workload: Workload, trained: int | None) -> str:
     """The model in a line.
 
     Args:
         workload: its model is described.
-        trained: elements that take a gradient, adapters included.
+        trained: elements that take a gradient, adapters included; None where that isn't modelled.
     """
     model = workload.model
     if model is None:
         return "not known, so memory isn't estimated: no local folder or cached hub name was found"
-    text = f"{model.architecture}: {_count(model.parameters)} parameters, {_count(trained)} trained"
+    text = f"{model.architecture}: {_count(model.parameters)} parameters"
+    if trained is not None:
+        text += f", {_count(trained)} trained"
     return f"{text} ({model.source})"
 
 
@@ -124,9 +126,10 @@ def _selected(considered: Sequence[Considered], chosen: Considered | None) -> li
 
 def _verdict(one: Considered, chosen: Considered | None) -> str:
     if one is chosen:
-        return "chosen, though tight" if one.is_tight else "chosen"
+        doubtful = "chosen" if one.fits_as_expected else "chosen, though doubtful"
+        return "chosen, though tight" if one.is_tight else doubtful
     if one.constraint is None:
-        return "possible"
+        return "possible" if one.fits_as_expected else "doubtful"
     cause = one.constraint.cause
     return "doesn't fit" if cause.kind is CauseKind.MEMORY else cause.name
 
@@ -155,6 +158,7 @@ def document(
         "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
         "changes": [_change(one) for one in outcome.changes] if isinstance(outcome, Plan) else [],
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
+        "doubts": outcome.doubts if isinstance(outcome, Plan) else (),
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
         "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
         "candidates": [_considered(one) for one in considered],

@@ -16,7 +16,7 @@ from .journal import plain
 from .machine import Hardware
 from .messages import Farewell
 from .plan import NoPlan, Plan
-from .remedies import planned
+from .planning import planned
 from .request import Fix, LaunchRequest
 from .resolve import as_asked
 from .suspicions import Suspicion, suspicions
@@ -24,7 +24,7 @@ from .workload import Workload
 
 NOTHING_LEFT = "nothing is left to launch"
 STRICT = "--strict allows no change"
-NEEDED = ("change", "suggest", "note", "may end", "do")
+NEEDED = ("change", "doubt", "suggest", "note", "may end", "do")
 """Labels of the rows that are told in any case."""
 
 
@@ -110,7 +110,7 @@ def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
 
 def _what_is_known(workload: Workload) -> list[explain.Row]:
     job = job_of(workload)
-    model = plan_report.model_text(workload, 0 if job is None else job.trained)
+    model = plan_report.model_text(workload, None if job is None else job.trained)
     return [("model", model), *plan_report.known_rows(workload)]
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
 from .budget import capacity, gib
-from .constraint import CauseKind, Constraint
-from .machine import Hardware
+from .constraint import CauseKind
 from .memory import job_for
 from .plan import Considered, NoPlan, Plan
-from .request import LaunchRequest
-from .resolve import Rules, judged, resolve, rules_of
+from .resolve import Rules, judged, resolve
 from .settings import (
     Adapter,
     Engine,
@@ -157,17 +155,3 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     fits = after.constraint is None
     end = ", and what was asked would fit" if fits else ", which alone isn't enough"
     return (f"{how} takes {gib(saved)} GiB less at nearly no cost{end}",)
-
-
-def planned(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    constraints: Sequence[Constraint],
-) -> Plan | NoPlan:
-    """The plan with what could be proposed, or that there is none with what would make one."""
-    found = resolve(request, workload, hardware, constraints)
-    rules = rules_of(request, hardware, constraints)
-    if isinstance(found, NoPlan):
-        return replace(found, remedies=remedies(found, rules))
-    return replace(found, proposals=proposals(found, rules))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from .budget import hardware_constraints, over_budget
@@ -31,11 +31,19 @@ SLOWER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that may forbid a candidate: the catalogue and the lessons, and what the machine has."""
+    """All that may forbid a candidate: the catalogue and the lessons, and what the machine has.
+
+    Attributes:
+        constraints: of the catalogue, the hardware and the attempts so far.
+        hardware: what there is.
+        ranks: who trains together.
+        by_memory: whether the memory estimate forbids too.
+    """
 
     constraints: tuple[Constraint, ...]
     hardware: Hardware
     ranks: Ranks
+    by_memory: bool = True
 
 
 def rules_of(
@@ -51,13 +59,15 @@ def resolve(
     workload: Workload,
     hardware: Hardware,
     constraints: Sequence[Constraint],
+    *,
+    by_memory: bool = True,
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
     Where the bound of no candidate fits, but what is expected of some does, it is the one that
     needs the least. Deterministic: the same values give the same plan on every node.
     """
-    rules = rules_of(request, hardware, constraints)
+    rules = replace(rules_of(request, hardware, constraints), by_memory=by_memory)
     job = job_for(workload, rules.hardware, rules.ranks)
     asked = workload.asked
     whole = judged(asked, workload, rules, job)
@@ -102,11 +112,11 @@ def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | No
     hardware, ranks = rules.hardware, rules.ranks
     estimate = estimate_of(job, candidate, hardware, ranks)
     seconds = step_seconds(job, candidate, hardware, ranks)
-    fits = True
-    if constraint is None:
-        there = (hardware, ranks, job.limit)
-        constraint = over_budget(candidate, estimate, *there)
-        fits = constraint is None or over_budget(candidate, estimate, *there, True) is None
+    there = (hardware, ranks, job.limit)
+    too_much = over_budget(candidate, estimate, *there)
+    fits = too_much is None or over_budget(candidate, estimate, *there, True) is None
+    if constraint is None and rules.by_memory:
+        constraint = too_much
     return Considered(preset_of(candidate), constraint, estimate, seconds, fits)
 
 

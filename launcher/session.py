@@ -32,10 +32,10 @@ from .links import broadcast
 from .machine import Hardware
 from .messages import Farewell, Order, Welcome
 from .peers import Peers
-from .plan import NoPlan
+from .plan import NoPlan, Plan
+from .planning import planned
 from .preview import dead_end, first_plan, known_constraints
 from .progress import Refused, Start
-from .remedies import planned
 from .request import Fix, LaunchRequest
 from .resolve import Rules, rules_of
 from .settings import Value
@@ -193,6 +193,12 @@ def _permission(
         if key not in answers:
             workload = with_seen(attempt.plan.workload, attempt, Seen(observed, model))
             answers[key] = not is_hopeless(attempt, workload, rules)
+            if not answers[key]:
+                plan = attempt.plan
+                better = planned(plan.request, workload, plan.hardware, rules.constraints)
+                trusting = replace(rules, by_memory=False)
+                if isinstance(better, Plan) and better.doubts:
+                    answers[key] = not is_hopeless(attempt, workload, trusting)
         return answers[key]
 
     return allowed

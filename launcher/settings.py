@@ -148,6 +148,8 @@ class Fact(StrEnum):
     """Which parameters take part in the loss differs from step to step."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
     """A checkpointed block's inputs take no gradient, since all that comes before is frozen."""
+    CHECKPOINTED = "checkpointed"
+    """Activations are recomputed, where it isn't known by which implementation."""
     RANKS_DIVERGE = "ranks_diverge"
     """In one step different ranks train different parameters: experts, towers."""
     FP32_ACCUMULATION = "fp32_accumulation"
@@ -167,12 +169,17 @@ class Fact(StrEnum):
     REFERENCE_MODEL = "reference_model"
     """A frozen copy of the model is held beside it."""
     ADAPTER = "adapter"
+    ADAPTER_HINTED = "adapter_hinted"
+    """The script or its arguments speak of adapters, but not so that they can be counted."""
     LORA_RANK = "lora_rank"
     LORA_TARGETS = "lora_targets"
     """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
     regular expression that must match whole names."""
     LORA_SAVED = "lora_saved"
     """Modules trained whole beside the adapters (peft's `modules_to_save`), separated by commas."""
+    MODEL_PARALLEL = "model_parallel"
+    """Ranks that share one sample or one copy of the model: tensor, pipeline, sequence parallelism.
+    How much memory they need isn't modelled."""
     QUANTIZATION_BITS = "quantization_bits"
     """Bits in which the frozen linear layers are held."""
     LOADED_PRECISION = "loaded_precision"
@@ -225,6 +232,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.UNUSED_PARAMETERS: bool,
     Fact.GRAPH_CHANGES: bool,
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
+    Fact.CHECKPOINTED: bool,
     Fact.RANKS_DIVERGE: bool,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
@@ -236,9 +244,11 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.OBJECTIVE: Objective,
     Fact.REFERENCE_MODEL: bool,
     Fact.ADAPTER: Adapter,
+    Fact.ADAPTER_HINTED: bool,
     Fact.LORA_RANK: int,
     Fact.LORA_TARGETS: str,
     Fact.LORA_SAVED: str,
+    Fact.MODEL_PARALLEL: int,
     Fact.QUANTIZATION_BITS: int,
     Fact.LOADED_PRECISION: Precision,
     Fact.LANGUAGE_TRAINED: bool,

@@ -222,6 +222,15 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
     return engine is Engine.DEEPSPEED or (engine is None and Setting.ZERO_STAGE in candidate)
 
 
+def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
+    """How activations are checkpointed; of two implementations that can't be told the lighter."""
+    mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
+    if mode is not None:
+        return Checkpointing(str(mode))
+    is_on = bool(workload.value(Fact.CHECKPOINTED))
+    return Checkpointing.NON_REENTRANT if is_on else Checkpointing.OFF
+
+
 def element_bytes(candidate: Candidate) -> int:
     """Bytes of an element of the forward and backward computation."""
     return 4 if candidate.get(Setting.PRECISION) == Precision.FP32 else 2

@@ -16,9 +16,9 @@ from safe_launch.machine import Hardware
 from safe_launch.memory import job_for
 from safe_launch.placement import Placement
 from safe_launch.plan import NoPlan, Plan
+from safe_launch.planning import planned
 from safe_launch.profiles import accelerator_of, hardware_of, profile_named
 from safe_launch.ranks import Ranks, ranks_of
-from safe_launch.remedies import planned
 from safe_launch.request import LaunchRequest
 from safe_launch.resolve import candidates, judged, rules_of
 from safe_launch.settings import Fact, Setting
@@ -42,6 +42,8 @@ ASKED = (
     "--per_device_train_batch_size=4",
     "--gradient_accumulation_steps=4",
 )
+CERTAIN = ("--use_lora=False", "--optim=adamw_torch")
+"""What says that all weights are trained, and with two states each."""
 HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 2**36)
 
 
@@ -62,11 +64,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def document(folder: Path, hardware: str, model: str, *more: str) -> tuple[int, dict[str, Any]]:
+def document(
+    folder: Path, hardware: str, model: str, *more: str, arguments: tuple[str, ...] = ()
+) -> tuple[int, dict[str, Any]]:
     """Exit code and document of `plan --json` for full fine-tuning on eight devices."""
     own = ("finetune.py", f"--model_name_or_path={model}", "--deepspeed=zero2.json", *ASKED)
     options = ("--json", "--nproc=8", f"--hardware={hardware}", *more)
-    done = run(folder, "plan", *options, *own)
+    done = run(folder, "plan", *options, *own, *arguments)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -96,16 +100,84 @@ def test_what_cannot_be_done_says_what_could(folder: Path) -> None:
     done = run(
         folder,
         *("plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", "finetune.py"),
-        *("--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED),
+        *("--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED, *CERTAIN),
     )
     assert done.returncode == ExitCode.NO_PLAN
     assert "none is known to work" in done.stdout
     assert "x ascend-910b4:" in done.stdout
     assert "LoRA on all linear layers:" in done.stdout
-    code, plan = document(folder, "atlas-800t-a2-910b4", "72b")
+    code, plan = document(folder, "atlas-800t-a2-910b4", "72b", arguments=CERTAIN)
     assert code == ExitCode.NO_PLAN
     assert not plan["feasible"]
     assert len(plan["remedies"]) >= 2
+
+
+def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
+    """The same without a word on adapters and optimizer: launched as asked, the doubt in a line."""
+    code, plan = document(folder, "atlas-800t-a2-910b4", "72b")
+    assert code == 0
+    assert plan["changes"] == []
+    assert plan["doubts"] == [
+        "adapter (nobody says it)",
+        "quantization_bits (nobody says it)",
+        "optimizer (transformers' default of optim)",
+    ]
+    own = ("finetune.py", "--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED)
+    told = run(folder, "plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", *own).stdout
+    doubts = [line for line in told.splitlines() if line.startswith("doubt ")]
+    assert doubts == [
+        "doubt    it may not fit: 29.5 GiB are usable. But that hangs on adapter (nobody says"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "hint"),
+    [
+        ("from peft import LoraConfig, get_peft_model\n", (), "the script names LoraConfig"),
+        ("from mine.lora import convert\n", ("--lora_dim=128",), "--lora_dim"),
+        ("import mine\n", ("--peft_scheme=houlsby",), "--peft_scheme"),
+    ],
+)
+def test_nothing_is_changed_where_adapters_are_hinted_at(
+    source: str, flags: tuple[str, ...], hint: str, folder: Path
+) -> None:
+    """What would be changed for whole weights is launched as asked: adapters may be trained."""
+    flags = ("--per_device_train_batch_size=1", "--gradient_checkpointing=True", *flags)
+    code, plan = document(folder, "atlas-800t-a2-910b4", "7b", arguments=flags)
+    assert code == 0
+    assert bool(plan["changes"]) == (hint not in " ".join(flags))
+    (folder / "finetune.py").write_text(SCRIPT + source)
+    code, plan = document(folder, "atlas-800t-a2-910b4", "7b", arguments=flags)
+    assert code == 0
+    assert plan["changes"] == []
+    assert f"adapter ({hint})" in plan["doubts"]
+
+
+def test_checkpointing_that_a_script_with_trl_is_given_counts(folder: Path) -> None:
+    """`--gradient_checkpointing True` is on, though trl decides on the implementation."""
+    zero3 = {**ZERO2, "zero_optimization": {"stage": 3}}
+    (folder / "zero2.json").write_text(json.dumps(zero3))
+    (folder / "finetune.py").write_text(SCRIPT + "from trl import SFTTrainer\n")
+    given = (*CERTAIN, "--gradient_checkpointing", "True")
+    code, plan = document(folder, "dgx-a100-80gb", "7b", arguments=given)
+    assert code == 0
+    assert plan["known"]["checkpointed"]["source"] == "--gradient_checkpointing"
+    assert plan["changes"] == []
+    assert plan["estimate"]["components"]["activations"] < 8 * 2**30
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--fsdp=full_shard",), ("--tensor_parallel_size=8",), ("--sequence_parallel_size=4",)],
+)
+def test_what_is_not_modelled_is_not_judged(flags: tuple[str, ...], folder: Path) -> None:
+    """Whatever the estimate of plain data parallelism would be."""
+    own = ("finetune.py", "--model_name_or_path=72b", *ASKED, *CERTAIN, *flags)
+    done = run(folder, "plan", "--json", "--nproc=8", "--hardware=ascend-910b4", *own)
+    plan = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert plan["changes"] == []
+    assert plan["estimate"] is None
 
 
 def test_the_plan_is_told(folder: Path) -> None:
@@ -268,6 +340,8 @@ def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
         Setting.ACCUMULATION: 8,
         Setting.PRECISION: "fp16",
         Fact.PARAMETER_OUTSIDE_FORWARD: True,
+        Fact.ADAPTER: "none",
+        Fact.OPTIMIZER: "adamw",
     }
     request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
     stages = {}

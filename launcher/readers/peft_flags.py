@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from ..exit_code import ExitCode, LaunchError
 from ..settings import Adapter, Fact, Origin, Setting
 from ..workload import Known, Statement
-from .script import Given, Script
+from .script import FALSE, Given, Script
 
-SWITCHES = ("use_lora", "use_peft", "lora_enable")
-"""Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; LLaVA."""
+SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
+"""Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
 QUANTIZED = ("q_lora", "use_qlora")
 """Booleans: Qwen's and MiniCPM-V's scripts, which heed them with `use_lora` alone."""
 KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
@@ -30,6 +30,11 @@ SAVED = ("lora_modules_to_save", "modules_to_save", "additional_target")
 ALL = {"all", "all-linear", "all_linear"}
 DEFAULTS = {"default", "auto", "embedding", "all-embedding", "all-norm"}
 """Words of ms-swift for targets that depend on the model."""
+LOADED_IN = (
+    *(("load_in_4bit", 4), ("load_in_8bit", 8)),
+    *(("use_4bit_quantization", 4), ("use_8bit_quantization", 8)),
+)
+"""Booleans: transformers' and trl's; peft's examples."""
 BITS = ("quantization_bit", "quant_bits", "bits")
 
 
@@ -44,6 +49,9 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _adapted(script, adapter)
     if adapter is None or adapter.value == Adapter.LORA:
         yield from _lora(script, wanted=adapter is not None)
+    hint = _hint(script) if adapter is None or not adapter.value else None
+    if hint:
+        yield Fact.ADAPTER_HINTED, Known(True, Origin.FLAG, hint)
     yield from _bits(script)
 
 
@@ -85,6 +93,16 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
         # look for unused parameters unless it is told otherwise.
         source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
         yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+
+
+def _hint(script: Script) -> str:
+    """What speaks of adapters without telling whether any are trained; empty for nothing."""
+    for name, given in script.flags.items():
+        says_no = str(given.value).lower() in (*FALSE, "none")
+        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not says_no:
+            return given.source
+    named = [name for name in script.names if re.search(r"lora|peft", name, re.IGNORECASE)]
+    return f"the script names {min(named)}" if named else ""
 
 
 def _known(given: Given, value: str | int | bool) -> Known:
@@ -135,7 +153,7 @@ def words_of(given: Given) -> list[str]:
 def _bits(script: Script) -> Iterator[Statement]:
     loads = [
         (one, bits)
-        for name, bits in (("load_in_4bit", 4), ("load_in_8bit", 8))
+        for name, bits in LOADED_IN
         if (one := script.boolean(name)) is not None and one.value
     ]
     if len(loads) > 1:

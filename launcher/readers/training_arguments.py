@@ -95,11 +95,15 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     switch = script.boolean(name)
     has_own = "trl" in script.names or script.owner in ("swift", "llamafactory")
     if switch is None:
-        # trl's own arguments turn it on by default in some versions, the others' in all.
-        if name not in script.flags and not has_own:
+        if name in script.flags:
+            return
+        if not has_own:
             source = "transformers' default of gradient_checkpointing"
             off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
             yield Setting.GRADIENT_CHECKPOINTING, off
+        elif not script.owner:
+            source = "recent trl's default of gradient_checkpointing"
+            yield Fact.CHECKPOINTED, Known(True, Origin.DEFAULT, source)
         return
     if not switch.value:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
@@ -114,6 +118,8 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         mode, source = default
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
+    elif not script.owner:
+        yield Fact.CHECKPOINTED, _known(switch, True)
 
 
 def mode_asked(script: Script) -> Known | None:

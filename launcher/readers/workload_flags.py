@@ -21,12 +21,19 @@ LENGTHS = (
 LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers."""
 FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
+PARALLEL = (
+    *("sequence_parallel_size", "sequence_parallel_degree", "context_parallel_size", "sp_size"),
+    *("tensor_parallel_size", "tensor_model_parallel_size", "tp_size"),
+    *("pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size", "cp_size"),
+)
+"""ms-swift's, Megatron's, InternVL's and others'."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Lengths, optimizer, attention, loss and the type of the loaded weights."""
+    """Parallelism, lengths, optimizer, attention, loss and the type of the loaded weights."""
+    yield from _parallel(script)
     yield from _length(script)
     yield from _optimizer(script)
     yield from _attention(script)
@@ -37,6 +44,15 @@ def read(script: Script) -> Iterator[Statement]:
 
 def _known(given: Given, value: object) -> Known:
     return Known(value, given.origin, given.source)  # type: ignore[arg-type]
+
+
+def _parallel(script: Script) -> Iterator[Statement]:
+    for name in PARALLEL:
+        ranks = script.number(name) if script.text(name) else None
+        if ranks is not None and int(ranks.value) > 1:
+            script.notes.append(f"{ranks.source} {ranks.value}: its memory isn't modelled")
+            yield Fact.MODEL_PARALLEL, _known(ranks, ranks.value)
+            return
 
 
 def _length(script: Script) -> Iterator[Statement]:
