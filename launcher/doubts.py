@@ -73,8 +73,8 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
     """What the estimate's say in a plan, or against any, hangs on, in words; empty where it holds.
 
     It holds where an attempt has run out of memory, or where it would say the same if all that is
-    not stated were as light as it can be. Of several doubts those are told that alone could turn
-    it round, else all.
+    not stated were as light as it can be. Told are the facts of which each alone could turn it
+    round, else as few as could do so together.
 
     Args:
         found: the plan, or that there is none.
@@ -95,8 +95,13 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
 
     if not fits(names):
         return ()
-    alone = [name for name in names if fits([name])]
-    return tuple(_text(workload, name) for name in alone or names)
+    needed = [name for name in names if fits([name])]
+    if not needed:
+        needed = names
+        for name in names:
+            fewer = [one for one in needed if one is not name]
+            needed = fewer if fits(fewer) else needed
+    return tuple(_text(workload, name) for name in needed)
 
 
 def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,18 @@ SCRIPT = SCENARIOS / "hf_memory.py"
 SHORT = [one for one in TRAINER if not one.startswith("--max_steps")]
 GIB, MIB = 2**30, 2**20
 
+WIDE = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 64_000,
+    "hidden_size": 512,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+}
+"""A model of 68 million parameters: 0.25 GiB of weights, four times that to train them all."""
 SMALL_HOST = """\
 name: small-host
 accelerator: cpu
@@ -72,6 +85,28 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
     assert "micro_batch: 16 -> " in told
     assert "GiB a rank at most" in told
     assert ours == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(("rank", "code"), [(4, 0), (0, 78)])
+def test_the_worker_decides_what_no_argument_tells(rank: int, code: int, tmp_path: Path) -> None:
+    """Whole weights wouldn't fit; that it has adapters, or none, is seen before the first step."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(WIDE))
+    (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=2.0))
+    losses = tmp_path / "losses.json"
+    done = CURRENT.run(
+        *("safe-launch", "--nproc=2", "--log-dir=runs", "--hardware=host.yaml"),
+        *(SCENARIOS / "hf_own_adapters.py", *SHORT, "--max_steps=2", "--optim=adamw_torch"),
+        *("--model_name_or_path=model", f"--low_rank={rank}", f"--loss_file={losses}"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == code, done.stderr
+    told = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "doubt it may not fit: 0.95 GiB are usable. But that hangs on adapter (nobody" in told
+    assert "change " not in told
+    assert attempts(done.stderr) == 1
+    assert losses.exists() == (code == 0)
 
 
 @pytest.mark.parametrize(
