@@ -13,7 +13,7 @@ FOLDERS = ("launcher", "presets", "hardware", "scripts/*.py", "scripts/slurm", "
 
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
-    """Every module, entry and profile is in it, under one package; torch isn't asked for."""
+    """Every module, entry, profile and the license is in it; torch isn't asked for."""
     names = subprocess.run(
         ["git", "ls-files", *FOLDERS],
         cwd=ROOT,
@@ -22,7 +22,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
         check=True,
     ).stdout.split()
     source = tmp_path / "source"
-    for name in [*names, "pyproject.toml", "README.md"]:
+    for name in [*names, "pyproject.toml", "README.md", "LICENSE"]:
         copy = source / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
@@ -32,14 +32,16 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if name.startswith("safe_launch/")}
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        required = [
-            line
-            for line in archive.read(metadata).decode().splitlines()
-            if line.startswith("Requires-Dist: torch") and "extra ==" not in line
-        ]
+        lines = archive.read(metadata).decode().splitlines()
+        licenses = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+    required = [
+        line for line in lines if line.startswith("Requires-Dist: torch") and "extra ==" not in line
+    ]
     expected = {name.replace("launcher/", "safe_launch/", 1) for name in names}
     expected = {
         name if name.startswith("safe_launch/") else f"safe_launch/{name}" for name in expected
     }
     assert inside == expected
     assert required == []
+    assert len(licenses) == 1
+    assert "License-Expression: Apache-2.0" in lines
