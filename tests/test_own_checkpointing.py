@@ -80,3 +80,17 @@ def test_the_first_failure_stands_where_no_remedy_is_left(tmp_path: Path) -> Non
     assert done.stderr.rstrip().splitlines()[-1].startswith("AssertionError: The parameter")
     (outcome,) = (tmp_path / "runs").glob("*/outcome.json")
     assert json.loads(outcome.read_text()) == {"exit_code": 1, "attempts": 2}
+
+
+@pytest.mark.parametrize("form", ["plain", "pretrained"])
+def test_nothing_is_switched_on_that_a_model_lacks(form: str, tmp_path: Path) -> None:
+    """What the plan would switch on stays off, with a warning, where it would end the Trainer."""
+    single = (*TRAINER, "--per_device_train_batch_size=8", f"--form={form}", "--whole=True")
+    expected = reference(CURRENT, SCRIPT, *single)
+    own = [*arguments(tmp_path, form, 0), "--whole=True", f"--loss_file={tmp_path / 'losses.json'}"]
+    run = ("safe-launch", "--nproc=2", "--set=gradient_checkpointing=non_reentrant", SCRIPT)
+    done = CURRENT.run(*run, *own, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "losses.json").read_text()) == pytest.approx(expected, rel=1e-4)
+    assert "has no gradient checkpointing to switch on: it stays off" in done.stderr
+    assert attempts(done.stderr) <= 1

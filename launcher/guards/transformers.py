@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from types import ModuleType
 from typing import Any
@@ -49,16 +50,31 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
     calls `checkpoint` by itself, where the preset is applied, and may not have the Trainer's kind.
     """
     names = [name for name in NAMES if hasattr(arguments, name)]
-    was_off = sightings.replaced().get(Setting.GRADIENT_CHECKPOINTING) in (None, Checkpointing.OFF)
-    is_on = mode is not Checkpointing.OFF and (
-        was_off or any(getattr(arguments, name) for name in names)
-    )
+    was_on = any(getattr(arguments, name) for name in names)
+    is_on = mode is not Checkpointing.OFF and (was_on or _is_turned_on())
     for name in names:
         setattr(arguments, name, is_on)
         kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
         kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
         if is_on:
             setattr(arguments, f"{name}_kwargs", kwargs)
+
+
+def _is_turned_on() -> bool:
+    """Whether the plan has checkpointing where the script has none, or nobody knows of any."""
+    name = Setting.GRADIENT_CHECKPOINTING
+    asked = sightings.overrides().get(name, Checkpointing.OFF)
+    replaced = sightings.replaced().get(name, Checkpointing.OFF)
+    return asked != Checkpointing.OFF and replaced == Checkpointing.OFF
+
+
+def _can_checkpoint(model: Any) -> bool:
+    """Whether the Trainer could switch checkpointing on in a model.
+
+    Models without the method, or whose `supports_gradient_checkpointing` is false, would end it.
+    """
+    has_switch = any(hasattr(model, f"{name}_enable") for name in NAMES)
+    return has_switch and getattr(model, "supports_gradient_checkpointing", True)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -77,6 +93,15 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         return None if trainer is None else int(trainer.state.global_step)
 
     sightings.count_steps(steps)
+    if _is_turned_on() and not _can_checkpoint(instance.model):
+        kind = type(instance.model).__name__
+        warnings.warn(
+            f"{kind} has no gradient checkpointing to switch on: it stays off", stacklevel=1
+        )
+        for name in NAMES:
+            if hasattr(instance.args, name):
+                setattr(instance.args, name, False)
+        sightings.see(gradient_checkpointing=Checkpointing.OFF.value)
     sightings.see_model(instance.model)
     sightings.see(
         micro_batch=instance.args.per_device_train_batch_size,
