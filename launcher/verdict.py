@@ -19,7 +19,7 @@ from .progress import Refused, Start
 from .record import FailureRecord
 from .request import LaunchRequest
 from .resolve import Rules
-from .source import spots
+from .suspicions import spots_of
 from .workload import Workload
 
 PAUSE = 10.0
@@ -102,8 +102,7 @@ def judge(
 
 def _explained(diagnosis: Diagnosis, attempt: Attempt) -> list[explain.Row]:
     root = diagnosis.root
-    search = None if root.entry is None else root.entry.points_at
-    found = () if search is None else spots(search, root.record.user_files)
+    found = spots_of(root, attempt.plan.request)
     rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
     return [*rows, *explain.other_rows(diagnosis)]
 
