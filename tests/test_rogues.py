@@ -371,6 +371,32 @@ def test_a_rogue_follower_counts_as_lost(
         link.close()
 
 
+SAVES = """
+import os, sys
+from pathlib import Path
+from safe_launch.guards import sightings
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    saves = {"output_dir": str(Path("out").absolute()), "number": 0, "before": {}}
+    sightings.sender.send("saves", {"saves": saves})
+    sys.exit(3)
+Path("told").write_text(os.environ["SAFE_LAUNCH_RESUME"])
+"""
+"""Says where it saves, as a Trainer's worker does, and fails; then notes what it goes on from."""
+
+
+def test_a_node_goes_on_from_its_own_folder(tmp_path: Path) -> None:
+    """Node 0 names the checkpoint; where it lies this node's own workers have told."""
+    with following(tmp_path, SAVES) as (follower, link):
+        link.send(WELCOME, ORDER)
+        assert not end_of(link).is_success
+        link.send(replace(ORDER, attempt=1, resume=Resume(0, "checkpoint-3")))
+        assert end_of(link).is_success
+        link.send(Farewell(0, "done"))
+        assert follower.ended() == 0
+        place = follower.folder / "out" / "checkpoint-3"
+        assert (follower.folder / "told").read_text() == f"0:{place}"
+
+
 def test_a_folder_to_go_on_from_is_a_nodes_own(tmp_path: Path) -> None:
     """It is found where the node's own workers have saved, the latest that has it."""
     first, second = (Saves(str(tmp_path / name)) for name in ("v0", "v1"))
