@@ -14,11 +14,11 @@ import pickletools
 import re
 import struct
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from .saved import STATE, Found, Saved, Saves, Unusable, joined
+from .saved import STATE, Found, Resume, Saved, Saves, Unusable, joined
 from .settings import Engine
 
 FOLDER = re.compile(r"checkpoint-(\d+)")
@@ -49,6 +49,21 @@ def present(output_dir: str) -> dict[str, int]:
     except OSError:
         return {}
     return {one.name: _written(one) for one in folders}
+
+
+def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
+    """Where this node has what a training goes on from; None where no worker of its has told.
+
+    Some scripts save to a new folder at every launch: the latest that has it counts. Where none has
+    it, as where nodes share no disk, the training itself says so.
+
+    Args:
+        resume: what node 0 names.
+        saves: where this node's workers saved, attempt by attempt.
+    """
+    folders = [Path(one.output_dir) / resume.name for one in saves if one.number == resume.training]
+    there = [one for one in folders if one.is_dir()]
+    return next(reversed(there or folders), None)
 
 
 def _written(folder: Path) -> int:

@@ -11,7 +11,7 @@ from .attempt import Failed, Interrupted, Outcome
 from .exit_code import LaunchError
 from .failure import Finding
 from .messages import Farewell
-from .source import spots
+from .suspicions import spots_of
 
 
 def summary(
@@ -51,8 +51,7 @@ def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Fa
     match outcome:
         case Failed(attempt=attempt):
             root = findings[attempt.number]
-            search = None if root.entry is None else root.entry.points_at
-            own = () if search is None else spots(search, root.record.user_files)
+            own = spots_of(root, attempt.plan.request)
             return Farewell(code, line, termination.failure_line(code, root, own))
         case Interrupted(signal=number):
             return Farewell(code, line, termination.stop_line(number))

@@ -9,7 +9,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import host
@@ -17,7 +17,7 @@ from .agreement import numbered, refusal
 from .exit_code import ExitCode, LaunchError
 from .links import Link, arrivals, listening, watched
 from .machine import Hardware
-from .messages import Admitted, Hello, Message, Refusal, Welcome
+from .messages import FROM_HEAD, Admitted, Hello, Message, Refusal, Welcome
 from .placement import Placement
 from .request import LaunchRequest
 
@@ -45,6 +45,12 @@ class Joined:
     links: tuple[Link, ...]
     listener: socket.socket
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the profiles of all nodes' devices."""
+        names = (hello.hardware.accelerator.name for hello in self.hellos)
+        return tuple(dict.fromkeys(names))
+
 
 def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Hello:
     """What this node says of itself."""
@@ -57,7 +63,7 @@ def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
         rank=request.placement.rank,
         host=socket.gethostname(),
         nproc=request.nproc,
-        hardware=hardware,
+        hardware=replace(hardware, accelerator=replace(hardware.accelerator, environment={})),
         versions={
             "safe-launch": __version__,
             "python": platform.python_version(),
@@ -121,6 +127,8 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
                 for message in link.receive():
                     _admit(message, link, own, there, placement, say)
                 if link.fault is not None:
+                    if link.is_foreign:
+                        say(f"refused a node: {link.peer}: {link.fault}")
                     selector.unregister(link)
                     link.close()
                     gone = [hello.host for hello, other in there if other is link]
@@ -169,7 +177,7 @@ def _admit(
     say: Callable[[str], None],
 ) -> None:
     """Takes a node in, or tells it why not."""
-    if not isinstance(message, Hello):
+    if not isinstance(message, Hello) or any(link is other for _, other in there):
         return
     refused = refusal(message, own, placement.nodes)
     taken = [one.host for one, _ in there if message.rank is not None and one.rank == message.rank]
@@ -267,6 +275,9 @@ def _welcome(
                             say(f"found node 0 at {where}; {here} of {nodes} nodes are here")
                     case Welcome() as welcome:
                         return welcome
+    if link.is_foreign:
+        problem = f"what answers at {where} isn't node 0 of this job: {link.fault}"
+        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
     if not is_admitted:
         return None
     problem = f"node 0 ({where}) has gone before all nodes had joined: {link.fault}"
@@ -283,7 +294,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Link:
     while True:
         try:
             connection = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(connection, placement.address, placement.times.silence)
+            return watched(connection, placement.address, placement.times.silence, FROM_HEAD)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -1,5 +1,8 @@
 """The connections between node 0's launcher and the others: lines of JSON over TCP.
 
+What the other end says is believed within its bounds (`bounds`), and its texts without what would
+drive a terminal. Anything else ends the connection: no launcher says it.
+
 A connection is also how each end knows that the other is alive: where a process ends, the kernel
 closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
 (tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Nobody else needs to send heartbeats.
@@ -10,14 +13,19 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import socket
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from . import bounds
+from .exit_code import ExitCode
 from .journal import plain
-from .messages import KINDS, Message
+from .logs.prefixes import ANSI
+from .messages import FROM_OTHERS, Kinds, Message, Refusal
 
 MAXIMUM = 64 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
@@ -28,6 +36,8 @@ RTT_OFFSET = 148
 
 Other round-trip times count the 40 ms for which the other end may put off an acknowledgement.
 """
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What drives a terminal, or turns the direction of writing, instead of being shown."""
 UNKNOWN_RTT = 0xFFFFFFFF
 
 
@@ -38,16 +48,20 @@ class Link:
     Attributes:
         socket: what it goes over.
         peer: who is at the other end, for people.
+        kinds: the messages that the other end may send.
         partial: what has come of a message that isn't complete.
         waiting: messages that have come and that nobody has taken yet.
         fault: why the connection has ended, in words; None while it is open.
+        is_foreign: it has ended because the other end has said what no launcher says.
     """
 
     socket: socket.socket
     peer: str
+    kinds: Kinds
     partial: bytearray = field(default_factory=bytearray)
     waiting: list[Message] = field(default_factory=list)
     fault: str | None = None
+    is_foreign: bool = False
 
     def fileno(self) -> int:
         """The descriptor, for a selector."""
@@ -63,7 +77,10 @@ class Link:
                 self._end(error)
 
     def receive(self) -> list[Message]:
-        """The messages that have come; never waits. `fault` is set where the other end is gone."""
+        """The messages that have come; never waits.
+
+        `fault` is set where the other end is gone, or says what no launcher says, which it is told.
+        """
         while self.fault is None:
             try:
                 chunk = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
@@ -80,7 +97,16 @@ class Link:
         end = self.partial.rfind(b"\n") + 1
         lines = bytes(self.partial[:end]).splitlines()
         del self.partial[:end]
-        return [message for line in lines if (message := decoded(line)) is not None]
+        found: list[Message] = []
+        for line in lines:
+            try:
+                found.append(decoded(line, self.kinds))
+            except ValueError as error:
+                problem = f"sent what no launcher sends: {error}"
+                self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
+                self.fault, self.is_foreign = f"it {problem}", True
+                break
+        return found
 
     def delay(self) -> float:
         """Seconds that a message takes: half of the round trip as the kernel measures it."""
@@ -110,25 +136,48 @@ def encoded(message: Message) -> bytes:
     return json.dumps([type(message).__name__, message], default=plain).encode() + b"\n"
 
 
-def decoded(line: bytes) -> Message | None:
-    """The message that a line is; None for one that no launcher has written."""
+def decoded(line: bytes, kinds: Kinds) -> Message:
+    """The message of one of these kinds that a line is.
+
+    Raises:
+        ValueError: it is none, or says something beyond its bounds; the message says what.
+    """
     import msgspec
 
     try:
         name, content = json.loads(line)
-        message: Message = msgspec.convert(content, KINDS[name])
+        kind = kinds[name]
+        content = cleaned(content)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        raise ValueError("a line that is none of its messages") from None
+    try:
+        message: Message = msgspec.convert(content, kind)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    if (problem := bounds.problem(message)) is not None:
+        raise ValueError(problem)
     return message
 
 
-def watched(connection: socket.socket, peer: str, silence: float) -> Link:
+def cleaned(content: Any) -> Any:
+    """A document of JSON whose texts have nothing in them but what is shown, lines and tabs."""
+    if isinstance(content, str):
+        return content if content.isprintable() else CONTROL.sub("", ANSI.sub("", content))
+    if isinstance(content, list):
+        return [cleaned(one) for one in content]
+    if isinstance(content, dict):
+        return {cleaned(name): cleaned(one) for name, one in content.items()}
+    return content
+
+
+def watched(connection: socket.socket, peer: str, silence: float, kinds: Kinds) -> Link:
     """A link over a connection that the kernel watches.
 
     Args:
         connection: connected.
         peer: who is at the other end.
         silence: seconds after which a host that can't be reached counts as lost, at most.
+        kinds: the messages that the other end may send.
     """
     interval = max(1, math.floor(silence / 8))
     options = {
@@ -144,7 +193,7 @@ def watched(connection: socket.socket, peer: str, silence: float) -> Link:
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    return Link(connection, peer)
+    return Link(connection, peer, kinds)
 
 
 def listening(port: int) -> socket.socket:
@@ -179,7 +228,8 @@ def arrivals(listener: socket.socket, silence: float) -> list[Link]:
                 connection, address = listener.accept()
             except (ConnectionError, TimeoutError):  # gone before it was taken
                 continue
-            found.append(watched(connection, address[0].removeprefix("::ffff:"), silence))
+            peer = address[0].removeprefix("::ffff:")
+            found.append(watched(connection, peer, silence, FROM_OTHERS))
     return found
 
 

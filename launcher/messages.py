@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from .machine import Hardware
 from .record import FailureRecord
-from .saved import Saves
+from .saved import Resume, Saves
 from .settings import Setting, Value
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Hello:
         rank: its rank; None where node 0 is to number it.
         host: its name.
         nproc: workers that it starts.
-        hardware: what it trains on.
+        hardware: what it trains on, without the variables of its profile.
         versions: versions of safe-launch, Python and the frameworks, by name.
         script: digest of the script's text; empty where it is a module or a program.
         arguments: digest of the script's arguments.
@@ -50,11 +54,20 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """All nodes have come: the run's id, this node's rank, and how many they are."""
+    """All nodes have come.
+
+    Attributes:
+        run_id: the run's id.
+        rank: rank of the node that is told.
+        nodes: how many they are.
+        devices: names of the profiles of all nodes' devices: where they differ, every worker needs
+            the variables of all, which each node reads from its own copy of the profiles.
+    """
 
     run_id: str
     rank: int
     nodes: int
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +88,23 @@ class Order:
         run_id: the run's id.
         rank: rank of the node that is told.
         workers: workers of each node, in the order of their ranks.
-        address: where the workers' process groups meet.
-        port: its port.
+        port: where the workers' process groups meet, at the address by which this node has found
+            node 0.
         preset: the settings of the plan.
         overrides: of them those that the guards enforce.
         replaced: what the script itself asks for of the overrides, where that is known.
-        environment: variables that the workers need unless the user has set them.
-        resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
+        resume: what a training goes on from; None for the script's own choice.
     """
 
     attempt: int
     run_id: str
     rank: int
     workers: tuple[int, ...]
-    address: str
     port: int
     preset: Mapping[Setting, Value]
     overrides: Mapping[Setting, Value]
     replaced: Mapping[Setting, Value]
-    environment: Mapping[str, str]
-    resume: str = ""
+    resume: Resume | None = None
 
     @property
     def first(self) -> int:
@@ -201,16 +211,16 @@ Message = (
     | Ended
     | Farewell
 )
-KINDS: Mapping[str, type[Message]] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            *(Hello, Admitted, Welcome, Refusal, Order, Stop),
-            *(Sighting, Signalled, Failing, Ended, Farewell),
-        )
-    }
+Kinds = Mapping[str, type[Message]]
+"""Messages by the name under which they travel."""
+FROM_HEAD: Kinds = MappingProxyType(
+    {kind.__name__: kind for kind in (Admitted, Welcome, Refusal, Order, Stop, Farewell)}
 )
-"""The messages by the name under which they travel."""
+"""What node 0 says."""
+FROM_OTHERS: Kinds = MappingProxyType(
+    {kind.__name__: kind for kind in (Hello, Refusal, Sighting, Signalled, Failing, Ended)}
+)
+"""What the other nodes say to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +235,7 @@ class Part:
         observed: settings in force and facts that the workers have seen.
         model: the model as the first worker described it.
         is_superseded: the attempt was stopped for what the workers have seen.
-        saves: where the Trainer of rank 0 saves.
+        saves: where the Trainer of this node's first rank saves.
     """
 
     ended: Mapping[int, Ended]

@@ -11,7 +11,7 @@ from typing import Any
 
 from .documents import DocumentError, line_of, near
 from .exit_code import ExitCode, LaunchError
-from .settings import Engine, Fact, Framework, Origin, Setting, parse_value
+from .settings import Engine, Fact, Framework, Origin, Setting, parse_value, range_of
 from .workload import Known, Workload
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
@@ -64,10 +64,8 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             if path is None or key in own:
                 raise LaunchError(ExitCode.USAGE, f"--set: {problem}", hint) from None
             raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
-        if isinstance(value, int) and not isinstance(value, bool):
-            least = 0 if setting is Setting.ZERO_STAGE else 1
-            if value < least or (setting is Setting.ZERO_STAGE and value > 3):
-                raise LaunchError(ExitCode.USAGE, f"{source}: {setting.value} can't be {value}")
+        if type(value) is int and value not in range_of(setting):
+            raise LaunchError(ExitCode.USAGE, f"{source}: {setting.value} can't be {value}")
     return MappingProxyType(result)
 
 

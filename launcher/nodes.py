@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from . import follower, session, terminal, workers
+from . import follower, profiles, session, terminal, workers
 from .agreement import differences, merged
 from .exit_code import ExitCode, LaunchError
 from .failure import KnownFailure
@@ -49,7 +49,8 @@ def launch(
     if not placement.is_head:
         link, welcome = join(placement, own, terminal.say)
         _stop_together([link], Signalled)
-        return follower.follow(request, link, welcome, server)
+        environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
+        return follower.follow(request, environment, link, welcome, server)
     joined = gather(placement, own, terminal.say)
     _stop_together(joined.links, _stopped)
     try:
@@ -63,7 +64,9 @@ def launch(
         broadcast(joined.links, Refusal(error.code, error.problem, error.hint))
         raise
     least = merged(joined.hellos)
-    least = replace(least, notes=(*least.notes, *notes))
+    environment = profiles.environment_beside(hardware.accelerator, joined.devices)
+    device = replace(least.accelerator, environment=environment)
+    least = replace(least, accelerator=device, notes=(*least.notes, *notes))
     return session.launch(together, workload, least, catalogue, server, joined)
 
 

@@ -100,7 +100,7 @@ class Peers:
             if isinstance(message, Failing):
                 self.failing[rank] = message.records
             elif isinstance(message, Ended):
-                self.ended[rank] = message
+                self._end(rank, message)
             elif isinstance(message, Refusal):
                 self._lose(rank, message.problem)
             elif isinstance(message, Stop | Farewell):
@@ -122,6 +122,17 @@ class Peers:
             self._lose(rank, "it doesn't answer any more")
             if not self.is_head:
                 self.links[rank].fault = "it doesn't answer any more"
+
+    def _end(self, rank: int, ended: Ended) -> None:
+        """Takes in how a node's workers ended; a failure that it has told of stays one."""
+        has_failed = rank in self.failing
+        records = ended.records or self.failing.get(rank, ())
+        ended = replace(ended, is_success=ended.is_success and not has_failed, records=records)
+        was_told = self.deadline is not None and not has_failed
+        if ended.is_success or records or ended.signal or was_told:
+            self.ended[rank] = ended
+        else:
+            self._lose(rank, "its workers have ended, and it doesn't say of what")
 
     def _lose(self, rank: int, why: str) -> None:
         text = f"node {rank} ({self.links[rank].peer}) is lost: {why}"

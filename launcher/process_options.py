@@ -16,10 +16,10 @@ from typing import Literal
 from . import cores, host, local_rank, options
 from .documents import near
 from .exit_code import ExitCode, LaunchError
+from .messages import STOPS
 from .readers.script import package_folders
 from .remote import VISIBLE
 from .request import LaunchRequest, StopTimes
-from .scene import STOPS
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")
 """What torch knows of (torch/numa/binding.py, AffinityMode)."""

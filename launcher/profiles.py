@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -253,6 +253,18 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         return _hardware_of_profile(read_profile(known_devices[name]), source, found)
     hint = near(name, [*known_devices, *known_nodes])
     raise LaunchError(ExitCode.USAGE, f"{source}: no such profile, and no .yaml file", hint)
+
+
+def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
+    """The variables of a node's workers where the job has devices of these names too.
+
+    Those of its own device, and what the shipped profiles say of the others; a name that we don't
+    ship says nothing.
+    """
+    known = _shipped("accelerators")
+    others = [read_profile(known[name]) for name in names if name != own.name and name in known]
+    shipped = {name: value for one in others for name, value in one.environment.items()}
+    return {**shipped, **own.environment}
 
 
 def profile_named(name: str) -> Profile:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from .attempt import Failed, Outcome, Superseded
 from .plan import Plan
-from .saved import Found, Saved, Unusable
+from .saved import Found, Resume, Saved, Unusable, told
 from .settings import Engine, Offload, Setting
 
 PATIENCE = 3
@@ -63,9 +63,14 @@ class Start:
     training: int = 0
 
     @property
+    def resume(self) -> Resume | None:
+        """What the other nodes are told of what it goes on from."""
+        return None if self.saved is None else Resume(self.training, self.saved.folder.name)
+
+    @property
     def variable(self) -> str:
         """What the workers are told (`saved.VARIABLE`)."""
-        return "" if self.saved is None else f"{self.training}:{self.saved.folder}"
+        return "" if self.saved is None else told(self.training, self.saved.folder)
 
 
 @dataclass(frozen=True, slots=True)

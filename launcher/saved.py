@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ The number says which training of the process: 0 for the first call of `Trainer.
 """
 STATE = "trainer_state.json"
 """The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
+NAME = re.compile(r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?", re.ASCII)
+"""Folders that a training goes on from: the Trainer's, and those of `universal.convert`."""
 UNIVERSAL = "latest_universal"
 """File of a folder from which DeepSpeed loads a universal checkpoint; it names the folder in it."""
 
@@ -34,6 +37,19 @@ class Saves:
     output_dir: str
     number: int = 0
     before: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a training goes on from, in terms that hold on every node.
+
+    Attributes:
+        training: which training of the process it is, 0 for the first.
+        name: the folder's, in the one where that training saves (`NAME`).
+    """
+
+    training: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +97,11 @@ class Found:
 
     complete: tuple[Saved, ...] = ()
     unusable: tuple[Unusable, ...] = ()
+
+
+def told(training: int, folder: Path) -> str:
+    """What workers are told of what a training goes on from (`VARIABLE`)."""
+    return f"{training}:{folder}"
 
 
 def joined(found: Iterable[Found]) -> Found:

@@ -9,14 +9,11 @@ from typing import Any
 
 from . import output
 from .host import oom_kills
-from .messages import Ended
+from .messages import STOPS, Ended
 from .record import FailureRecord
 from .saved import Saves
 from .settings import Value
 from .stops import Stops
-
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that end the run."""
 
 
 @dataclass(slots=True)
@@ -31,7 +28,7 @@ class Scene:
         finished: ranks whose script ran to its end.
         observed: what the workers have seen.
         model: the model as the first worker described it.
-        saves: where the Trainer of rank 0 saves.
+        saves: where the Trainer of this node's first rank saves.
         signals: signals that this launcher was sent, in their order.
         ordered: the signal by which another node's launcher was told to stop.
         is_hastened: another node's launcher was told so once more.

@@ -42,6 +42,7 @@ from .settings import Value
 from .store import Store
 from .verdict import Next, announce, judge, refuse
 from .warm import Server
+from .workers import Own
 from .workload import Workload
 
 
@@ -70,8 +71,9 @@ def launch(
     links = {} if joined is None else dict(enumerate(joined.links, start=1))
     listener = None if joined is None else joined.listener
     peers = Peers(links, listener, request.placement.times.silence)
+    devices = () if joined is None else joined.devices
     for rank, link in links.items():
-        link.send(Welcome(server.mark, rank, len(links) + 1))
+        link.send(Welcome(server.mark, rank, len(links) + 1, devices))
     guardian = leftovers.guard(server.mark)
     farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
@@ -164,17 +166,16 @@ def _run(
         run_id=server.mark,
         rank=0,
         workers=plan.request.nodes,
-        address=plan.request.placement.address or "localhost",
         port=server.store.port,
         preset=plan.preset.settings(),
         overrides=plan.overrides,
         replaced=plan.replaced,
-        environment=plan.hardware.accelerator.environment,
-        resume=start.variable,
+        resume=start.resume,
     )
+    own = Own(plan.hardware.accelerator.environment, start.variable)
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say, server.extend)
-    part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
+    part = supervise.run_attempt(order, own, plan.request, server, attempt.folder, watch, peers)
     server.close_store()
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()

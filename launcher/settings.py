@@ -295,6 +295,13 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
     raise ValueError(f"{name} is one of {', '.join(allowed)}, not {raw!r}")
 
 
+def range_of(name: Setting | Fact) -> range:
+    """The whole numbers that a setting or fact can be, where its value is one."""
+    if name is Setting.ZERO_STAGE:
+        return range(4)
+    return range(int(name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)), 1 << 63)
+
+
 def name_of(raw: str) -> Setting | Fact:
     """The setting or fact called `raw`.
 

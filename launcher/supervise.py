@@ -16,10 +16,10 @@ from typing import Any
 from . import leftovers, output, stopping, workers
 from .channel import Receiver
 from .joining import refuse_late
-from .messages import Failing, Farewell, Order, Part, Sighting, Signalled, Stop
+from .messages import STOPS, Failing, Farewell, Order, Part, Sighting, Signalled, Stop
 from .peers import Peers, lean
 from .request import LaunchRequest
-from .scene import STOPS, Scene, ended, failed_ranks
+from .scene import Scene, ended, failed_ranks
 from .settings import Value
 from .stops import Stops
 from .warm import Server
@@ -42,12 +42,19 @@ class Watch:
 
 
 def run_attempt(
-    order: Order, request: LaunchRequest, server: Server, folder: Path, watch: Watch, peers: Peers
+    order: Order,
+    own: workers.Own,
+    request: LaunchRequest,
+    server: Server,
+    folder: Path,
+    watch: Watch,
+    peers: Peers,
 ) -> Part:
     """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
 
     Args:
         order: what is launched.
+        own: what this node adds to that.
         request: this node's own launch.
         server: what workers are forked from.
         folder: where the workers' logs are kept.
@@ -58,7 +65,8 @@ def run_attempt(
     receiver = Receiver()
     pipes = output.Output(folder, watch.notice, request.streams, request.role)
     pipes.open(order.ranks)
-    envs = workers.environments(order, request, receiver.name, server.mark, folder, peers.interface)
+    named = receiver.name, server.mark
+    envs = workers.environments(order, own, request, *named, folder, peers.interface)
     output.flush_console()
     with _signals(request) as (arrived, wakeup):
         # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
@@ -287,7 +295,7 @@ def _read(
                 f"rank {message.rank} begins once more in a fresh process: the script sets "
                 f"{message.variable}, which had been read by what it imports later"
             )
-        elif message.kind == "saves" and message.rank == 0:
+        elif message.kind == "saves" and message.rank == min(scene.pids):
             scene.saves = message.saves
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .diagnose import constraints_of
-from .failure import KnownFailure
+from .failure import Finding, KnownFailure
 from .plan import Plan
 from .readers.script import module_file
 from .record import Spot
@@ -137,6 +137,29 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
         for root in roots:
             stem = root.joinpath(*name.split("."))
             yield from filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py"))
+
+
+def spots_of(root: Finding, request: LaunchRequest) -> tuple[Spot, ...]:
+    """The user's own lines that a failure is about.
+
+    Of the files that another node names only sources of this node's own training are opened.
+    """
+    if root.entry is None or root.entry.points_at is None:
+        return ()
+    paths = root.record.user_files
+    if root.record.host:
+        folders = [Path.cwd(), *(one.resolve().parent for one in user_files(request))]
+        paths = tuple(one for one in paths if _is_source(Path(one), folders))
+    return spots(root.entry.points_at, paths)
+
+
+def _is_source(path: Path, folders: Sequence[Path]) -> bool:
+    """Whether it is a file of Python's in or below one of the folders."""
+    try:
+        real = path.resolve()
+        return real.suffix == ".py" and real.is_file() and any(map(real.is_relative_to, folders))
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -19,7 +19,7 @@ from .progress import Refused, Start
 from .record import FailureRecord
 from .request import LaunchRequest
 from .resolve import Rules
-from .source import spots
+from .suspicions import spots_of
 from .workload import Workload
 
 PAUSE = 10.0
@@ -123,8 +123,7 @@ def _rows(
         log = attempt.folder / f"rank-{root.record.rank}.log"
         rows = explain.unexplained_rows(diagnosis, log, is_suspect=suspicion is not None)
     else:
-        search = root.entry.points_at
-        found = () if search is None else spots(search, root.record.user_files)
+        found = spots_of(root, attempt.plan.request)
         rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
     rows += explain.other_rows(diagnosis)
     if suspicion is not None:

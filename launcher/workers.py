@@ -7,16 +7,16 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import channel, cores, leftovers, macros, preset, saved
 from .exit_code import ExitCode, LaunchError
-from .messages import Order
+from .messages import STOPS, Order
 from .output import Output
 from .remote import VISIBLE
 from .request import LaunchRequest
-from .scene import STOPS
 from .warm import Forked, Server
 
 if TYPE_CHECKING:
@@ -28,6 +28,19 @@ Variables = dict[str, str]
 """A part of a process's environment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a node knows by itself of an attempt, for its workers; none of it crosses a link.
+
+    Attributes:
+        environment: variables that the devices' profiles say.
+        resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
+    """
+
+    environment: Mapping[str, str]
+    resume: str = ""
+
+
 def prepare() -> None:
     """Imports what starts workers; that takes seconds, in which a launcher answers nobody."""
     from torch.distributed.elastic import multiprocessing  # noqa: F401
@@ -35,6 +48,7 @@ def prepare() -> None:
 
 def environments(
     order: Order,
+    own: Own,
     request: LaunchRequest,
     channel_name: str,
     mark: str,
@@ -60,7 +74,7 @@ def environments(
         "GROUP_WORLD_SIZE": len(order.workers),
         "ROLE_NAME": request.role,
         "ROLE_WORLD_SIZE": order.world,
-        "MASTER_ADDR": order.address,
+        "MASTER_ADDR": placement.address or "localhost",
         "MASTER_PORT": order.port,
         "TORCHELASTIC_RESTART_COUNT": order.attempt,
         "TORCHELASTIC_MAX_RESTARTS": max(request.max_restarts, order.attempt),
@@ -77,8 +91,8 @@ def environments(
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
-        saved.VARIABLE: order.resume,
-        **lasting(request, order.environment),
+        saved.VARIABLE: own.resume,
+        **lasting(request, own.environment),
     }
     if interface is not None:
         common |= _defaults({"GLOO_SOCKET_IFNAME": interface})

@@ -16,15 +16,18 @@ import pytest
 from safe_launch.agreement import differences, merged, numbered, refusal
 from safe_launch.exit_code import ExitCode, LaunchError
 from safe_launch.joining import Joined, gather, join
-from safe_launch.links import Link, decoded, encoded, watched
+from safe_launch.links import Link, arrivals, decoded, encoded, watched
 from safe_launch.lost_nodes import left
 from safe_launch.machine import Accelerator, Hardware
 from safe_launch.messages import (
+    FROM_HEAD,
+    FROM_OTHERS,
     Admitted,
     Ended,
     Failing,
     Farewell,
     Hello,
+    Kinds,
     Message,
     Order,
     Refusal,
@@ -36,6 +39,7 @@ from safe_launch.peers import IN_FULL, SHORT, Peers, lean
 from safe_launch.placement import JoinTimes, Placement
 from safe_launch.record import FailureRecord, Frame, Raised
 from safe_launch.request import LaunchRequest
+from safe_launch.saved import Resume
 from safe_launch.settings import Framework, Origin, Precision, Setting
 from safe_launch.workload import Known, Workload
 from stacks import CURRENT, ROOT
@@ -49,7 +53,8 @@ GPU = Accelerator(
 )
 HARDWARE = Hardware(CPU, 0, 8, 64 << 30)
 VERSIONS = {"safe-launch": "0.1.0", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
-HEAD = Hello("job", 0, "head", 2, HARDWARE, VERSIONS, "script", "arguments")
+HEAD = Hello("job", 0, "head", 2, HARDWARE, VERSIONS, "5c" * 32, "a2" * 32)
+RUN = "20260102-030405-6789ab"
 
 
 def hello(rank: int | None = None, host: str = "other", **changes: object) -> Hello:
@@ -181,7 +186,7 @@ class Nodes:
         address = (self.placement.address, self.placement.port)
         while True:
             try:
-                return watched(socket.create_connection(address), "node 0", 30)
+                return watched(socket.create_connection(address), "node 0", 30, FROM_HEAD)
             except ConnectionRefusedError:
                 assert time.monotonic() < limit
                 time.sleep(0.01)
@@ -197,7 +202,7 @@ def nodes(count: int, least: int | None = None, times: JoinTimes = TIMES) -> Ite
 def welcomed(joined: Joined) -> None:
     """Node 0 tells everybody that all have come."""
     for rank, link in enumerate(joined.links, start=1):
-        link.send(Welcome("run", rank, len(joined.links) + 1))
+        link.send(Welcome(RUN, rank, len(joined.links) + 1))
 
 
 def end(joined: Joined) -> None:
@@ -242,7 +247,7 @@ def test_those_who_dont_belong_are_refused() -> None:
         assert len([line for line in job.said if line.startswith("refused a node: ")]) == 4
         welcomed(joined)
         assert heard(first) == Admitted(2, 3)
-        assert heard(first) == Welcome("run", 1, 3)
+        assert heard(first) == Welcome(RUN, 1, 3)
         assert second.result(LONG)[1].rank == 2
         first.close()
         end(joined)
@@ -256,10 +261,10 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
         coming = threads.submit(join, placement, hello(1), print)
         for _ in range(2):
             proxy.accept()[0].close()
-        link = watched(proxy.accept()[0], "other", LONG)
+        link = watched(proxy.accept()[0], "other", LONG, FROM_OTHERS)
         assert isinstance(heard(link), Hello)
-        link.send(Admitted(2, 2), Welcome("run", 1, 2))
-        assert coming.result(LONG)[1] == Welcome("run", 1, 2)
+        link.send(Admitted(2, 2), Welcome(RUN, 1, 2))
+        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
         link.close()
 
 
@@ -292,7 +297,12 @@ def heard(link: Link) -> Message:
 def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of nodes without ranks that come at once only so many are taken as there are to be."""
     all_have_come = threading.Event()
-    monkeypatch.setattr("safe_launch.workers.prepare", lambda: all_have_come.wait(LONG))
+
+    def all_at_once(listener: socket.socket, silence: float) -> list[Link]:
+        assert all_have_come.wait(LONG)
+        return arrivals(listener, silence)
+
+    monkeypatch.setattr("safe_launch.joining.arrivals", all_at_once)
     with nodes(3) as job:
         links = [job.connect() for _ in range(8)]
         for place, link in enumerate(links):
@@ -353,7 +363,7 @@ def test_an_order_that_comes_with_the_welcome() -> None:
     with nodes(2) as job:
         coming = job.come(hello(1))
         joined = job.joined.result(LONG)
-        joined.links[0].send(Welcome("run", 1, 2), ORDER, Stop())
+        joined.links[0].send(Welcome(RUN, 1, 2), ORDER, Stop())
         link, _ = coming.result(LONG)
         assert [heard(link), heard(link)] == [ORDER, Stop()]
         end(joined)
@@ -380,18 +390,21 @@ def test_garbage_on_the_port() -> None:
         coming = job.come(hello(1))
         joined = job.joined.result(LONG)
         welcomed(joined)
-        assert coming.result(LONG)[1] == Welcome("run", 1, 2)
+        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
         end(joined)
         for link in strangers:
             link.close()
 
 
+EVERY: Kinds = {**FROM_HEAD, **FROM_OTHERS}
+
+
 @contextmanager
-def linked() -> Iterator[tuple[Link, Link]]:
-    """Two ends of a TCP connection."""
+def linked(kinds: Kinds = EVERY) -> Iterator[tuple[Link, Link]]:
+    """Two ends of a TCP connection, on which each may say all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        near = watched(socket.create_connection(server.getsockname()), "far", 30)
-        far = watched(server.accept()[0], "near", 30)
+        near = watched(socket.create_connection(server.getsockname()), "far", 30, kinds)
+        far = watched(server.accept()[0], "near", 30, kinds)
         try:
             yield near, far
         finally:
@@ -418,23 +431,23 @@ RECORD = FailureRecord(
 )
 ORDER = Order(
     attempt=1,
-    run_id="run",
+    run_id=RUN,
     rank=2,
     workers=(2, 2, 4),
-    address="head",
     port=29_500,
     preset={Setting.ZERO_STAGE: 2, Setting.GRADIENT_CHECKPOINTING: "non_reentrant"},
     overrides={Setting.GRADIENT_CHECKPOINTING: "non_reentrant"},
-    environment={"A": "b"},
+    replaced={Setting.GRADIENT_CHECKPOINTING: "reentrant"},
+    resume=Resume(0, "checkpoint-7"),
 )
 MESSAGES: list[Message] = [
     HEAD,
-    Welcome("run", 1, 2),
+    Welcome(RUN, 1, 2),
     Refusal(64, "problem", "hint"),
     ORDER,
     Stop(),
     Stop(15),
-    Sighting({"zero_stage": 2}, {"weights": [["a", [2, 3], True, 16, 1]]}),
+    Sighting({"zero_stage": 2}, {"config": {}, "weights": [["a", [2, 3], True, 16, 1]]}),
     Failing((RECORD,), 1.5),
     Ended(is_success=False, records=(RECORD, RECORD), signal=15, now=2.5),
     Farewell(75, "lost"),
@@ -444,14 +457,15 @@ MESSAGES: list[Message] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda one: type(one).__name__)
 def test_messages_arrive_as_they_were(message: Message) -> None:
     """Through JSON, whatever the text."""
-    assert decoded(encoded(message)) == message
+    assert decoded(encoded(message), EVERY) == message
     assert encoded(message).count(b"\n") == 1
 
 
 @pytest.mark.parametrize("line", [line for text in GARBAGE for line in text.splitlines()])
 def test_what_no_launcher_has_written(line: bytes) -> None:
-    """It is no message, and no error."""
-    assert decoded(line) is None
+    """It is no message, and said so."""
+    with pytest.raises(ValueError, match=r"none of its messages|^Hello: "):
+        decoded(line, EVERY)
 
 
 def test_an_order_tells_a_node_its_ranks() -> None:
@@ -462,7 +476,7 @@ def test_an_order_tells_a_node_its_ranks() -> None:
 def test_messages_come_in_pieces() -> None:
     """A line is a message when it is complete, however it came."""
     with linked() as (near, far):
-        lines = encoded(Stop(15)) + encoded(Welcome("run", 1, 2)) + encoded(Stop())
+        lines = encoded(Stop(15)) + encoded(Welcome(RUN, 1, 2)) + encoded(Stop())
         for place in range(0, len(lines), 7):
             near.socket.sendall(lines[place : place + 7])
             far.waiting += far.receive()
@@ -470,7 +484,7 @@ def test_messages_come_in_pieces() -> None:
         while len(far.waiting) < 3:
             assert time.monotonic() < limit
             far.waiting += far.receive()
-        assert far.waiting == [Stop(15), Welcome("run", 1, 2), Stop()]
+        assert far.waiting == [Stop(15), Welcome(RUN, 1, 2), Stop()]
         assert far.receive() == []
         assert far.fault is None
 

@@ -39,6 +39,7 @@ LAYERS = {
         "adapters",
         "agreement",
         "allocation",
+        "bounds",
         "budget",
         "calibrate",
         "catalogue_page",

@@ -19,6 +19,7 @@ from test_frameworks import (
     attempts,
     reference,
 )
+from test_resuming import LATE, SINGLE, TWO, dummy
 
 pytestmark = [needs_hosts, pytest.mark.frameworks]
 ON_RANK_1 = SCENARIOS / "on_rank_1.py"
@@ -102,6 +103,20 @@ def test_the_trainer_is_corrected_on_both_nodes(
         assert losses(tmp_path) == pytest.approx(expected, rel=1e-4)
         assert change in head.words()
         assert attempts(head.said()) == (1 if own else 2)
+
+
+def test_both_nodes_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """Node 0 names it, a universal one here; each node finds it where its own Trainer saves."""
+    expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
+    own = (f"--output_dir={tmp_path / 'out'}", f"--loss_file={tmp_path / 'losses.json'}")
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, LATE, *TWO, *dummy(tmp_path), *own) as (head, other),
+    ):
+        ended([head, other], 0)
+        assert losses(tmp_path) == pytest.approx(expected, rel=5e-5)
+        assert "goes on from checkpoint-4 (5 steps had been done), as a universal" in head.words()
+        assert attempts(head.said()) == 2
 
 
 def test_four_nodes_through_bad_weather(tmp_path: Path) -> None:
