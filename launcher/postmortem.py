@@ -16,7 +16,7 @@ from .logs.reader import Reader
 from .record import Spot
 from .source import spots
 
-CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2}
+CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFINISHED: 3}
 """Exit codes of `safe-launch diagnose`."""
 
 

@@ -199,7 +199,7 @@ def test_two_ranks_letters_in_turns() -> None:
 def test_the_text_itself_is_not_two_ranks() -> None:
     """A message that stands whole in a help text or a warning is no shuffled one."""
     message = TRACEBACK.partition("Error: ")[2]
-    assert judged(f"Error handling: {message} and so on\n" * 3).verdict is Verdict.HEALTHY
+    assert judged(f"Error handling: {message} and so on\n" * 3).verdict is Verdict.UNFINISHED
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_words_of_a_failure_in_a_healthy_log(line: str) -> None:
 def test_what_the_training_survived_is_no_failure() -> None:
     """An exception that was caught and logged, after which the training went on."""
     steps = "".join(f"step {number} loss 1.2\n" for number in range(6))
-    assert judged(f"{TRACEBACK}\n{steps}").verdict is Verdict.HEALTHY
+    assert judged(f"{TRACEBACK}\n{steps}").verdict is Verdict.UNFINISHED
     assert judged(f"{steps}{TRACEBACK}\n").verdict is Verdict.KNOWN
     one_step_of_all_ranks = "step 3 loss 1.2\n" * 16
     assert judged(f"{TRACEBACK}\n{one_step_of_all_ranks}").verdict is Verdict.KNOWN
@@ -238,7 +238,7 @@ def test_the_same_line_may_be_survived_and_then_not() -> None:
         "Timeout(ms)=600000) ran for 600088 milliseconds before timing out.\n"
     )
     steps = "".join(f"step {number} loss 1.2\n" for number in range(6))
-    assert judged(timeout + steps).verdict is Verdict.HEALTHY
+    assert judged(timeout + steps).verdict is Verdict.UNFINISHED
     assert id_of(root_of(timeout + steps + timeout)) == "nccl-collective-timeout"
 
 
@@ -334,7 +334,7 @@ def test_whose_death_a_shell_tells() -> None:
     """A training's, not that of another command in the same script."""
     killed = "run.sh: line 40: 4711 Killed                  {0} --batch 3\n"
     assert id_of(root_of(killed.format("python train.py"))) == "worker-killed"
-    assert judged(killed.format("nvidia-smi dmon")).verdict is Verdict.HEALTHY
+    assert judged(killed.format("nvidia-smi dmon")).verdict is Verdict.UNFINISHED
 
 
 def test_a_loaders_exception_is_the_one_of_its_worker() -> None:

@@ -114,6 +114,38 @@ def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training came to its end\n")
 
 
+def test_a_log_that_breaks_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What was seen last, what is missing, where to look; no remedy and a code of its own."""
+    log = tmp_path / "a.log"
+    whole = UNKNOWN.read_text()
+    log.write_text(whole.partition("KeyError")[0])
+    code, text = diagnosed(capsys, log)
+    assert code == 3
+    assert text.startswith("unfinished: ")
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels == ["last", "missing", "next"]
+    words = " ".join(text.split())
+    number = whole.partition("Traceback")[0].count("\n") + 1
+    assert f"missing the exception in which the traceback at {log}:{number} ends" in words
+    log.write_text("step 3 loss 1.2\nValueError: one that may have been caught\nstep 4 loss 1.1\n")
+    code, text = diagnosed(capsys, log, "--json")
+    document = json.loads(text)
+    assert code == 3
+    assert (document["verdict"], document["is_complete"]) == ("unfinished", False)
+    assert document["root"] is None
+    off = document["break_off"]
+    assert off["last"] == [{"file": str(log), "line": 3, "text": "step 4 loss 1.1"}]
+    assert (off["error"]["line"], off["error"]["text"][:10]) == (2, "ValueError")
+
+
+@pytest.mark.parametrize("log", [KNOWN, UNKNOWN, HEALTHY])
+def test_a_verdict_and_an_end_agree(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log is complete where it is healthy, and nowhere else."""
+    document = json.loads(diagnosed(capsys, log, "--json")[1])
+    assert document["is_complete"] is (document["verdict"] == "healthy")
+    assert document["break_off"] is None
+
+
 def test_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     """The same as JSON."""
     document = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])

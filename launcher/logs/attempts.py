@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..record import FailureRecord
-from .launchers import Death
+from .launchers import Death, is_users
+from .signs import Written
+from .tracebacks import Trace
 
 ENOUGH = 5
 """Signs of a training that goes on, after which an exception counts as survived."""
@@ -32,6 +34,19 @@ class Evidence:
     progress: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """A line that tells of the training's end.
+
+    Attributes:
+        line: the line.
+        progress: how often a training was seen to go on after it in the same file.
+    """
+
+    line: Written
+    progress: int = 0
+
+
 @dataclass(slots=True)
 class Reading:
     """What one attempt left in the logs.
@@ -41,7 +56,9 @@ class Reading:
         deaths: what the launcher said of its workers.
         shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
-        is_complete: the training said that it has come to its end.
+        ends: by file, the last line that tells of the training's end.
+        last_lines: of each file that ends within this attempt.
+        cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun says that it has seen first.
         progress: signs of a training that went on, as far as they were looked for.
     """
@@ -50,9 +67,54 @@ class Reading:
     deaths: list[Evidence] = field(default_factory=list)
     shuffled: list[tuple[str, int, str]] = field(default_factory=list)
     has_failed: bool = False
-    is_complete: bool = False
+    ends: dict[str, End] = field(default_factory=dict)
+    last_lines: list[Written] = field(default_factory=list)
+    cut: list[tuple[str, int]] = field(default_factory=list)
     first_rank: int | None = None
     progress: int = 0
+
+    def went_on(self, file: str, signs: int) -> None:
+        """The training goes on, by what a file shows: what it has survived is no failure."""
+        self.progress += signs
+        for kept in (self.events, self.deaths):
+            ours = [replace(one, progress=one.progress + signs) for one in kept if one.file == file]
+            others = [one for one in kept if one.file != file]
+            kept[:] = [*others, *(one for one in ours if one.progress < ENOUGH)]
+
+    def went_past_end(self, file: str) -> None:
+        """A step follows what looked like the training's end; a bar may be an evaluation's."""
+        if (end := self.ends.pop(file, None)) and end.progress + 1 < ENOUGH:
+            self.ends[file] = replace(end, progress=end.progress + 1)
+
+
+def of_exception(one: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
+    """What an exception in a log is evidence of.
+
+    Args:
+        one: the exception.
+        rank: the rank that has raised it, if that is known.
+        file: where it stands.
+        before: the lines before it.
+    """
+    kind, message = one.raised.exception, one.raised.message
+    lines = [(one.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
+    if one.frames:
+        frame = one.frames[-1]
+        place = f'File "{frame.file}", line {frame.line}, in {frame.function}'
+        lines.insert(0, (one.placed, place))
+    outer = (frame.file for frame in one.frames)
+    inner = (raised.frame.file for raised in one.chain if raised.frame is not None)
+    record = FailureRecord(
+        rank,
+        float(one.said),
+        exception=kind if "." in kind else f"builtins.{kind}",
+        message=message,
+        chain=one.chain,
+        frames=one.frames,
+        user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
+        log_tail=before,
+    )
+    return Evidence(record, file, tuple(lines), one.is_ignored, one.is_bare)
 
 
 def of_death(death: Death, file: str, text: str, finished: bool) -> Evidence:

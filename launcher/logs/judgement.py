@@ -1,4 +1,4 @@
-"""From the evidence of a log's attempts to a verdict: a known failure, an unknown one, or none."""
+"""From the evidence of a log's attempts to a verdict: what failed, or whether it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ..failure import Finding, KnownFailure, Role
 from ..record import FailureRecord
 from .attempts import ENOUGH, Evidence, Reading
 from .shuffled import entry_in
+from .signs import Written
 
+LAST_WORDS, WHAT = "terminate called", "what()"
+"""What C++ says of an exception that nobody has caught, and how it begins to say which."""
 NEAR = 40
 """Lines that two ranks' tracebacks take together."""
 
@@ -24,6 +27,7 @@ class Verdict(StrEnum):
     KNOWN = "known"
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
+    UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,23 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakOff:
+    """Where the logs of an attempt break off that show neither a failure nor the end.
+
+    Attributes:
+        error: the last exception without a traceback, which may be its end.
+        last_lines: the last line of each file.
+        cut: file and first line of a traceback that breaks off.
+        goes_on: the training was seen to go on after an exception.
+    """
+
+    error: Evidence | None
+    last_lines: tuple[Written, ...]
+    cut: tuple[str, int] | None
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What one attempt came to.
 
@@ -42,15 +63,13 @@ class Judgement:
         attempt: its number, from 1.
         verdict: what it shows.
         shown: everything that failed, the root first.
-        is_complete: the training said that it has come to its end.
-        goes_on: it was seen to go on.
+        break_off: where the logs break off, if they are unfinished.
     """
 
     attempt: int
     verdict: Verdict
-    shown: tuple[Shown, ...]
-    is_complete: bool
-    goes_on: bool
+    shown: tuple[Shown, ...] = ()
+    break_off: BreakOff | None = None
 
     @property
     def root(self) -> Shown | None:
@@ -89,27 +108,47 @@ def _stream(one: Shown) -> tuple[str, int | None]:
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """Every attempt's judgement, in order."""
-    result = []
-    for place, (_, reading) in enumerate(sorted(attempts.items())):
-        shown = _shown(reading, catalogue)
-        goes_on = reading.progress >= ENOUGH
-        if not shown:
-            has_failed = reading.has_failed and not reading.is_complete and not goes_on
-            verdict = Verdict.UNKNOWN if has_failed else Verdict.HEALTHY
-        elif shown[0].finding.entry is None:
-            verdict = Verdict.UNKNOWN
-        else:
-            verdict = Verdict.KNOWN
-        result.append(Judgement(place + 1, verdict, tuple(shown), reading.is_complete, goes_on))
-    return tuple(result) or (Judgement(1, Verdict.HEALTHY, (), False, False),)
+    readings = [reading for _, reading in sorted(attempts.items())] or [Reading()]
+    return tuple(_judged(place, one, catalogue) for place, one in enumerate(readings, 1))
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
     """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
     *before, last = judgements
-    if last.verdict is Verdict.HEALTHY and not last.is_complete and not last.goes_on:
+    if last.break_off is not None and not last.break_off.goes_on:
         return next((one for one in reversed(before) if one.shown), last)
     return last
+
+
+def _judged(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
+    if shown := tuple(_shown(reading, catalogue)):
+        is_known = shown[0].finding.entry is not None
+        return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, shown)
+    break_off = _break_off(reading)
+    if reading.has_failed and not (reading.ends or break_off.goes_on):
+        return Judgement(attempt, Verdict.UNKNOWN)
+    if reading.ends and break_off.error is None and break_off.cut is None:
+        return Judgement(attempt, Verdict.HEALTHY)
+    return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
+
+
+def _break_off(reading: Reading) -> BreakOff:
+    """What is left open after the ends that were seen."""
+
+    def is_open(file: str, number: float) -> bool:
+        return file not in reading.ends or number > reading.ends[file].line.number
+
+    errors = [
+        one
+        for one in reading.events
+        if one.record.exception and not one.is_ignored and is_open(one.file, one.record.at)
+    ]
+    return BreakOff(
+        errors[-1] if errors else None,
+        tuple(reading.last_lines),
+        next((one for one in reading.cut if is_open(*one)), None),
+        reading.progress >= ENOUGH,
+    )
 
 
 def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
@@ -120,8 +159,9 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
         one = Shown(finding_of(event.record, catalogue), event)
         if one.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
-        is_noise = reading.is_complete and not reading.has_failed and _is_consequence(one)
+        is_noise = reading.ends and not reading.has_failed and _is_consequence(one)
         (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
+    sure = [one for one in sure if not any(_tells_why(other, one) for other in sure)]
     known = {_first_words(one) for one in sure if one.finding.entry}
     sure = [one for one in sure if one.finding.entry or _first_words(one) not in known]
     if not any(one.finding.entry for one in sure):
@@ -159,6 +199,21 @@ def _is_consequence(one: Shown) -> bool:
 def _says_little(one: Shown) -> bool:
     """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
     return one.evidence.is_bare and one.finding.entry is None
+
+
+def _tells_why(one: Shown, abort: Shown) -> bool:
+    """Whether a finding tells why a C++ process aborted whose own last words say nothing known.
+
+    Without `what()` they say nothing at all, and what any line of the same rank tells is the cause.
+    """
+    words, other = abort.finding.record, one.finding.record
+    if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
+        return False
+    is_same_rank = words.rank is None or other.rank in (None, words.rank)
+    is_before = one.evidence.file == abort.evidence.file and other.at < words.at
+    if WHAT in words.message:
+        return one.finding.entry is not None and is_same_rank and is_before
+    return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)
 
 
 def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:

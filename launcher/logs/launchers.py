@@ -60,25 +60,6 @@ LAUNCHED = re.compile(
     r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
 )
 """Commands of launchers, in the message of whoever called them."""
-PROGRESS = (
-    r"'loss': |\"loss\": |\bloss[=:]? ?\d|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{0,200}\| *\d+/\d+ \["
-    r"|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
-)
-"""What a training that goes on prints; a bar with a name before it is another's."""
-STEP = re.compile(r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \[")
-"""By what number one sign of progress is told from another rank's of the same step."""
-ENDINGS = (
-    r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
-    r"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,20}\d (?:steps|epochs|iterations)\b"
-)
-"""Words with which a training of one's own may say that it has come to its end, or a part of it."""
-COMPLETIONS = (
-    r"'train_runtime': |\"train_runtime\": |Training completed|exits successfully"
-    r"|train_runtime +=|\[safe-launch\] exit code 0|[Ff]inished training"
-    r"|[Tt]raining (?:is )?(?:finished|done)"
-    r"|worker group successfully finished"
-)
-"""What a training or its launcher prints that has come to its end."""
 
 FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
 RETURNED = re.compile(r"\] exits with return code = (?P<code>-?\d+)$")

@@ -27,6 +27,8 @@ BEFORE = 6
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
 """How often something is found in vain before it is passed over, by how many of its bytes it is
 known again, and how many such finds are remembered."""
+LAST = 1 << 16
+"""Bytes of a file's end that are given at its end, whatever stands in them."""
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
@@ -146,8 +148,10 @@ def blocks(file: Source) -> Iterator[bytes]:
         yield rest
 
 
-def interesting(file: Source, triggers: Callable[[], Any]) -> Generator[Line, bool | None, None]:
-    """The lines that matter, in order.
+def interesting(
+    file: Source, triggers: Callable[[], Any]
+) -> Generator[Line, bool | None, list[tuple[int, str]]]:
+    """The lines that matter, in order; at the end it returns the file's last lines.
 
     A consumer answers each line by `send(True)` if something came of it: then the next lines are
     given too, whatever stands in them. What was found often, and nothing ever came of it, is passed
@@ -160,7 +164,9 @@ def interesting(file: Source, triggers: Callable[[], Any]) -> Generator[Line, bo
     number = 1
     wanted = 0
     vain: Counter[bytes] = Counter()
+    last = b""
     for block in blocks(file):
+        last = (last + block[-LAST:])[-LAST:]
         position = 0
         while position < len(block):
             start = position
@@ -188,6 +194,23 @@ def interesting(file: Source, triggers: Callable[[], Any]) -> Generator[Line, bo
                 wanted = FOLLOWING if more else max(wanted - 1, 0)
             number += block.count(b"\n", end, end + 1)
             position = end + 1
+    return _numbered(last, number)
+
+
+def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
+    """The written lines of a file's end, and what stands between carriage returns, numbered.
+
+    Args:
+        last: the file's last bytes.
+        number: of the line after the last line end.
+    """
+    rows = last.decode("utf-8", "replace").split("\n")
+    return [
+        (place, piece)
+        for place, row in enumerate(rows, number - len(rows) + 1)
+        for piece in row.split("\r")
+        if piece.strip()
+    ]
 
 
 def _start(block: bytes, low: int, found: int) -> int:

@@ -35,12 +35,13 @@ def mended(log: bytes) -> bytes | None:
 
 
 def _unquoted(lines: Sequence[str]) -> list[str]:
-    """Without the mark or the spaces that nearly all lines begin with."""
+    """Without the mark that nearly all lines begin with, or the spaces that all of them do."""
     written = [line for line in lines if line.strip()]
     for quote in QUOTES:
         if sum(map(bool, map(quote.match, written))) > NEARLY_ALL * len(written):
             return [quote.sub("", line, count=1) for line in lines]
-    return list(lines)
+    indent = min((len(line) - len(line.lstrip(" ")) for line in written), default=0)
+    return [line[indent:] for line in lines]
 
 
 def _joined(lines: Sequence[str]) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from .signs import STEP
+
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 """Colours, cursor movements and titles (ECMA-48's CSI and OSC sequences)."""
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -121,7 +123,7 @@ def common(head: bytes) -> re.Pattern[str] | None:
         head: the log's beginning.
 
     Returns:
-        None where there is no such prefix. A rank within is left to `stripped`.
+        None where there is no such prefix. A rank within is left to `stripped`, and a step is none.
     """
     raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
     lines = [stripped(one).text for one in raw]
@@ -146,7 +148,8 @@ def _shape(lines: Sequence[str]) -> str:
     )
     shape = "".join(one for one, _ in pairs)
     shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
-    inner = min((found.start() for one in RANKS if (found := one.search(shape))), default=None)
+    own = (*RANKS, STEP)
+    inner = min((found.start() for one in own if (found := one.search(shape))), default=None)
     return shape[:inner]
 
 

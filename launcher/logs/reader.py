@@ -10,24 +10,23 @@ from typing import Any
 
 from ..failure import KnownFailure
 from ..record import FailureRecord
-from .attempts import ENOUGH, Evidence, Reading, of_death
+from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .files import attempt_of, rank_of
 from .launchers import (
     CANCELLED,
     ROOT_CAUSE,
-    STEP,
     SUMMARY_RANK,
     death_of,
     is_launchers_own,
     is_of_launcher,
     is_of_stopping,
-    is_users,
 )
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .prefixes import Stripped, common, learned, stripped, unfolded
 from .searches import searches_for
 from .shuffled import IS_SHUFFLED
-from .tracebacks import BOX_TOP, HEADER, Trace, Tracebacks
+from .signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_end
+from .tracebacks import BOX_TOP, HEADER, NOTEBOOK, Trace, Tracebacks
 
 RANKS = 64
 """Signs of progress that are remembered, so that each counts once."""
@@ -84,8 +83,8 @@ class Reader:
             line = next(source)
             while True:
                 line = source.send(part.take(line))
-        except StopIteration:
-            part.finish()
+        except StopIteration as stop:
+            part.finish(stop.value)
 
 
 class _File:
@@ -94,6 +93,7 @@ class _File:
     def __init__(self, reader: Reader, name: str, attempt: int, rank: int | None) -> None:
         self.reader, self.name, self.rank = reader, name, rank
         self.first = self.attempt = attempt
+        self.begun = 0
         self.streams: dict[str, _Stream] = {}
         self.pending: list[_Pending] = []
         self.summary_rank: int | None = None
@@ -109,12 +109,13 @@ class _File:
         return self.reader.attempts.setdefault(self.attempt, Reading())
 
     def triggers(self) -> Any:
-        """What to search for: after a failure also whether the training goes on."""
+        """What to search for: after a failure or an end also whether the training goes on."""
         waits = (
             self.attempt > self.first
             or self.pending
             or self.reading.events
             or self.reading.deaths
+            or self.name in self.reading.ends
             or any(stream.tracebacks.wants_more for stream in self.streams.values())
         )
         return self.reader.searches.watchful if waits else self.reader.searches.quiet
@@ -165,7 +166,8 @@ class _File:
         if header and header.start() and len(self.learned) < MOST_LEARNED:
             pattern = learned(one.text[: header.start()])
             found = pattern.match(one.text) if pattern else None
-            if pattern and found and not BOX_TOP.match(one.text.strip()):
+            is_drawn = BOX_TOP.match(one.text.strip()) or NOTEBOOK.match(one.text)
+            if pattern and found and not is_drawn:
                 self.learned.append(pattern)
                 return self._stripped(text)
         return one
@@ -205,8 +207,22 @@ class _File:
             self._exception(stream, one)
         return is_part
 
-    def finish(self) -> None:
-        """The file's end: what was begun is whole now."""
+    def finish(self, last: Sequence[tuple[int, str]]) -> None:
+        """The file's end, and its last lines: what was begun is whole now, or cut off."""
+        opened = [one.tracebacks.opened for one in self.streams.values()]
+        self.reading.cut += [(self.name, number) for number in opened if number is not None]
+        self._close()
+        written = [
+            Written(self.name, number, text)
+            for number, raw in last[-MOST:]
+            if number >= self.begun and (text := self._stripped(raw).text).strip()
+        ]
+        self.reading.last_lines += written[-1:]
+        if (end := said_end(written)) and self.name not in self.reading.ends:
+            self.reading.ends[self.name] = End(end)
+
+    def _close(self) -> None:
+        """What was begun is whole now."""
         for stream in list(self.streams.values()):
             for one in stream.tracebacks.end():
                 self._exception(stream, one)
@@ -217,16 +233,19 @@ class _File:
         is_start = self.reader.searches.starts.search(text) is not None
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
-            self._has_failed()
+            self._has_failed(number)
         if is_start:
-            self.finish()
+            self._close()
+            self._void_end(number)
         if is_start and self.is_over:
             self._begin()
         if CANCELLED.search(text):
             self.is_cancelled = True
         if self.reader.searches.completions.search(text):
-            self.reading.is_complete = self.is_finished = True
+            self.is_finished = True
             self._progressed(number, ENOUGH)
+            self.reading.ends[self.name] = End(Written(self.name, number, text))
+        self.is_finished |= IS_SAID.search(text) is not None
         self.is_root |= ROOT_CAUSE in text
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
@@ -246,20 +265,29 @@ class _File:
         self.attempt += 1
         self.is_finished = self.is_cancelled = self.is_over = False
 
-    def _has_failed(self) -> None:
+    def _has_failed(self, number: int) -> None:
         """The launcher whose output this is has given the attempt up."""
         self.reading.has_failed = self.is_over = True
+        self.reading.progress = 0
+        self._void_end(number)
+
+    def _void_end(self, number: int) -> None:
+        """An end that was seen above a line isn't the attempt's."""
+        self.begun = number
+        self.reading.ends.pop(self.name, None)
 
     def _progress(self, number: int, text: str) -> None:
         """The training may go on; several ranks' signs of one step are one sign."""
         if self.reader.searches.endings.search(text):
             self._progressed(number, ENOUGH - 2)
-        if self.reader.searches.progress.search(text):
-            found = STEP.search(text)
+        if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
+            found = COUNT.search(text)
             step = found[0] if found else text
             if step not in self.steps:
                 self.steps.append(step)
                 self._progressed(number, 1)
+                if STEP.search(text):
+                    self.reading.went_past_end(self.name)
 
     def _progressed(self, number: int, signs: int) -> None:
         """The training goes on: what it has survived is no failure."""
@@ -268,13 +296,7 @@ class _File:
         self.kept.clear()
         for stream in self.streams.values():
             stream.told.clear()
-        self.reading.progress += signs
-        for kept in (self.reading.events, self.reading.deaths):
-            ours = [
-                replace(one, progress=one.progress + signs) for one in kept if one.file == self.name
-            ]
-            others = [one for one in kept if one.file != self.name]
-            kept[:] = [*others, *(one for one in ours if one.progress < ENOUGH)]
+        self.reading.went_on(self.name, signs)
 
     def _native(self, number: int, text: str, stream: _Stream) -> None:
         """A line in which the catalogue's own patterns may find something."""
@@ -315,33 +337,13 @@ class _File:
         if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
             return
         files = tuple(frame.file for frame in one.frames)
-        inner = (raised.frame.file for raised in one.chain if raised.frame is not None)
         if is_launchers_own(one.raised.exception, one.raised.message, files):
-            self._has_failed()
+            self._has_failed(one.said)
             return
         if self.is_cancelled and not is_of_stopping(one.raised.exception, one.raised.message):
             self._settle(0)
             self._begin()
         if is_of_launcher(files):
-            self._has_failed()
-        text = f"{one.raised.exception}: {one.raised.message}".rstrip(": ")
-        lines = [(one.said, " ".join(text.split()))]
-        if one.frames:
-            frame = one.frames[-1]
-            lines.insert(
-                0, (one.placed, f'File "{frame.file}", line {frame.line}, in {frame.function}')
-            )
-        kind = one.raised.exception
-        record = FailureRecord(
-            self._rank(stream, one.raised.message),
-            float(one.said),
-            exception=kind if "." in kind else f"builtins.{kind}",
-            message=one.raised.message,
-            chain=one.chain,
-            frames=one.frames,
-            user_files=tuple({file: None for file in (*files, *inner) if is_users(file)}),
-            log_tail=tuple(self.texts),
-        )
-        says_nothing = kind == "c10.DistBackendError" and "what()" not in one.raised.message
-        is_bare = one.is_bare or says_nothing
-        self._add(Evidence(record, self.name, tuple(lines), one.is_ignored, is_bare))
+            self._has_failed(one.said)
+        rank = self._rank(stream, one.raised.message)
+        self._add(of_exception(one, rank, self.name, tuple(self.texts)))

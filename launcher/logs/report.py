@@ -11,7 +11,8 @@ from ..deaths import death_text
 from ..explain import allocation_texts, first_paragraph, short, spot_text, user_frame
 from ..failure import Kind, Role
 from ..record import FailureRecord, Spot
-from .judgement import Judgement, Shown, Verdict, name_of
+from .attempts import Evidence
+from .judgement import BreakOff, Judgement, Shown, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown."""
@@ -23,6 +24,10 @@ CURES = {
     Kind.HARDWARE: "the node is at fault: run elsewhere (exit code 75 of safe-launch)",
 }
 """What the launcher itself does about a class of failures."""
+NEXT = (
+    "if the job still runs, wait; if not, diagnose this log to its end together with the other "
+    "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
+)
 Row = tuple[str, str]
 
 
@@ -35,19 +40,21 @@ def headline(judgement: Judgement) -> str:
             return "it failed, but what failed isn't in these logs; look for its workers' own"
         case Verdict.UNKNOWN, _:
             return "a failure that nothing known matches; no remedy is proposed"
-    if judgement.is_complete:
-        return "no failure: the training came to its end"
-    return "no failure found, and no sign that the training came to its end either"
+        case Verdict.UNFINISHED, _:
+            return "unfinished: the log shows neither a failure nor the training's end"
+    return "no failure: the training came to its end"
 
 
 def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
     """The root cause: what, where, why, what to do; then what else there is."""
+    if judgement.break_off is not None:
+        return _break_off_rows(judgement.break_off)
     root = judgement.root
     if root is None:
         return []
     record, entry = root.finding.record, root.finding.entry
     result = [("what", _what(record) + (f": {entry.title}" if entry else ""))]
-    result += [("seen", text) for text in _seen(root)]
+    result += [("seen", text) for text in _seen(root.evidence)]
     result += [("where", text) for text in _where(record, spots)]
     if entry is not None:
         result.append(("why", first_paragraph(entry.sections["What happens"])))
@@ -69,6 +76,29 @@ def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
     return result
 
 
+def _break_off_rows(one: BreakOff) -> list[Row]:
+    """What was seen last, what is missing, and where it may be found."""
+    result = []
+    if one.error is not None:
+        result += [("error", text) for text in _seen(one.error)[-1:]]
+        text = "it has no traceback: it may be the failure, or one that was caught or quoted"
+        result.append(("note", text))
+    result += [
+        ("last", f"{short(line.file)}:{line.number}: {line.text.strip()[:WIDEST]}")
+        for line in one.last_lines[:MOST_OTHERS]
+    ]
+    result.append(("missing", _missing(one)))
+    result.append(("next", NEXT))
+    return result
+
+
+def _missing(one: BreakOff) -> str:
+    if one.cut is not None:
+        file, number = one.cut
+        return f"the exception in which the traceback at {short(file)}:{number} ends"
+    return "an exception, or a line that says that the training has ended"
+
+
 def _who_is_missing(judgement: Judgement) -> str:
     """Whose death the others saw, as far as it can be told from who speaks of it."""
     text = "that is how another rank's failure looks; what began it isn't in these logs"
@@ -87,11 +117,8 @@ def _what(record: FailureRecord) -> str:
     return "a worker" if record.rank is None else f"rank {record.rank}"
 
 
-def _seen(one: Shown) -> list[str]:
-    return [
-        f"{short(one.evidence.file)}:{number}: {text[:WIDEST]}"
-        for number, text in one.evidence.lines
-    ]
+def _seen(one: Evidence) -> list[str]:
+    return [f"{short(one.file)}:{number}: {text[:WIDEST]}" for number, text in one.lines]
 
 
 def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
@@ -105,7 +132,7 @@ def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
 def _other(one: Shown) -> str:
     entry = one.finding.entry
     told = f"{_what(one.finding.record)}: {entry.id if entry else 'nothing known matches'}"
-    return "\n".join([told, *_seen(one)[-1:]])
+    return "\n".join([told, *_seen(one.evidence)[-1:]])
 
 
 def _consequences(judgement: Judgement) -> str:
@@ -132,8 +159,9 @@ def document(
     return {
         "verdict": judgement.verdict.value,
         "attempt": judgement.attempt,
-        "is_complete": judgement.is_complete,
+        "is_complete": judgement.verdict is Verdict.HEALTHY,
         "root": None if judgement.root is None else _finding(judgement.root),
+        "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
         "spots": [asdict(one) for one in spots],
         "others": [_finding(one) for one in judgement.others],
         "attempts": [
@@ -146,6 +174,20 @@ def document(
         ],
         "notes": list(notes),
     }
+
+
+def _broken_off(one: BreakOff) -> Mapping[str, Any]:
+    return {
+        "error": None if one.error is None else _lines(one.error)[-1],
+        "last": [
+            {"file": line.file, "line": line.number, "text": line.text} for line in one.last_lines
+        ],
+        "missing": _missing(one),
+    }
+
+
+def _lines(one: Evidence) -> list[Mapping[str, Any]]:
+    return [{"file": one.file, "line": number, "text": text} for number, text in one.lines]
 
 
 def _finding(one: Shown) -> Mapping[str, Any]:
@@ -180,8 +222,5 @@ def _finding(one: Shown) -> Mapping[str, Any]:
             "function": frame.function,
             "text": frame.source,
         },
-        "evidence": [
-            {"file": one.evidence.file, "line": number, "text": text}
-            for number, text in one.evidence.lines
-        ],
+        "evidence": _lines(one.evidence),
     }

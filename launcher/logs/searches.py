@@ -9,9 +9,10 @@ from typing import Any
 
 from ..failure import KnownFailure
 from ..signature import Pattern
-from .launchers import COMPLETIONS, ENDINGS, ENDS, PROGRESS, STARTS
+from .launchers import ENDS, STARTS
 from .lines import automaton, loosened
 from .shuffled import TRIGGER
+from .signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
 from .tracebacks import KINDS
 
 BEGINNINGS = (
@@ -59,7 +60,7 @@ def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
     logs = {one.pattern: one for sign in signatures if (one := sign.log) is not None}
     contexts = {one.pattern: one for sign in signatures if (one := sign.context) is not None}
     patterns = map(loosened, {**logs, **contexts})
-    telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, *patterns]
+    telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, SAID, *patterns]
     return Searches(
         quiet=automaton(telling),
         watchful=automaton([*telling, PROGRESS, ENDINGS]),

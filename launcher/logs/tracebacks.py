@@ -35,6 +35,13 @@ BOX_LINE = re.compile(r"[│┃|](?P<text>.*?)[│┃|]?$")
 BOX_END = re.compile(r"[╰┗+][─━-]+[╯┛+]?$")
 BOX_FRAME = re.compile(r"(?P<file>[^\s:]+\.\w+): ?(?P<line>\d+) in (?P<function>[\w<>.]+)")
 BOX_SOURCE = re.compile(r"\s*❱ *\d+ (?P<source>.*)")
+NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
+CELL = re.compile(
+    r"(?:File )?(?P<file>[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
+    r"(?::(?P<line>\d+)|, line \d+)?(?:,? in (?:\w+\.)*(?P<function>\w+|<[^>]*>).*)?$"
+)
+"""A frame as IPython shows it."""
+ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
 LAST_WORDS = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']+)'")
 WHAT = re.compile(r"\s*what\(\): *(?P<message>.*)")
 ENDS_MESSAGE = re.compile(
@@ -91,6 +98,7 @@ class Tracebacks:
 
     frames: list[Frame] = field(default_factory=list)
     box: list[str] | None = None
+    is_notebook: bool = False
     is_open: bool = False
     is_ignored: bool = False
     was_ignored: bool = False
@@ -114,6 +122,12 @@ class Tracebacks:
         """Whether the next line may belong to what has been begun."""
         return bool(self.is_open or self.kind or self.box is not None)
 
+    @property
+    def opened(self) -> int | None:
+        """Number of the first line of a traceback whose exception is still to come."""
+        is_cut = (self.is_open or self.box is not None) and not (self.kind or self.was_ignored)
+        return self.first if is_cut else None
+
     def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
         """Takes a line; says whether it is a part of a traceback, and what is whole now."""
         if self.box is not None:
@@ -135,6 +149,7 @@ class Tracebacks:
             if text.lstrip().startswith("Original ") and found:
                 self.outer = found.pop()
             self._open(number)
+            self.is_notebook = NOTEBOOK.match(text) is not None
             if BOX_TOP.match(text.strip()):
                 self.box = []
             return True, found
@@ -172,6 +187,8 @@ class Tracebacks:
             self._unbox()
         if self.kind:
             self._close()
+        else:
+            self._break_off()
         return self._flush()
 
     def _open(self, number: int) -> None:
@@ -183,6 +200,8 @@ class Tracebacks:
 
     def _inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
         """A line after a header or a frame: source text, the exception, or somebody else's."""
+        if self.is_notebook and self._is_of_cell(number, text):
+            return True, found
         if text.startswith("  |"):  # an exception group
             text = text.lstrip(" |+-")
         if text[0] in " \t":
@@ -199,9 +218,27 @@ class Tracebacks:
         self.near = False
         self.noise += 1
         if self.noise > MOST_NOISE:
-            self.is_open = False
-            self.frames = []
+            self._break_off()
         return False, found
+
+    def _break_off(self) -> None:
+        """The traceback has no end; an exception that is whole before it counts."""
+        self.done = self.outer or self.chained or self.done
+        self.is_open, self.frames = False, []
+        self.chained = self.outer = None
+
+    def _is_of_cell(self, number: int, text: str) -> bool:
+        """Whether a line is a frame as IPython shows it, or one of the source lines around it."""
+        if cell := CELL.match(text):
+            function = cell["function"] or "<module>"
+            self.frames.append(Frame(cell["file"], int(cell["line"] or 0), function, ""))
+            self.placed, self.near, self.noise = number, True, 0
+            return True
+        if (arrow := ARROW.match(text)) and self.frames:
+            frame = self.frames[-1]
+            self.frames[-1] = replace(frame, line=int(arrow["line"]), source=arrow["source"])
+            return True
+        return text[0] == " "
 
     def _frame(self, place: re.Match[str]) -> None:
         function = (place["function"] or "").strip()

@@ -1,0 +1,152 @@
+"""What a training prints as it goes on, and when it has come to its end.
+
+What a framework or a launcher prints at the end counts wherever it stands (`COMPLETIONS`). A
+script's own words may mean a part of it, or be a shell's echo after a failure: they count only
+among the last lines, where no step and no error follows (`said_end`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+COMPLETIONS = (
+    r"'train_runtime': |\"train_runtime\": |train_runtime +=|Training completed\. Do not forget"
+    r"|`Trainer\.fit` stopped: `max_|Signaling Trainer to stop|End time of running main: "
+    r"|(?:exits|exited) successfully|\[safe-launch\] exit code 0|worker group successfully finished"
+    r"|Job '[^'\n\r]+' succeeded|\[after training is done\]|exiting program at iteration \d"
+    r"|Final validation metrics: "
+)
+"""What a framework or a launcher prints of a training that has come to its end."""
+SAID = (
+    r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
+    r"|训练(?:已)?(?:完成|结束)"
+)
+"""What a script may say then, or a shell whatever has happened."""
+STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
+PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
+"""What a training that goes on prints; a bar with a name before it is another's."""
+COUNT = re.compile(
+    r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
+)
+"""By what number one sign of progress is told from another rank's of the same step."""
+SUMMARY = "wandb: "
+"""What a tracker repeats at the end, whatever has happened, is no progress."""
+ENDINGS = (
+    r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
+    rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
+)
+"""Words with which a training of one's own may say that it has come to its end, or a part of it."""
+MOST = 400
+"""Lines at a file's end in which a script's own words are looked for."""
+
+STEP = re.compile(STEPS)
+IS_COMPLETE = re.compile(COMPLETIONS)
+IS_SAID = re.compile(SAID)
+OF_TOTAL = re.compile(
+    r"\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}(\d+)\b(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
+)
+SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.IGNORECASE)
+FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)
+UNIT = r"(?:steps|epochs|iterations|updates)"
+TRAINING = re.compile(
+    rf"\b(?:\w*train(?:ing|er)?|\w*tuning|\d[\d,]* {UNIT})\b|{SAID}", re.IGNORECASE
+)
+WHOLE = re.compile(r"\b(?:run|job|experiment|script|everything|all)\b", re.IGNORECASE)
+"""What has ended when the training has."""
+PART = re.compile(
+    r"\b(?:epoch|step|iter|batch|round|stage|phase|fold|warm|eval|valid|test|load|download|token"
+    r"|preproc|process|compil|build|index|map|generat|rollout|sampl|sav|checkpoint|init|not)(?!s\b)"
+    r"|n't\b",
+    re.IGNORECASE,
+)
+"""What ends many times, or before the training."""
+OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|round)\b")
+DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
+CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
+LABEL = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:[\w./-]+(?: \d+)?:)?\s*")
+"""What may stand before a word that is said of the whole without naming it."""
+AFTER_DONE = re.compile(
+    r"[.!]+(?:\s|$)|\s*$|[:,;(]"
+    r"| (?:in|after|at|successfully|all|training|the (?:training|run|job))\b"
+    rf"| \d[\d,.]* {UNIT}\b| with (?:exit )?(?:code |status )?0\b"
+)
+EXIT = re.compile(
+    r"\b(?:(?:exit|return)(?:ed|s)?(?: with)?(?: exit| return)?(?: code| status)?|exitcode|rc)"
+    r"[ :=]+0(?![.\d])"
+    r"|State[:=] ?COMPLETED|^\s*\d+(?:_\d+)?\s.*\bCOMPLETED\b|\b[Tt]raining time:? \d"
+)
+"""What a shell, a scheduler or a script reports when all is over."""
+DOUBT = re.compile(
+    r"\b(?:\w*errors?|fail(?:ed|ures?|s)?|fatal|segfault|killed|abort(?:ed)?|traceback|cancell?ed"
+    r"|terminated?|timed out|exceptions?|(?:code|status|rc)[ :=]+-?[1-9]\d*)\b",
+    re.IGNORECASE,
+)
+HARMLESS = re.compile(r"[Ww]arn|WARN|[Ii]gnored")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A line of a file.
+
+    Attributes:
+        file: its name.
+        number: of the line.
+        text: the line without its prefixes.
+    """
+
+    file: str
+    number: int
+    text: str
+
+
+def said_end(lines: Sequence[Written]) -> Written | None:
+    """The line that says that the training has ended, in whoever's words.
+
+    Args:
+        lines: the last of a file.
+
+    Returns:
+        None where none does, and where a step or an error follows.
+    """
+    has_trained = is_last = is_sure = False
+    end: Written | None = None
+    for line in lines:
+        is_step = STEP.search(line.text) is not None
+        counts = OF_TOTAL.findall(line.text)
+        if is_step or counts:
+            is_last = all(done == total for done, total in counts) and bool(counts)
+            is_last &= PART.search(OF_TOTAL.sub("", line.text)) is None
+            has_trained = True
+        has_saved = SAVED.search(line.text) and (is_last or FINAL.search(line.text))
+        if IS_COMPLETE.search(line.text):
+            end, is_sure = line, True
+        elif (is_step and not is_last) or (not is_sure and _is_doubtful(line.text)):
+            end, is_sure = None, False
+        elif has_saved or _ends(line.text, has_trained):
+            end = line
+    return end
+
+
+def _ends(text: str, has_trained: bool) -> bool:
+    """Whether a line says that the whole has ended, and not a part of it."""
+    if has_trained and (found := EXIT.search(text)):
+        return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None
+    for found in DONE.finditer(text):
+        clause = CLAUSE.split(text[: found.start()])[-1]
+        named = f"{clause}{text[found.start() :]}"
+        is_of_training = TRAINING.search(named) is not None
+        is_of_all = WHOLE.search(clause) or LABEL.fullmatch(clause)
+        if (
+            (is_of_training or (has_trained and is_of_all))
+            and not PART.search(clause)
+            and not OF_PART.match(text, found.end())
+            and AFTER_DONE.match(text, found.end())
+        ):
+            return True
+    return False
+
+
+def _is_doubtful(text: str) -> bool:
+    return DOUBT.search(text) is not None and HARMLESS.search(text) is None
