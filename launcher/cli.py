@@ -229,6 +229,7 @@ def run(arguments: Sequence[str]) -> int:
         accelerate_config,
         detection,
         journal,
+        misplaced,
         named_presets,
         nodes,
         preview,
@@ -261,6 +262,8 @@ def run(arguments: Sequence[str]) -> int:
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
     gpus = count if hardware.accelerator.kind in ("cuda", "rocm") else 0
     request = process_options.applied(request, options, os.environ, gpus, is_launch)
+    if placement.is_head and (note := misplaced.line(request, parser().spellings)):
+        terminal.say(note)
     for number in options.signals_to_handle:  # for the workers; there are none now
         if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
             signal.signal(number, lambda _number, _frame: None)

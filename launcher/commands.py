@@ -27,6 +27,11 @@ class Parser(argparse.ArgumentParser):
         hint = meant if "did you mean" in meant else "safe-launch --help lists the options"
         raise LaunchError(ExitCode.USAGE, message, hint)
 
+    @property
+    def spellings(self) -> frozenset[str]:
+        """All that its options are spelt like, but for the one for help, which every parser has."""
+        return frozenset(self._option_string_actions) - {"-h", "--help"}
+
     def apart(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
         """The options at the beginning, spelt out, and all words from the first that is none.
 

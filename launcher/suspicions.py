@@ -128,15 +128,22 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
     if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
         return
     yield path
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, SyntaxError, ValueError):
+    tree = tree_of(path)
+    if tree is None:
         return
     roots = (path.parent, Path()) if request.is_module else (path.parent,)
     for name in imported(tree):
         for root in roots:
             stem = root.joinpath(*name.split("."))
             yield from filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py"))
+
+
+def tree_of(path: Path) -> ast.Module | None:
+    """A file's syntax tree; None where it isn't there or isn't Python."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -84,6 +84,7 @@ LAYERS = {
         "narrowing",
         "links",
         "local_rank",
+        "misplaced",
         "logs",
         "memory_evidence",
         "named_presets",
