@@ -35,9 +35,9 @@ class Message:
     """What a worker says; which of the fields are given depends on its kind.
 
     Attributes:
-        kind: `failed`, `finished`, `observed`, `model`, `imported`, `saves` or `afresh`.
+        kind: `failing`, `failed`, `finished`, `observed`, `model`, `imported`, `saves` or `afresh`.
         rank: whose it is.
-        record: the evidence of a failure.
+        record: the evidence of a failure; of one that is `failing`, what is known of it at once.
         observed: settings and facts seen in the worker, by name.
         step: optimizer steps done.
         shape: what the model is.

@@ -139,18 +139,19 @@ def parser() -> Parser:
     output_options.declare(result)
     foreign.add_refusals(result)
     result.add_argument("--version", action="store_true", help="print the version")
-    result.add_argument("script", nargs="?", help=argparse.SUPPRESS)
-    result.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return result
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What a command line says.
+    """What a command line says: the options, `script`, which may be None, and its `arguments`.
 
     Raises:
         LaunchError: it can't be understood.
     """
-    return parser().parse_args(arguments)
+    ours = parser()
+    own, command = ours.apart(arguments)
+    script = command.pop(0) if command else None
+    return ours.parse_args(own, argparse.Namespace(script=script, arguments=command))
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:
@@ -228,6 +229,7 @@ def run(arguments: Sequence[str]) -> int:
         accelerate_config,
         detection,
         journal,
+        misplaced,
         named_presets,
         nodes,
         preview,
@@ -242,7 +244,8 @@ def run(arguments: Sequence[str]) -> int:
     hosts = host_options.chosen(options)
     if hosts is not None and options.script is not None:
         again = partial(_run_again, arguments[: not is_launch])
-        return host_options.launch(hosts, words, options, is_launch, again)
+        own, script = parser().apart(words)
+        return host_options.launch(hosts, own, script, options, is_launch, again)
     found = detection.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     if options.accelerate_config is not None:
@@ -259,6 +262,8 @@ def run(arguments: Sequence[str]) -> int:
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
     gpus = count if hardware.accelerator.kind in ("cuda", "rocm") else 0
     request = process_options.applied(request, options, os.environ, gpus, is_launch)
+    if placement.is_head and (note := misplaced.line(request, parser().spellings)):
+        terminal.say(note)
     for number in options.signals_to_handle:  # for the workers; there are none now
         if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
             signal.signal(number, lambda _number, _frame: None)

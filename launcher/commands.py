@@ -27,6 +27,51 @@ class Parser(argparse.ArgumentParser):
         hint = meant if "did you mean" in meant else "safe-launch --help lists the options"
         raise LaunchError(ExitCode.USAGE, message, hint)
 
+    @property
+    def spellings(self) -> frozenset[str]:
+        """All that its options are spelt like, but for the one for help, which every parser has."""
+        return frozenset(self._option_string_actions) - {"-h", "--help"}
+
+    def apart(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options at the beginning, spelt out, and all words from the first that is none.
+
+        argparse classifies all words before it parses the first one, differently from one Python
+        to the next: what stands behind a script never comes before it.
+
+        Raises:
+            LaunchError: the beginning of an option fits several.
+        """
+        own, rest = [], list(words)
+        while rest and rest[0].startswith("-") and rest[0] != "-":
+            word = rest.pop(0)
+            if word == "--":
+                break
+            own.append(self._spelt_out(word))
+            if rest and self._awaits_value(own[-1]):
+                own.append(rest.pop(0))
+        return own, rest
+
+    def _spelt_out(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        known = self._option_string_actions
+        if not self.allow_abbrev or not name.startswith("--") or name in known:
+            return word
+        fitting = [one for one in known if one.startswith(name)]
+        if len({known[one] for one in fitting}) > 1:
+            self.error(f"ambiguous option: {name} could match {', '.join(fitting)}")
+        return f"{fitting[0] if fitting else name}{equals}{value}"
+
+    def _awaits_value(self, word: str) -> bool:
+        """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
+        known = self._option_string_actions
+        names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
+        with_value = [place for place, one in enumerate(names) if _has_value(known.get(one))]
+        return with_value[:1] == [len(names) - 1]
+
+
+def _has_value(option: argparse.Action | None) -> bool:
+    return option is not None and option.nargs is None
+
 
 def hardware(arguments: Sequence[str]) -> int:
     """Prints what was found on this host, and the profiles that are known."""

@@ -26,21 +26,28 @@ MOST_TEXT = 20_000
 MOST_NAMES = 8
 
 
-def record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
-    """What the exception, its frames and the guards' sightings tell.
+def announcement(error: BaseException, rank: int, at: float, exit_code: int) -> dict[str, Any]:
+    """The part of a record that is known at once, before any code of the exception's own is run.
 
     Args:
-        error: the exception, with its traceback.
+        error: the exception.
         rank: this worker's rank.
         at: when it was caught, in seconds of the monotonic clock.
         exit_code: what the process will exit with.
     """
-    kind = type(error)
-    text = "".join(traceback.format_exception(kind, error, trimmed(error.__traceback__)))
+    return {"rank": rank, "at": at, "exception": name_of(type(error)), "exit_code": exit_code}
+
+
+def record(error: BaseException, first: Mapping[str, Any]) -> FailureRecord:
+    """What the exception, its frames and the guards' sightings tell.
+
+    Args:
+        error: the exception, with its traceback.
+        first: what has been announced of it.
+    """
+    text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
     return FailureRecord(
-        rank=rank,
-        at=at,
-        exception=f"{kind.__module__}.{kind.__qualname__}",
+        **first,
         message=message_of(error)[:MOST_TEXT],
         chain=tuple(chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
@@ -55,7 +62,6 @@ def record(error: BaseException, rank: int, at: float, exit_code: int) -> Failur
             if name in sys.modules
         },
         user_files=tuple(dict.fromkeys(user_files())),
-        exit_code=exit_code,
         memory=attempted(lambda: memory(error)) or {},
     )
 
@@ -83,11 +89,15 @@ def message_of(error: BaseException) -> str:
         return f"<{type(error).__qualname__} without a readable message>"
 
 
+def name_of(kind: type[BaseException]) -> str:
+    """The qualified name of an exception's type."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def raised(error: BaseException) -> Raised:
     """Type, message and innermost frame of one exception."""
-    innermost = list(frames(error.__traceback__))[-1:]
-    name = f"{type(error).__module__}.{type(error).__qualname__}"
-    return Raised(name, message_of(error)[:MOST_TEXT], innermost[0] if innermost else None)
+    innermost = [None, *frames(error.__traceback__)][-1]
+    return Raised(name_of(type(error)), message_of(error)[:MOST_TEXT], innermost)
 
 
 def chain(error: BaseException) -> Iterator[Raised]:

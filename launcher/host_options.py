@@ -128,23 +128,19 @@ def chosen(values: argparse.Namespace) -> Chosen | None:
     return over_ssh.chosen(asked(values), file, accelerators)
 
 
-def taken_apart(words: Sequence[str], values: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The launcher's own options without those about hosts, and the script with its arguments."""
-    count = len(values.arguments) + 1
-    own, command = list(words[:-count]), list(words[-count:])
-    assert command[0] == values.script
-    if own[-1:] == ["--"]:
-        del own[-1]
-    ours = argparse.ArgumentParser(add_help=False)
+def without_hosts(own: Sequence[str]) -> list[str]:
+    """The launcher's own options, which are spelt out, but for those about hosts."""
+    ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     declare(ours)
     for name in ("master_addr", "master_port", "node_rank"):
         options.add(ours, name)
-    return ours.parse_known_args(own)[1], command
+    return ours.parse_known_args(own)[1]
 
 
 def launch(
     chosen: Chosen,
-    words: Sequence[str],
+    own: Sequence[str],
+    command: Sequence[str],
     values: argparse.Namespace,
     is_launch: bool,
     run: Callable[[Sequence[str]], int],
@@ -153,15 +149,16 @@ def launch(
 
     Args:
         chosen: the hosts.
-        words: the whole command line.
-        values: what it says.
+        own: the launcher's options, spelt out.
+        command: the script and its arguments.
+        values: what all this says.
         is_launch: more than a plan is wanted.
         run: does what a command line says that has nothing of a hostfile.
 
     Raises:
         LaunchError: it can't be done as it is.
     """
-    own, command = taken_apart(words, values)
+    own = without_hosts(own)
     if values.no_ssh and is_launch:
         rank, host = over_ssh.part_of(chosen, values.node_rank)
         os.environ.update(over_ssh.variables_here(host.slots, os.environ))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from pathlib import Path
 
 from .readers.script import PARSERS
 from .request import LaunchRequest
-from .suspicions import imported, user_files
+from .suspicions import imported, tree_of, user_files
 
 SPELLINGS = ("--local_rank", "--local-rank")
 """deepspeed's, then that of torch.distributed.launch."""
@@ -25,7 +24,7 @@ def option(request: LaunchRequest) -> str:
         return ""
     declared: set[str] = set()
     for path in dict.fromkeys(user_files(request)):
-        tree = _tree(path)
+        tree = tree_of(path)
         if tree is not None:
             if set(imported(tree)) & PARSERS or _mentions(tree, {*PARSERS, "add_subparsers"}):
                 return ""
@@ -35,13 +34,6 @@ def option(request: LaunchRequest) -> str:
 
 def _is_given(option: str, arguments: Sequence[str]) -> bool:
     return any(one == option or one.startswith(f"{option}=") for one in arguments)
-
-
-def _tree(path: Path) -> ast.Module | None:
-    try:
-        return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
 
 
 def _mentions(tree: ast.Module, names: set[str]) -> bool:

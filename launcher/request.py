@@ -28,7 +28,7 @@ class StopTimes:
     """How long workers get between one signal and the next, in seconds.
 
     Attributes:
-        leave: from a worker's own failure to its SIGTERM, for its exit handlers.
+        leave: from a worker's own failure to its SIGTERM, for its record and its exit handlers.
         interrupt: from SIGINT to SIGTERM, after Ctrl-C.
         terminate: from SIGTERM to SIGKILL.
     """

@@ -24,7 +24,8 @@ class Scene:
         pids: process of each rank of this node.
         alive: ranks that still run.
         exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
-        records: what failing ranks told, by rank.
+        failing: what ranks said at once of a failure, by rank.
+        records: all that they told of it then.
         finished: ranks whose script ran to its end.
         observed: what the workers have seen.
         model: the model as the first worker described it.
@@ -43,6 +44,7 @@ class Scene:
     pids: dict[int, int]
     alive: set[int]
     exits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    failing: dict[int, FailureRecord] = field(default_factory=dict)
     records: dict[int, FailureRecord] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     observed: dict[str, Value] = field(default_factory=dict)
@@ -71,7 +73,7 @@ def failed_ranks(scene: Scene) -> set[int]:
         for rank, (code, _) in scene.exits.items()
         if code > 0 or (code < 0 and rank not in scene.finished)
     }
-    return dead | scene.records.keys()
+    return dead | scene.records.keys() | (scene.failing.keys() & scene.exits.keys())
 
 
 def ended(scene: Scene, pipes: output.Output) -> Ended:
@@ -96,16 +98,17 @@ def ended(scene: Scene, pipes: output.Output) -> Ended:
 def completed(scene: Scene, rank: int, pipes: output.Output) -> FailureRecord | None:
     """A rank's record, or one made from its exit; None where it ended well or by our own hand."""
     code, seen = scene.exits[rank]
-    told = scene.records.get(rank)
+    is_stopped = -code in scene.stops.told.get(rank, set())
+    first = scene.failing.get(rank)
+    told = scene.records.get(rank, first if is_stopped else None)
     killed = oom_kills() - scene.oom_kills
     if told is not None:
         return replace(told, oom_kills=killed, log_tail=pipes.tail(rank))
     ended_well = code == 0 or (code < 0 and rank in scene.finished)
-    if ended_well or -code in scene.stops.told.get(rank, set()):
+    if first is None and (ended_well or is_stopped):
         return None
-    return FailureRecord(
-        rank=rank,
-        at=seen,
+    return replace(
+        first or FailureRecord(rank, seen),
         exit_code=128 - code if code < 0 else code,
         signal=-code if code < 0 else None,
         oom_kills=killed,

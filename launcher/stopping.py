@@ -19,12 +19,17 @@ def tell(peers: Peers, message: Stop | Failing | Signalled, times: StopTimes) ->
     peers.deadline = time.monotonic() + patience
 
 
-def after_failure(scene: Scene, times: StopTimes) -> None:
-    """The silent ranks end at once; those that told a failure may run their exit handlers."""
-    telling = scene.alive & scene.records.keys()
+def give_time(scene: Scene, times: StopTimes) -> None:
+    """A rank that fails may tell its failure and run its exit handlers, but not for ever."""
+    leaving = scene.alive & scene.failing.keys() - scene.stops.planned
     kill = (signal.SIGKILL, times.leave + times.terminate)
-    scene.stops.schedule(scene.alive - telling, (signal.SIGTERM, 0.0), kill)
-    scene.stops.schedule(telling, (signal.SIGTERM, times.leave), kill)
+    scene.stops.schedule(leaving, (signal.SIGTERM, times.leave), kill)
+
+
+def after_failure(scene: Scene, times: StopTimes) -> None:
+    """The ranks that go on, or wait for the failed one, end at once."""
+    kill = (signal.SIGKILL, times.leave + times.terminate)
+    scene.stops.schedule(scene.alive - scene.failing.keys(), (signal.SIGTERM, 0.0), kill)
 
 
 def answer(

@@ -35,6 +35,11 @@ class Stops:
         now = time.monotonic()
         self.deadlines += [(now + delay, rank, step) for rank in ranks for step, delay in steps]
 
+    @property
+    def planned(self) -> set[int]:
+        """Ranks that have a signal before them."""
+        return {rank for _, rank, _ in self.deadlines}
+
     def hasten(self) -> None:
         """Moves all that is planned so far forward that the next signal is due now."""
         now = time.monotonic()

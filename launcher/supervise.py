@@ -218,6 +218,7 @@ def _forget(selector: selectors.BaseSelector, peers: Peers) -> None:
 def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) -> None:
     """Stops the workers where there is a reason to, and tells the other nodes."""
     times = request.stop_times
+    stopping.give_time(scene, times)
     failed = failed_ranks(scene)
     if not scene.alive and scene.reason is None and not failed:
         scene.is_success = True
@@ -279,7 +280,9 @@ def _read(
     if not is_open:
         selector.unregister(descriptor)
     for message in messages:
-        if message.kind == "failed" and message.record is not None:
+        if message.kind == "failing" and message.record is not None:
+            scene.failing[message.rank] = message.record
+        elif message.kind == "failed" and message.record is not None:
             scene.records[message.rank] = message.record
         elif message.kind == "finished":
             scene.finished.add(message.rank)

@@ -128,9 +128,8 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
     if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
         return
     yield path
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, SyntaxError, ValueError):
+    tree = tree_of(path)
+    if tree is None:
         return
     roots = (path.parent, Path()) if request.is_module else (path.parent,)
     for name in imported(tree):
@@ -160,6 +159,14 @@ def _is_source(path: Path, folders: Sequence[Path]) -> bool:
         return real.suffix == ".py" and real.is_file() and any(map(real.is_relative_to, folders))
     except (OSError, ValueError, RuntimeError):
         return False
+
+
+def tree_of(path: Path) -> ast.Module | None:
+    """A file's syntax tree; None where it isn't there or isn't Python."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -11,6 +11,8 @@ import os
 import pkgutil
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -78,13 +80,36 @@ def main(arguments: list[str]) -> None:
 
 
 def tell(error: BaseException, rank: int, code: int, sender: Sender) -> None:
-    """Sends the record of a failure; a stop that the launcher orders meanwhile has to wait."""
-    at = time.monotonic()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    """Sends the record of a failure; a stop that is ordered meanwhile has to wait.
+
+    Making it takes time, in which others die of the failure. So that the first to fail is known as
+    such, whatever becomes of its record, it says before that it fails.
+    """
+    first = evidence.announcement(error, rank, time.monotonic(), code)
+    with _stops_wait():
+        sender.send("failing", {"record": first})
+        sender.send("failed", {"record": asdict(evidence.record(error, first))})
+
+
+@contextmanager
+def _stops_wait() -> Iterator[None]:
+    """Holds back the signals that stop the process; they do at the end what they would have done.
+
+    A mask would be the calling thread's alone: any other takes the signal, and the process dies.
+    """
+    came: list[int] = []
+    earlier = {
+        number: signal.signal(number, lambda number, _frame: came.append(number))
+        for number in STOPPING
+    }
     try:
-        sender.send("failed", {"record": asdict(evidence.record(error, rank, at, code))})
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in earlier.items():
+            # None stands for a handler that isn't Python's, and can't be given back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for one in came:
+            signal.raise_signal(one)
 
 
 def show(error: BaseException) -> None:

@@ -112,13 +112,13 @@ def _patience(options: Sequence[str]) -> float:
     Raises:
         LaunchError: one of them is no option of safe-launch's.
     """
-    from .cli import parser
+    from .cli import parsed
 
-    parsed = parser().parse_args([*options])
-    if parsed.script is not None:
-        problem = f"wrap: `{parsed.script}` isn't an option of safe-launch's"
+    given = parsed(options)
+    if given.script is not None:
+        problem = f"wrap: `{given.script}` isn't an option of safe-launch's"
         raise LaunchError(ExitCode.USAGE, problem, HINT)
-    return process_options.stop_times(parsed, os.environ).terminate
+    return process_options.stop_times(given, os.environ).terminate
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

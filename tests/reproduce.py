@@ -161,7 +161,7 @@ def _start_fresh(script: Script, arguments: list[str], rank: int, port: int, fol
 
 def _executed(path: Path, arguments: list[str]) -> int:
     """Runs the script as `__main__`; leaves a record of what it raises, as a worker would."""
-    from safe_launch import evidence, worker
+    from safe_launch import worker
 
     show: Callable[..., object] = traceback.print_exception
     try:
@@ -169,18 +169,21 @@ def _executed(path: Path, arguments: list[str]) -> int:
     except SystemExit as leaving:
         code = worker.exit_code_of(leaving)
         if code:
-            _keep(evidence.record(leaving, int(os.environ["RANK"]), time.monotonic(), code))
+            _keep(leaving, code)
         return code
     except BaseException as error:
-        _keep(evidence.record(error, int(os.environ["RANK"]), time.monotonic(), 1))
+        _keep(error, 1)
         show(error)
         return 1
     return 0
 
 
-def _keep(record: object) -> None:
+def _keep(error: BaseException, code: int) -> None:
+    from safe_launch import evidence
     from safe_launch.journal import plain
 
+    first = evidence.announcement(error, int(os.environ["RANK"]), time.monotonic(), code)
+    record = evidence.record(error, first)
     Path(os.environ["REPRODUCTION_RECORD"]).write_text(json.dumps(record, default=plain))
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 from pods import decided
-from safe_launch.cli import guarded, parser
+from safe_launch.cli import guarded, parsed
 from safe_launch.exit_code import ExitCode, meaning
 from safe_launch.leftovers import kill
 from safe_launch.postmortem import CODES
@@ -185,7 +185,7 @@ def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
         assert folder.partition("=")[2] in mounts
         assert container["terminationMessagePath"] == "/dev/termination-log"
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
-        assert parser().parse_args([*command[command.index(folder) :], "x.py"]).log_dir
+        assert parsed([*command[command.index(folder) :], "x.py"]).log_dir
 
 
 @pytest.mark.parametrize("variant", ["indexed-job", "jobset", "trainjob"])

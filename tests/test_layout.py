@@ -88,6 +88,7 @@ LAYERS = {
         "narrowing",
         "links",
         "local_rank",
+        "misplaced",
         "logs",
         "memory_evidence",
         "named_presets",

@@ -52,6 +52,19 @@ def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Pa
     assert (told["rank"], told["host"], told["exit_code"]) == (1, "beta", code)
 
 
+def test_a_cause_on_node_1_whose_record_comes_last(tmp_path: Path) -> None:
+    """Rank 3 fails of it, tells that first, and all nodes are being stopped: rank 2 is named."""
+    program = (PROGRAMS / "fails_slowly.py", "overtaken")
+    own = [*FAST, "--nproc=2"]
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *program, own=own, env={"CAUSE": 2}) as (head, other),
+    ):
+        ended([head, other], 1)
+        assert "attempt 1: failed: rank 2 on beta raised CauseError" in head.words()
+        assert head.said().endswith("\nCauseError: the cause\n")
+
+
 def test_torchrun_leaves_the_other_node_waiting(tmp_path: Path) -> None:
     """The measure: its code is 1, and node 0, whose worker is stuck, isn't told."""
     with network("alpha", "beta") as hosts:

@@ -85,8 +85,8 @@ def test_no_option_of_ours_is_made_up(one: Option) -> None:
 def test_what_is_taken(one: Option) -> None:
     """Every spelling is parsed, to the same, and is in the help."""
     value = [VALUES.get(one.name, "word")] if one.value else []
-    read = [vars(cli.parser().parse_args([name, *value, "x.py"])) for name in one.spellings]
-    plain = vars(cli.parser().parse_args(["x.py"]))
+    read = [vars(cli.parsed([name, *value, "x.py"])) for name in one.spellings]
+    plain = vars(cli.parsed(["x.py"]))
     assert all(each == read[0] for each in read)
     if one.name not in ("--event-log-handler", "--logs-specs") or read[0] != plain:
         assert read[0] != plain
@@ -98,10 +98,9 @@ def test_what_is_taken(one: Option) -> None:
 )
 def test_a_beginning_is_enough(short: str, whole: str) -> None:
     """As their parsers have it, where no other option begins so."""
-    parse = cli.parser().parse_args
-    assert parse([short, "2", "x.py"]) == parse([whole, "2", "x.py"])
+    assert cli.parsed([short, "2", "x.py"]) == cli.parsed([whole, "2", "x.py"])
     with pytest.raises(LaunchError, match="ambiguous option: --no-"):
-        parse(["--no-", "x.py"])
+        cli.parsed(["--no-", "x.py"])
 
 
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
@@ -110,7 +109,7 @@ def test_what_is_refused(one: Option) -> None:
     for name in one.spellings:
         value = ["2"] if one.value else []
         with pytest.raises(LaunchError) as caught:
-            cli.parser().parse_args([name, *value, "x.py"])
+            cli.parsed([name, *value, "x.py"])
         assert caught.value.code == ExitCode.USAGE
         assert caught.value.problem == f"{name} {one.instead}"
         assert "\n" not in caught.value.problem
@@ -150,7 +149,7 @@ def test_what_is_refused(one: Option) -> None:
 def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint: str) -> None:
     """The message names the option and the value; the hint what to give."""
     with pytest.raises(LaunchError) as caught:
-        cli.parser().parse_args([*arguments, "x.py"])
+        cli.parsed([*arguments, "x.py"])
     assert caught.value.code == ExitCode.USAGE
     assert problem in caught.value.problem
     assert hint in caught.value.hint

@@ -410,3 +410,30 @@ def test_shared_memory_of_deepspeed_goes_with_the_attempt(workshop: Path) -> Non
     made = re.findall(r"made (\S+)", done.stdout)
     assert len(made) == 2, done.stderr
     assert not any((Path("/dev/shm") / name).exists() for name in made)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("how", "ranks", "code"),
+    [
+        ("signalled", 2, 1),
+        ("interrupted", 2, 1),
+        ("signalled handler", 2, 1),
+        ("overtaken", 3, 1),
+        ("overtaken thread", 3, 1),
+        ("killed", 2, 137),
+        ("hanging", 2, 1),
+    ],
+)
+def test_the_cause_is_named_however_long_telling_it_takes(
+    workshop: Path, how: str, ranks: int, code: int, method: str
+) -> None:
+    """What the failure does to others is told earlier, a thread takes the stop, or it is killed."""
+    program = (PROGRAMS / "fails_slowly.py", *how.split())
+    done = launch(workshop, f"--nproc={ranks}", f"--start-method={method}", *FAST, *program)
+    assert "attempt 1: failed: rank 0 raised CauseError" in done.stderr
+    assert done.returncode == code
+    if how not in ("killed", "hanging"):
+        assert done.stderr.endswith("\nCauseError: the cause\n")
+    assert (workshop / "heeded").exists() == ("handler" in how)
+    assert gone(workshop)

@@ -15,7 +15,8 @@ is taken with its meaning or refused with what to use instead. Written by `scrip
 from `launcher/options/`, which the parser's help comes from, too; `tests/test_options.py` compares
 it with the parsers of the installed versions: an option of theirs that isn't here fails a test.
 
-Dashes and underscores are the same, and a beginning that no other option has is enough. Where an
+Dashes and underscores are the same, and a beginning that no other option has is enough. Options
+stand before the script; what stands behind it is the script's, whatever it looks like. Where an
 option is marked with \\*, torchrun's `PET_` variable of its name (`PET_MAX_RESTARTS`) holds if it
 is absent; a switch is on with 1 and off with 0."""
 VARIABLES = """

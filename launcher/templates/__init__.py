@@ -52,8 +52,9 @@ def template(arguments: Sequence[str]) -> int:
         problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
         raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")
     chosen = TEMPLATES[arguments[0]]
-    options = _parser(arguments[0], chosen).parse_args(arguments[1:])
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    parser = _parser(arguments[0], chosen)
+    own, command = parser.apart(arguments[1:])
+    options = parser.parse_args(own)
     if not command:
         problem = f"template {arguments[0]}: no script is given"
         hint = f"safe-launch template {arguments[0]} --nodes 2 script.py ..."
@@ -94,7 +95,6 @@ def _parser(name: str, chosen: Template) -> Parser:
         "-o", "--output", type=Path, metavar="FILE", help="write to this file, not to stdout"
     )
     result.add_argument("--force", action="store_true", help="replace FILE where it exists")
-    result.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return result
 
 
