@@ -170,8 +170,10 @@ def _run(
     )
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say, server.extend)
-    part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
-    server.close_store()
+    try:
+        part = supervise.run_attempt(order, plan.request, server, attempt.folder, watch, peers)
+    finally:
+        server.close_store()
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
 
