@@ -323,6 +323,31 @@ def test_wrong_gradients_are_never_trained_on(stack: Stack, tmp_path: Path) -> N
         assert attempts(told) == 1
 
 
+def test_gradients_that_ddp_reduces_too_early_are_never_trained_on(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """Nothing is raised where all that is trained lies in a reentrant block that runs twice."""
+    script = SCENARIOS / "ddp_twice.py"
+    expected = reference(stack, script, "--single")
+    plain = losses_of(stack, tmp_path, "torchrun", "--nproc-per-node=2", script)
+    assert plain != pytest.approx(expected, rel=1e-3)
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", script)
+    ours, told = launched(stack, tmp_path, *run)
+    assert ours == pytest.approx(expected, rel=1e-4)
+    assert TO_OTHER in told
+    assert attempts(told) == 2
+
+
+def test_a_frozen_block_may_run_twice_under_ddp(stack: Stack, tmp_path: Path) -> None:
+    """Its nested backward passes complete no parameter's gradient."""
+    script = SCENARIOS / "ddp_twice.py"
+    expected = reference(stack, script, "--single", "--embedded")
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", script, "--embedded")
+    ours, told = launched(stack, tmp_path, *run)
+    assert ours == pytest.approx(expected, rel=1e-4)
+    assert attempts(told) == 1
+
+
 @functools.cache
 def reference(stack: Stack, script: Path, *arguments: str) -> list[float]:
     """The losses of a single process."""

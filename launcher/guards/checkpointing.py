@@ -15,6 +15,7 @@ from typing import Any
 
 from ..settings import Checkpointing, Setting
 from . import sightings
+from .twice import Recomputations
 
 HOOKED = (
     "torch.utils.checkpoint",
@@ -43,6 +44,7 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
     parameters = inspect.signature(original).parameters.values()
     own = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} | {"preserve_rng_state"}
     reentrant = inspect.signature(module.CheckpointFunction.forward).parameters
+    recomputations = Recomputations()
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
         options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
@@ -89,6 +91,7 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
             is_other = options.get("use_reentrant") is False
             mode = Checkpointing.NON_REENTRANT if is_other else Checkpointing.REENTRANT
             sightings.see(gradient_checkpointing=mode.value)
+            function = function if is_other else recomputations.watching(function)
         return checkpointed(function, options)(*args, **kwargs)
 
     return checkpoint
