@@ -91,7 +91,8 @@ def failed(reason: str) -> LaunchError:
     """The end of a run whose workers have no store."""
     problem = f"the store that the workers meet at has failed: {reason}"
     hint = (
-        "without it no process group comes about; it is safe-launch's own, made of torch's TCPStore"
+        "safe-launch hosts it with torch's TCPStore: unless something outside has killed it, "
+        "or this torch can't be imported, please report this"
     )
     return LaunchError(ExitCode.INTERNAL, problem, hint)
 
