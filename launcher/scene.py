@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import output
+from .exit_code import LaunchError
 from .host import oom_kills
 from .messages import STOPS, Ended
 from .record import FailureRecord
@@ -35,6 +36,7 @@ class Scene:
         is_hastened: another node's launcher was told so once more.
         is_told: another node has said that the workers are to be stopped.
         told: what node 0 has been told of the sightings: how many there were, and of the model.
+        fault: what the launcher itself has failed of; None where it hasn't.
         reason: why the workers are being stopped; None while they run.
         is_success: the workers of this node have run the script to its end.
         stops: the signals that the workers have got and will get.
@@ -55,6 +57,7 @@ class Scene:
     is_hastened: bool = False
     is_told: bool = False
     told: tuple[int, bool] = (0, True)
+    fault: LaunchError | None = None
     reason: str | None = None
     is_success: bool = False
     stops: Stops = field(default_factory=Stops)

@@ -175,8 +175,10 @@ def _run(
     own = Own(plan.hardware.accelerator.environment, start.variable)
     peers.send_orders(order)
     watch = supervise.Watch(_permission(attempt, rules), terminal.say, server.extend)
-    part = supervise.run_attempt(order, own, plan.request, server, attempt.folder, watch, peers)
-    server.close_store()
+    try:
+        part = supervise.run_attempt(order, own, plan.request, server, attempt.folder, watch, peers)
+    finally:
+        server.close_store()
     restart.clean_up(start)
     return outcome_of(attempt, part), peers.left()
 

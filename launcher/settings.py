@@ -140,6 +140,8 @@ class Fact(StrEnum):
     """Some parameters take no gradient: adapters, frozen towers."""
     BLOCK_RUNS_TWICE = "block_runs_twice"
     """A checkpointed block runs more than once before the backward pass."""
+    REDUCED_EARLY = "reduced_early"
+    """Gradients were reduced over the ranks before they were whole, and nothing has failed."""
     PARAMETER_OUTSIDE_FORWARD = "parameter_outside_forward"
     """The script computes on parameters outside the forward pass of the module that owns them."""
     UNUSED_PARAMETERS = "unused_parameters"
@@ -228,6 +230,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.ENGINE: Engine,
     Fact.FROZEN_PARAMETERS: bool,
     Fact.BLOCK_RUNS_TWICE: bool,
+    Fact.REDUCED_EARLY: bool,
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,
     Fact.GRAPH_CHANGES: bool,

@@ -60,6 +60,9 @@ def run_attempt(
         folder: where the workers' logs are kept.
         watch: whom to ask and to tell.
         peers: the other nodes.
+
+    Raises:
+        LaunchError: the workers can't be started, or have lost their store.
     """
     server.prepare()
     receiver = Receiver()
@@ -82,7 +85,7 @@ def run_attempt(
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         scene = Scene(dict(pids), set(pids), signals=arrived, stops=Stops(dict(pids)))
         try:
-            _watch(scene, receiver, wakeup, request, watch, peers)
+            _watch(scene, receiver, wakeup, request, watch, server, peers)
         finally:
             leftovers_found = 0
             if scene.reason is not None or scene.alive:
@@ -92,6 +95,8 @@ def run_attempt(
             del context  # and with it elastic's own ends of the pipes
             receiver.close()
             pipes.finish(lambda: bool(arrived))
+    if scene.reason == "fault" and scene.fault is not None:
+        raise scene.fault
     if leftovers_found > len(scene.alive):
         watch.notice(f"ended {leftovers_found} processes that the workers had left behind")
     return Part(
@@ -137,6 +142,7 @@ def _watch(
     wakeup: socket.socket,
     request: LaunchRequest,
     watch: Watch,
+    server: Server,
     peers: Peers,
 ) -> None:
     """The loop: deaths, messages, signals and deadlines, each as soon as it comes."""
@@ -146,6 +152,8 @@ def _watch(
         selector.register(wakeup, selectors.EVENT_READ, "signal")
         for rank, pid in scene.pids.items():
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, rank)
+        if server.keeper is not None:
+            selector.register(os.pidfd_open(server.keeper), selectors.EVENT_READ, "store")
         for node, link in peers.links.items():
             selector.register(link, selectors.EVENT_READ, ("node", node))
         if peers.listener is not None:
@@ -169,19 +177,24 @@ def _watch(
                 else:
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
-                    _note_exit(scene, key.data)
+                    if key.data == "store":
+                        scene.fault = server.end_of_store()
+                    else:
+                        _note_exit(scene, key.data)
             for number in scene.signals[answered:]:
                 stopping.answer(scene, signal.Signals(number), request, watch.notice, peers)
             answered = len(scene.signals)
             _decide(scene, request, watch, peers)
             scene.stops.send_due(scene.alive, watch.notice)
-            leftovers.reap(set(scene.pids.values()))
+            leftovers.reap({*scene.pids.values(), *server.pids})
             if peers.deadline is not None and time.monotonic() >= peers.deadline:
                 peers.give_up()
                 _forget(selector, peers)
         for key in list(selector.get_map().values()):
             if key.data == "message":
                 _read(selector, key.fileobj, receiver, scene, watch)  # type: ignore[arg-type]
+            elif key.data == "store":
+                os.close(key.fd)
 
 
 def _pause(scene: Scene, peers: Peers) -> float | None:
@@ -233,6 +246,10 @@ def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) ->
             scene.stops.hasten()
         if peers.is_head:
             peers.tell(Stop(scene.ordered, again=True))
+    if scene.reason is None and scene.fault is not None and (scene.alive or peers.awaited()):
+        scene.reason = "fault"
+        stopping.after_failure(scene, times)
+        stopping.tell(peers, Stop(), times)
     if scene.reason is None and (failed or scene.is_told or peers.has_trouble):
         scene.reason = "failure"
         stopping.after_failure(scene, times)

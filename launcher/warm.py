@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import leftovers
+from . import leftovers, store
 from .channel import WARM
-from .store import Store
+from .exit_code import LaunchError
 
 LONGEST = 1 << 20
 """Bytes of a message."""
@@ -81,6 +81,7 @@ class Server:
         own: variables that every worker has for itself.
         problem: why no worker can be forked; None where nothing speaks against it.
         store: what the next workers meet at; on node 0 alone.
+        keeper: process id of a fork that hosts the store; None where the launcher does.
         unlike: why no worker is forked from a process that has imported more than this one.
         without: a package that every worker imports by itself. It may want to be imported before
             others: so none is imported until a worker has told what it has imported.
@@ -91,11 +92,11 @@ class Server:
     environment: Mapping[str, str]
     own: Collection[str] = ()
     problem: str | None = None
-    store: Store | None = None
+    store: store.Store | None = None
     unlike: str | None = None
     without: str | None = None
+    keeper: int | None = None
     _copy: Copy | None = None
-    _keeper: int | None = None
     _process: subprocess.Popen[bytes] | None = None
     _socket: socket.socket | None = None
     _is_ready: bool = False
@@ -126,7 +127,7 @@ class Server:
         """Its process ids, the copy's and that of the store's host included."""
         own = None if self._process is None else self._process.pid
         copy = None if self._copy is None else self._copy.pid
-        return {one for one in (own, copy, self._keeper) if one is not None}
+        return {one for one in (own, copy, self.keeper) if one is not None}
 
     def prepare(self) -> None:
         """Waits until it has imported everything, and notes what speaks against using it.
@@ -184,7 +185,7 @@ class Server:
         return self._forked(answer, environments)
 
     def _forked(self, answer: Any, environments: Mapping[int, Mapping[str, str]]) -> Forked:
-        self._keeper = answer["keeper"]
+        self.keeper = answer["keeper"]
         return Forked(dict(zip(environments, answer["pids"], strict=True)))
 
     def extend(self, report: Mapping[str, Any]) -> None:
@@ -257,11 +258,21 @@ class Server:
         """Ends the store, of which no worker is left, and its host."""
         if self.store is not None:
             self.store.close()
-        if self._keeper is not None:
-            # It may still be importing torch. As the server's child it keeps its process id.
-            with suppress(ProcessLookupError):
-                os.kill(self._keeper, signal.SIGKILL)
-        self.store = self._keeper = None
+        if self.keeper is not None:
+            os.kill(self.keeper, signal.SIGKILL)  # it may still be importing torch
+            os.waitpid(self.keeper, 0)
+        self.store = self.keeper = None
+
+    def end_of_store(self) -> LaunchError:
+        """What the store's host, which has ended by itself, has died of."""
+        assert self.store is not None
+        assert self.keeper is not None
+        status: Any = os.waitid(os.P_PID, self.keeper, os.WEXITED | os.WNOWAIT)
+        if status.si_code == os.CLD_EXITED:
+            reason = self.store.last_words() or f"its process ended with code {status.si_status}"
+        else:
+            reason = f"its process was ended by {signal.Signals(status.si_status).name}"
+        return store.failed(reason)
 
     def end(self, problem: str | None = None) -> None:
         """Ends it, which no worker notices."""

@@ -17,15 +17,15 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from . import later_imports, leftovers, preload
 from .channel import WARM
 from .script_imports import Steps
-from .store import hosted
+from .store import LONGEST as LAST_WORDS
+from .store import described, hosted
 
 LONGEST = 1 << 20
 """Bytes of a message."""
@@ -42,12 +42,13 @@ class Meeting:
     Attributes:
         port: its port's number.
         listener: the descriptor of the port.
-        alive: a descriptor whose end is the store's.
+        line: the descriptor of a socket whose end is the store's, and on which its host says what
+            it dies of.
     """
 
     port: int
     listener: int
-    alive: int
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +125,12 @@ def serve(steps: Steps) -> Warmth:
             continue
         meeting, orders = told
         clash = sorted(_clash(preloaded, orders))
-        keeper = None if clash or meeting is None else _keep(meeting, connection, orders)
-        if meeting is not None:
-            os.close(meeting.listener)
-            os.close(meeting.alive)
-        pids = [] if clash else _fork_workers(orders, connection, noise)
-        if pids is None:
+        answer = {"clash": clash} if clash else _forked(meeting, orders, connection, noise)
+        if answer is None:
             COMM.write_text(name)
             return Warmth(preloaded, os.environ["RANK"] == orders[0].environment["RANK"])
-        _close(orders)
-        _send(connection, **({"clash": clash} if clash else {"pids": pids, "keeper": keeper}))
+        _close(meeting, orders)
+        _send(connection, **answer)
 
 
 def _capture(stream: int, earlier: bytes) -> int:
@@ -214,27 +211,23 @@ def _orders(connection: socket.socket) -> tuple[Meeting | None, list[Order]] | E
     return meeting, orders
 
 
-def _keep(meeting: Meeting, connection: socket.socket, orders: list[Order]) -> int:
+def _keep(meeting: Meeting) -> NoReturn:
     """Hosts a store in a process of its own, since its threads wouldn't come along in a fork.
 
     That may take the import of torch; who connects meanwhile has to wait.
     """
-    with suppress(ChildProcessError):  # those of earlier attempts
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    pid = os.fork()
-    if pid:
-        return pid
+    code = 0
     try:
         os.setsid()
         COMM.write_text("warm-store")
-        _close(orders)
-        connection.close()
         store = hosted(meeting.port, meeting.listener)
-        os.read(meeting.alive, 1)
+        os.read(meeting.line, 1)
         del store
+    except BaseException as error:
+        code = 1
+        os.write(meeting.line, described(error).encode()[:LAST_WORDS])
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def _clash(preloaded: preload.Preloaded, orders: list[Order]) -> set[str]:
@@ -249,19 +242,28 @@ def _clash(preloaded: preload.Preloaded, orders: list[Order]) -> set[str]:
     }
 
 
-def _close(orders: list[Order]) -> None:
+def _close(meeting: Meeting | None, orders: list[Order]) -> None:
     for order in orders:
         for stream in order.streams:
             os.close(stream)
+    if meeting is not None:
+        os.close(meeting.listener)
+        os.close(meeting.line)
 
 
-def _fork_workers(
-    orders: list[Order], connection: socket.socket, noise: tuple[int, ...]
-) -> list[int] | None:
-    """The workers' process ids; None in a worker.
+def _forked(
+    meeting: Meeting | None,
+    orders: list[Order],
+    connection: socket.socket,
+    noise: tuple[int, ...],
+) -> dict[str, Any] | None:
+    """The process ids of the workers, and of the store's host if there is one to be.
 
     They are forked by a child of the server that ends at once, so that they become the launcher's
-    own children, which it can wait for. They begin when that child is gone.
+    own children, which it can wait for. The workers begin when that child is gone.
+
+    Returns:
+        None in a worker.
     """
     gate, hold = os.pipe()
     told, tell = os.pipe()
@@ -270,9 +272,18 @@ def _fork_workers(
         for descriptor in (gate, hold, tell):
             os.close(descriptor)
         with os.fdopen(told) as stream:
-            pids = json.loads(stream.read() or "[]")
+            answer = json.loads(stream.read() or "{}")
         os.waitpid(middle, 0)
-        return list(pids)
+        return dict(answer)
+    keeper = None
+    if meeting is not None:
+        keeper = os.fork()
+        if not keeper:
+            for descriptor in (gate, hold, told, tell):
+                os.close(descriptor)
+            connection.close()
+            _close(None, orders)
+            _keep(meeting)
     pids = []
     for order in orders:
         pid = os.fork()
@@ -282,19 +293,21 @@ def _fork_workers(
             for descriptor in (gate, told, tell):
                 os.close(descriptor)
             connection.close()
-            _become_worker(order, orders, noise)
+            _become_worker(order, meeting, orders, noise)
             return None
         pids.append(pid)
-    os.write(tell, json.dumps(pids).encode())
+    os.write(tell, json.dumps({"pids": pids, "keeper": keeper}).encode())
     os._exit(0)
 
 
-def _become_worker(order: Order, orders: list[Order], noise: tuple[int, ...]) -> None:
+def _become_worker(
+    order: Order, meeting: Meeting | None, orders: list[Order], noise: tuple[int, ...]
+) -> None:
     """Takes on what elastic gives a fresh process, and what two fresh processes don't share."""
     os.setsid()
     for stream, target in zip(order.streams, (1, 2), strict=True):
         os.dup2(stream, target)
-    _close(orders)
+    _close(meeting, orders)
     for memory, target in zip(noise, (1, 2), strict=True):
         text = _text(memory)
         os.close(memory)

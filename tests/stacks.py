@@ -18,7 +18,7 @@ class Stack:
     """A Python with its own torch, DeepSpeed and transformers.
 
     Attributes:
-        name: `current` or `older`.
+        name: its environment in scripts/environment.
         bin: folder with its commands.
         extensions: where its DeepSpeed builds operations; two versions can't share one.
     """
@@ -63,4 +63,10 @@ OLDER = Stack(
     Path(os.environ.get("SAFE_LAUNCH_OLDER", ROOT / ".environments/older/bin")),
     ROOT / ".environments/older/extensions",
 )
+TORCH_2_6 = Stack(
+    "torch-2.6",
+    ROOT / ".environments/torch-2.6/bin",
+    ROOT / ".environments/torch-2.6/extensions",
+)
 STACKS = (CURRENT, OLDER)
+"""Those that every test of frameworks runs on; tests/test_torch_2_6.py has a few on the third."""

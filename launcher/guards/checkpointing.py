@@ -8,25 +8,25 @@ DeepSpeed's own `deepspeed.checkpointing.checkpoint` is a second, always reentra
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from ..settings import Checkpointing, Setting
 from . import sightings
+from .twice import Recomputations
 
 HOOKED = (
     "torch.utils.checkpoint",
     "deepspeed.runtime.activation_checkpointing.checkpointing",
 )
-NON_REENTRANT_ONLY = ("context_fn", "determinism_check", "debug", "early_stop")
-"""Arguments of `torch.utils.checkpoint.checkpoint` that the reentrant implementation refuses."""
 
 
 def install(module: Any) -> None:
     """Wraps the module's `checkpoint`; a plain function, so that torch.compile can look inside."""
     original = module.checkpoint
-    wrapper = _for_torch(original) if module.__name__ == HOOKED[0] else _for_deepspeed(module)
+    wrapper = _for_torch(module) if module.__name__ == HOOKED[0] else _for_deepspeed(module)
     module.checkpoint = functools.wraps(original)(wrapper)
 
 
@@ -35,39 +35,80 @@ def _asked() -> Checkpointing | None:
     return None if value is None else Checkpointing(str(value))
 
 
-def _for_torch(original: Callable[..., Any]) -> Callable[..., Any]:
-    def checkpoint(
+def _for_torch(module: ModuleType) -> Callable[..., Any]:
+    """As the module's `checkpoint`, by whose signature arguments are told from the function's own.
+
+    Without a function it makes a decorator (torch 2.14 and later).
+    """
+    original = module.checkpoint
+    parameters = inspect.signature(original).parameters.values()
+    own = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} | {"preserve_rng_state"}
+    reentrant = inspect.signature(module.CheckpointFunction.forward).parameters
+    recomputations = Recomputations()
+
+    def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
+        if function is None and not args:
+            original(**options, **kwargs)  # which refuses what it doesn't take
+            return functools.partial(decorated, options)
+        return run(called, function, args, kwargs, options)
+
+    def called(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
+        return functools.partial(original, function, **options)
+
+    def decorated(options: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        def configured(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+            return original(**options)(function)
+
+        @functools.wraps(function)
+        def checkpointed(*args: Any, **kwargs: Any) -> Any:
+            return run(configured, function, args, kwargs, options)
+
+        return checkpointed
+
+    def run(
+        checkpointed: Callable[[Callable[..., Any], Mapping[str, Any]], Callable[..., Any]],
         function: Callable[..., Any],
-        *args: Any,
-        use_reentrant: bool | None = None,
-        **kwargs: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> Any:
+        """Runs a block as the preset has it; `checkpointed` makes one of a function and options."""
         import torch
 
         asked = _asked()
         if asked is Checkpointing.OFF:
-            for name in (*NON_REENTRANT_ONLY, "preserve_rng_state"):
-                kwargs.pop(name, None)
             return function(*args, **kwargs)
-        if asked is Checkpointing.REENTRANT and use_reentrant is False:
-            use_reentrant = True
-            for name in NON_REENTRANT_ONLY:
-                kwargs.pop(name, None)
-            preserve = kwargs.pop("preserve_rng_state", True)
-            function = functools.partial(function, **kwargs) if kwargs else function
-            kwargs = {"preserve_rng_state": preserve}
+        if asked is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
+            taken = {name: value for name, value in options.items() if name in reentrant}
+            options = {**taken, "use_reentrant": True}
+            function, args, kwargs = *_positional(function, args, kwargs), {}
             args = _with_gradient(args) if torch.is_grad_enabled() else args
         elif asked is Checkpointing.NON_REENTRANT:
-            use_reentrant = False
+            options = {**options, "use_reentrant": False}
         if torch.is_grad_enabled():
             # Without the argument torch takes the reentrant implementation.
-            mode = (
-                Checkpointing.NON_REENTRANT if use_reentrant is False else Checkpointing.REENTRANT
-            )
+            is_other = options.get("use_reentrant") is False
+            mode = Checkpointing.NON_REENTRANT if is_other else Checkpointing.REENTRANT
             sightings.see(gradient_checkpointing=mode.value)
-        return original(function, *args, use_reentrant=use_reentrant, **kwargs)
+            function = function if is_other else recomputations.watching(function)
+        return checkpointed(function, options)(*args, **kwargs)
 
     return checkpoint
+
+
+def _positional(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A call without keywords: implementations that take none see the tensors among them too."""
+    if not kwargs:
+        return function, args
+    names, count = tuple(kwargs), len(args)
+
+    def call(*given: Any) -> Any:
+        return function(*given[:count], **dict(zip(names, given[count:], strict=True)))
+
+    return call, (*args, *kwargs.values())
 
 
 def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -87,17 +128,19 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
+    """As the module's `checkpoint`; from 0.19.5 on it takes the function's keyword arguments."""
     original = module.checkpoint
 
-    def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
+    def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         match _asked():
             case Checkpointing.OFF:
-                return function(*args)
+                return function(*args, **kwargs)
             case Checkpointing.NON_REENTRANT:
                 sightings.see(gradient_checkpointing=Checkpointing.NON_REENTRANT.value)
+                function, args = _positional(function, args, kwargs)
                 return module.non_reentrant_checkpoint(function, *args)
             case _:
                 sightings.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
-                return original(function, *args)
+                return original(function, *args, **kwargs)
 
     return checkpoint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -14,12 +15,15 @@ from . import sightings
 HOOKED = ("torch.nn.parallel.distributed",)
 FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
+wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The instances of DistributedDataParallel that are alive."""
+
 
 def install(module: ModuleType) -> None:
     """Wraps the constructor of DistributedDataParallel."""
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
-    def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         given = signature.bind(instance, *args, **kwargs)
         given.apply_defaults()
         for setting, value in sightings.overrides().items():
@@ -30,6 +34,18 @@ def install(module: ModuleType) -> None:
             **{flag.value: bool(given.arguments[flag.value]) for flag in FLAGS},
         )
         sightings.see_model(given.arguments["module"])
-        return wrapped(*given.args[1:], **given.kwargs)
+        original(*given.args[1:], **given.kwargs)
+        wrapped.add(instance)
 
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", construct)
+
+
+def reduced() -> set[int]:
+    """Ids of the parameters whose gradients this backward pass reduces over several ranks."""
+    return {
+        id(parameter)
+        for one in wrapped
+        if one.require_backward_grad_sync and one.process_group.size() > 1
+        for name, parameter in one.module.named_parameters()
+        if parameter.requires_grad and name not in one.parameters_to_ignore
+    }

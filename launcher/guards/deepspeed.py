@@ -86,6 +86,7 @@ def _see_engine(engine: Any) -> None:
 
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """`deepspeed.zero.Init` partitions parameters as they are made: for stage 3 alone."""
+    given = inspect.signature(wrapped).bind(*args, **kwargs)
     if sightings.overrides().get(Setting.ZERO_STAGE, 3) != 3:
-        kwargs = {**kwargs, "enabled": False}
-    return wrapped(*args, **kwargs)
+        given.arguments["enabled"] = False
+    return wrapped(*given.args, **given.kwargs)

@@ -39,7 +39,8 @@ the losses of a reference, the same training without that failure, within 1e-4 (
 
 Hugging Face's Trainer by itself and loops of one's own on DeepSpeed and DistributedDataParallel are
 among the ordinary tests: `tests/scenarios/` by `tests/test_frameworks.py`, with DeepSpeed 0.19.8
-and transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1.
+and transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1, a few of them with torch
+2.6.0 and transformers 4.51.3 too.
 """
 TABLE = """\
 | framework | case | command | healthy: losses | what fails | corrected | its losses |
