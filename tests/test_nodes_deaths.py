@@ -173,7 +173,7 @@ def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
     with staying(tmp_path, failures=1) as (head, other):
         wait_for(lambda: head.says("passes by itself"))
         other.send(signal.SIGSTOP)
-        wait_for(lambda: head.workers() != [])
+        wait_for(exist(tmp_path, "ready-1-{}", (0,)))  # a child looks like it until it has begun
         (worker,) = head.workers()
         psutil.Process(worker).kill()
         wait_for(lambda: head.workers() == [])
