@@ -1,4 +1,4 @@
-"""Which facts nobody has stated a memory estimate hangs on.
+"""The facts that a memory estimate hangs on, and that nobody has stated.
 
 An estimate may refuse a training only where it would refuse it whatever those facts are: what no
 argument, no file and no worker says is supposed to be as light as it can be. Where something speaks
@@ -70,11 +70,11 @@ OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 
 
 def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-    """What the estimate's say in a plan, or against any, hangs on, in words; empty where it holds.
+    """What a change or a refusal for memory's sake hangs on, in words; empty where it is certain.
 
-    It holds where an attempt has run out of memory, or where it would say the same if all that is
-    not stated were as light as it can be. Told are the facts of which each alone could turn it
-    round, else as few as could do so together.
+    It is certain where an attempt has run out of memory, and where it would be the same if all that
+    is not stated were as light as it can be. Named are the facts of which each alone could undo it,
+    else as few as could do so together.
 
     Args:
         found: the plan, or that there is none.

@@ -41,10 +41,10 @@ def suspicion(
         findings: the root cause of each attempt that failed, by its number.
         verdict: number of the attempt that a suspected correction was made for earlier.
     """
-    last = outcomes[-1].attempt
-    first = verdict if verdict is not None else last.number - 1
-    if first < 0 or not isinstance(outcomes[first], Failed):
+    *earlier, last = (outcome.attempt for outcome in outcomes if isinstance(outcome, Failed))
+    if not earlier:
         return None
+    first = earlier[-1].number if verdict is None else verdict
     before, now = findings[first], findings[last.number]
     is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
     if is_ours_to_cure or (now.record.step or 0) > (before.record.step or 0):
