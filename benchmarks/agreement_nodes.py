@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from safe_launch import detection
-from safe_launch.joining import hello_of, join
-from safe_launch.links import Link
-from safe_launch.messages import Ended, Failing, Farewell, Hello, Order, Stop
-from safe_launch.peers import lean
-from safe_launch.placement import Placement
-from safe_launch.readers import read_workload
-from safe_launch.record import FailureRecord
-from safe_launch.request import LaunchRequest
-from safe_launch.settings import Setting
-from safe_launch.workers import prepare
+from safe_launch.core.placement import Placement
+from safe_launch.core.request import LaunchRequest
+from safe_launch.core.settings import Setting
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.machine import detect
+from safe_launch.nodes.connection import Link
+from safe_launch.nodes.messages import Ended, Failing, Farewell, Hello, Order, Stop
+from safe_launch.nodes.peers import lean
+from safe_launch.nodes.rendezvous import hello_of, join
+from safe_launch.workers.start import prepare
+from safe_launch.workload.read_workload import read_workload
 
 TRAFFIC = 120
 """Where `struct tcp_info` has the bytes sent and received and, after them, the segments sent and
@@ -184,7 +184,7 @@ def main(case: dict[str, Any]) -> None:
             for rank in range(first, first + workers)
         )
 
-    own = hello_of(request, detection.detect(), dict(read_workload(request).versions))
+    own = hello_of(request, detect.detect(), dict(read_workload(request).versions))
     scene = Scene(own, placement, failures, threading.Barrier(nodes))
     scene.times = {"agree": [], "stop": [], "verdict": []}
     threads = [

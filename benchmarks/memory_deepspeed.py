@@ -154,7 +154,7 @@ def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
     """Bytes after a step, bytes at the peak of the steps after the first, and the parameters."""
     import deepspeed
     import torch
-    from safe_launch.guards import sightings
+    from safe_launch.evidence import observations
     from torch.distributed._tools.mem_tracker import MemTracker
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -170,7 +170,7 @@ def train(case: dict[str, Any]) -> tuple[int, int, list[list[Any]]]:
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         # Without a need for it the embedding's output is no leaf, whose gradient would stay.
         (model.enable_input_require_grads if reentrant else model.disable_input_require_grads)()
-    weights = sightings.shape_of(model)["weights"]
+    weights = observations.shape_of(model)["weights"]
     engine, optimizer, _, _ = deepspeed.initialize(model=model, config=configuration(case))
 
     class Tracker(MemTracker):
@@ -222,10 +222,10 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def workload_of(row: dict[str, str]) -> Any:
     """What safe-launch would know of a row's training, once a worker has seen the model."""
-    from safe_launch.model import Weight
-    from safe_launch.settings import Engine, Fact, Origin
-    from safe_launch.shapes.configuration import model_from_config
-    from safe_launch.workload import Known, Workload
+    from safe_launch.core.model import Weight
+    from safe_launch.core.settings import Engine, Fact, Origin
+    from safe_launch.core.workload import Known, Workload
+    from safe_launch.workload.models.from_config import model_from_config
 
     weights = tuple(
         Weight(name, tuple(shape), count, trained, bits)
@@ -281,12 +281,12 @@ def compared() -> list[Compared]:
 
 def compare(row: dict[str, str]) -> Compared:
     """One row with its estimate."""
-    from safe_launch import memory
-    from safe_launch.job import job_of
-    from safe_launch.machine import Accelerator, Hardware
-    from safe_launch.ranks import Ranks
-    from safe_launch.settings import Precision, Setting
-    from safe_launch.states import states_of
+    from safe_launch.core.hardware import Accelerator, Hardware
+    from safe_launch.core.settings import Precision, Setting
+    from safe_launch.planning.estimates import memory
+    from safe_launch.planning.estimates.model_sizes import job_of
+    from safe_launch.planning.estimates.ranks import Ranks
+    from safe_launch.planning.estimates.training_states import states_of
 
     cpu = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     hardware = Hardware(cpu, 0, 2, 2**34)

@@ -98,12 +98,12 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 def estimated(case: dict[str, Any]) -> dict[str, int]:
     """What the memory model says, without the device's context."""
-    from safe_launch.machine import Accelerator, Hardware
-    from safe_launch.memory import estimate
-    from safe_launch.ranks import Ranks
-    from safe_launch.settings import Fact, Origin, Precision, Setting
-    from safe_launch.shapes.configuration import model_from_config
-    from safe_launch.workload import Known, Workload
+    from safe_launch.core.hardware import Accelerator, Hardware
+    from safe_launch.core.settings import Fact, Origin, Precision, Setting
+    from safe_launch.core.workload import Known, Workload
+    from safe_launch.planning.estimates.memory import estimate
+    from safe_launch.planning.estimates.ranks import Ranks
+    from safe_launch.workload.models.from_config import model_from_config
 
     names = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     device = Accelerator(

@@ -19,14 +19,14 @@ from typing import Any
 
 import yaml
 from estimators import RULES, Run
-from safe_launch.estimate import Estimate
-from safe_launch.machine import Accelerator, Hardware
-from safe_launch.memory import estimate
-from safe_launch.model import Model
-from safe_launch.ranks import Ranks
-from safe_launch.settings import Fact, Framework, Origin, Precision, Setting, name_of
-from safe_launch.shapes.configuration import model_from_config
-from safe_launch.workload import Known, Workload
+from safe_launch.core.hardware import Accelerator, Hardware
+from safe_launch.core.model import Model
+from safe_launch.core.settings import Fact, Framework, Origin, Precision, Setting, name_of
+from safe_launch.core.workload import Known, Workload
+from safe_launch.planning.estimates.estimate import Estimate
+from safe_launch.planning.estimates.memory import estimate
+from safe_launch.planning.estimates.ranks import Ranks
+from safe_launch.workload.models.from_config import model_from_config
 
 PUBLISHED = Path(__file__).parent / "published"
 GIB = 2**30
@@ -43,7 +43,7 @@ INTRODUCTION = """\
 Written by `python benchmarks/memory_published.py`. The measurements, their sources and what isn't
 known of them are in [benchmarks/published](../benchmarks/published/README.md). Two constants are
 chosen by them, both about what torch's allocator holds without expandable segments: `varying` by
-ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows (`launcher/memory.py`).
+ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows (`launcher/planning/estimates/memory.py`).
 The error is that of the estimate relative to what was measured; the last
 column says how often the bound, which is what the launcher budgets, was exceeded.
 

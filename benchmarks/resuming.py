@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from safe_launch import checkpoints, universal
-from safe_launch.saved import VARIABLE, Saves
+from safe_launch.checkpoints import discovery, universal
+from safe_launch.checkpoints.checkpoint import VARIABLE, Saves
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS, SAVED = 6, 3
@@ -217,7 +217,7 @@ def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
             shutil.copytree(out / f"checkpoint-{SAVED}", folder / "out" / f"checkpoint-{SAVED}")
             resume = folder / "out" / f"checkpoint-{SAVED}"
             if by_universal:
-                found = checkpoints.found(Saves(str(folder / "out")), [old.world])
+                found = discovery.found(Saves(str(folder / "out")), [old.world])
                 converted = universal.convert(found.complete[0])
                 if isinstance(converted, str):
                     cells.append(f"not converted: `{converted[:100]}`")

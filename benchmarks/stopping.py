@@ -3,10 +3,11 @@
     python benchmarks/stopping.py [--rounds N] [--workers N] [--cap SECONDS]
 
 The nodes are hosts on this machine, each with a name, an address and a network of its own
-(`tests/hosts.py`; that takes root), or, where that can't be had, two launchers side by side. Every
-round runs each case under each launcher in turn, so that a noisy moment hits all of them. The
-workers write down their process ids; their ends are seen as they happen, by the kernel. Told apart
-are the other ranks, all ranks (the one that has raised runs its exit handlers), and the launchers.
+(`tests/support/hosts.py`; that takes root), or, where that can't be had, two launchers side by
+side. Every round runs each case under each launcher in turn, so that a noisy moment hits all of
+them. The workers write down their process ids; their ends are seen as they happen, by the kernel.
+Told apart are the other ranks, all ranks (the one that has raised runs its exit handlers), and the
+launchers.
 What hasn't ended after the cap counts as that, is killed, and isn't tried again in further rounds.
 Prints medians in seconds and their ratio to torchrun's with its c10d rendezvous.
 """

@@ -9,7 +9,8 @@ A training script may read the preset that it runs under::
         loader = DataLoader(data, batch_size=preset.micro_batch)
 """
 
-from .preset import Preset, current_preset
+from .core.preset import Preset, current_preset
+from .core.version import VERSION
 
 __all__ = ["Preset", "current_preset"]
-__version__ = "0.1.0"
+__version__ = VERSION

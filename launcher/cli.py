@@ -13,161 +13,27 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from . import (
-    cluster_options,
-    commands,
-    host_options,
-    output_options,
-    process_options,
-    templates,
-    terminal,
-    wrap,
-)
-from . import options as foreign
-from .commands import Parser
-from .exit_code import MEANINGS, ExitCode, LaunchError
-from .placement import Placement
-from .request import Fix, LaunchRequest
-from .worker_count import option_of, shows_all_devices, workers_asked
-from .workload import Workload
-
-USAGE = """safe-launch [options] script.py [script arguments]
-       safe-launch [options] -m module [script arguments]
-       safe-launch plan [options] script.py [script arguments]
-       safe-launch diagnose [--json] PATH...
-       safe-launch catalogue [WORDS...]
-       safe-launch explain [ID...]
-       safe-launch hardware [--json]
-       safe-launch template slurm|kubernetes [options] script.py [script arguments]
-       safe-launch wrap [options] -- COMMAND..."""
-
-CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
-EPILOG = f"""\
-commands:
-  plan       print what would be launched, and launch nothing
-  diagnose   name the root cause of a failed training from its logs
-  catalogue  search the known failures by a message or by words, or list them
-  explain    print known failures whole, or list them
-  hardware   list the accelerators that are known, and show what was found on this host
-  template   write a file for Slurm or Kubernetes, filled in for a job
-  wrap       run a tool that calls torchrun, deepspeed or accelerate itself; its launch is ours
-
-exit codes:
-{CODES}
-  130, 143, ...  stopped by SIGINT, SIGTERM, ... (128 + its number)
-  any other code is the failed worker's own, 128 + N if signal N ended it
-"""
-
+from .commands import lookup, wrap
+from .commands.template import template_command
+from .core.errors import ExitCode, LaunchError
+from .core.placement import Placement
+from .core.request import Fix, LaunchRequest
+from .core.version import VERSION
+from .core.workload import Workload
+from .options import host_options, node_options, output_options, process_options
+from .options.parser import by_variables, parsed, parser
+from .options.worker_count import option_of, shows_all_devices, workers_asked
+from .system import terminal
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "catalogue": commands.catalogue,
-    "diagnose": commands.diagnose,
-    "explain": commands.explain,
-    "hardware": commands.hardware,
-    "template": templates.template,
+    "catalogue": lookup.catalogue,
+    "diagnose": lookup.diagnose,
+    "explain": lookup.explain,
+    "hardware": lookup.hardware,
+    "template": template_command.template,
     "wrap": wrap.wrap,
 }
 """The commands that need no script; `plan` takes the options of a launch."""
-
-
-def parser() -> Parser:
-    """The options, declared once; torchrun's names where it has them."""
-    result = Parser(
-        prog="safe-launch",
-        usage=USAGE,
-        description="Launches a distributed training script, catches its known failures and "
-        "relaunches it with a corrected preset.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    foreign.add(result, "nproc_per_node", dest="nproc")
-    foreign.add(result, "module")
-    result.add_argument(
-        "--fix",
-        choices=[fix.value for fix in Fix],
-        default=Fix.AUTO.value,
-        help="auto: change what is known to fail; once: relaunch one time at most; suggest: "
-        "change nothing, explain what would be changed (default: auto)",
-    )
-    result.add_argument(
-        "--catalogue",
-        type=Path,
-        metavar="FOLDER",
-        help="a folder of further known failures, for a cluster's own",
-    )
-    result.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="start from a named preset (zero2, zero3-offload, ...) or a YAML file of one, instead "
-        "of what the script asks for",
-    )
-    result.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="ask for one setting, e.g. --set zero_stage=2; may be given several times",
-    )
-    result.add_argument(
-        "--accelerate-config",
-        type=Path,
-        metavar="FILE",
-        help="a configuration of accelerate's, as `accelerate launch --config_file` takes it",
-    )
-    result.add_argument(
-        "--strict", action="store_true", help="refuse to launch where anything would be changed"
-    )
-    result.add_argument(
-        "--allow-restart",
-        "--allow_restart",
-        action="store_true",
-        help="let a correction start the training anew where it can't go on from the checkpoints "
-        "that the job has written; they are kept",
-    )
-    result.add_argument(
-        "--hardware",
-        metavar="NAME|FILE",
-        help="plan for this accelerator or node, by the name or file of its profile, instead of "
-        "what is found on this host",
-    )
-    result.add_argument(
-        "--json", action="store_true", help="plan, hardware: print a document for programs"
-    )
-    cluster_options.declare(result)
-    host_options.declare(result)
-    process_options.declare(result)
-    output_options.declare(result)
-    foreign.add_refusals(result)
-    result.add_argument("--version", action="store_true", help="print the version")
-    return result
-
-
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What a command line says: the options, `script`, which may be None, and its `arguments`.
-
-    Raises:
-        LaunchError: it can't be understood.
-    """
-    ours = parser()
-    own, command = ours.apart(arguments)
-    script = command.pop(0) if command else None
-    return ours.parse_args(own, argparse.Namespace(script=script, arguments=command))
-
-
-def by_variables(environment: Mapping[str, str]) -> list[str]:
-    """What torchrun's PET_* variables say, as the options that they stand for.
-
-    Raises:
-        LaunchError: one can't be understood.
-    """
-    result: list[str] = []
-    for variable, words in foreign.by_variables(environment):
-        try:
-            parsed(words)
-        except LaunchError as error:
-            raise LaunchError(error.code, f"{variable}: {error.problem}", error.hint) from error
-        result += words
-    return result
 
 
 def request_of(
@@ -221,38 +87,32 @@ def run(arguments: Sequence[str]) -> int:
     options = parsed(words)
     terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
     if options.version:
-        from . import __version__
-
-        terminal.show(f"safe-launch {__version__}")
+        terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
-    from . import (
-        accelerate_config,
-        detection,
-        journal,
-        misplaced,
-        named_presets,
-        nodes,
-        preview,
-        profiles,
-        schedulers,
-        session,
-        workers,
-    )
-    from .readers import read_workload
-    from .schedulers.here import this_host
+    from .machine import detect, profiles
+    from .nodes.ssh import launch_on_hosts
+    from .options import misplaced
+    from .planning import named_presets
+    from .schedulers import read_placement
+    from .schedulers.this_host import this_host
+    from .session import first_plan, loop, multi_node
+    from .system import run_directory
+    from .workers import start
+    from .workload.config_files import accelerate
+    from .workload.read_workload import read_workload
 
     hosts = host_options.chosen(options)
     if hosts is not None and options.script is not None:
         again = partial(_run_again, arguments[: not is_launch])
         own, script = parser().apart(words)
-        return host_options.launch(hosts, own, script, options, is_launch, again)
-    found = detection.detect()
+        return launch_on_hosts.launch(hosts, own, script, options, is_launch, again)
+    found = detect.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     if options.accelerate_config is not None:
-        for name, value in accelerate_config.variables(options.accelerate_config).items():
+        for name, value in accelerate.variables(options.accelerate_config).items():
             os.environ.setdefault(name, value)
-    placement = schedulers.placement_of(
-        cluster_options.given(options),
+    placement = read_placement.placement_of(
+        node_options.given(options),
         options.node_timeout,
         os.environ,
         this_host(),
@@ -271,20 +131,20 @@ def run(arguments: Sequence[str]) -> int:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
-    catalogue = commands.known_failures(options.catalogue)
+    catalogue = lookup.known_failures(options.catalogue)
 
     def read(request: LaunchRequest) -> Workload:
         return named_presets.with_wanted(read_workload(request), wanted)
 
     if not is_launch:
-        return preview.show_plan(request, read(request), hardware, catalogue, options.json)
+        return first_plan.show_plan(request, read(request), hardware, catalogue, options.json)
     output_options.make_folder(request.streams)
     with process_options.pid_file(options.save_pid):
-        server = workers.server(request, hardware.accelerator.environment, journal.new_id())
+        server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
         try:
             if not placement.is_alone:
-                return nodes.launch(request, hardware, catalogue, read, server)
-            return session.launch(request, read(request), hardware, catalogue, server)
+                return multi_node.launch(request, hardware, catalogue, read, server)
+            return loop.launch(request, read(request), hardware, catalogue, server)
         finally:
             server.end()
 
@@ -305,15 +165,15 @@ def _stop(number: int, _frame: object) -> NoReturn:
     which is where most of this time is spent. A container's first process ignores signals that it
     has no handler for.
     """
-    from . import termination
+    from .report import pod_status
 
-    termination.write(termination.stop_line(number), os.environ)
+    pod_status.write(pod_status.stop_line(number), os.environ)
     os._exit(128 + number)
 
 
 def guarded(arguments: Sequence[str]) -> int:
     """Runs the command line; every error becomes a message and an exit code."""
-    from . import termination
+    from .report import pod_status
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)
@@ -326,7 +186,7 @@ def guarded(arguments: Sequence[str]) -> int:
         return code
     except LaunchError as error:
         terminal.say(f"error: {error.problem}", *([f"hint: {error.hint}"] if error.hint else []))
-        termination.write(termination.error_line(error), os.environ)
+        pod_status.write(pod_status.error_line(error), os.environ)
         return error.code
     except Exception as error:
         terminal.say(
@@ -336,7 +196,7 @@ def guarded(arguments: Sequence[str]) -> int:
         )
         terminal.verbatim(traceback.format_exc())
         what = f"{type(error).__name__}: {error}"
-        termination.write(termination.end_line(ExitCode.INTERNAL, what), os.environ)
+        pod_status.write(pod_status.end_line(ExitCode.INTERNAL, what), os.environ)
         return ExitCode.INTERNAL
 
 

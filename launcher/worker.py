@@ -19,9 +19,11 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from . import cores, evidence, guards, macros
-from .channel import VARIABLE, WARM, Sender
-from .guards import sightings
+from .evidence import from_exception, observations
+from .evidence.worker_channel import VARIABLE, WARM, Sender
+from .guards import install
+from .machine import cpu_affinity
+from .workers import local_rank_macro
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
@@ -32,30 +34,32 @@ def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     kind, target, *rest = arguments
-    guards.install()
+    install.install()
     sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
     warmth = None
     if WARM in os.environ:
-        from . import afresh, later_imports, warm_server
-        from .script_imports import module_steps, steps
+        from .workers.forkserver import extra_imports, restart_in_place, server
+        from .workload.script.imports import module_steps, steps
 
-        warmth = warm_server.serve(module_steps(target) if kind == "module" else steps(target))
+        warmth = server.serve(module_steps(target) if kind == "module" else steps(target))
     if "SLURM_STEP_ID" in os.environ:
         # Without cgroups Slurm signals every process of a step: it would end what has no handler.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
-    if cores.VARIABLE in os.environ:
-        os.sched_setaffinity(0, map(int, os.environ[cores.VARIABLE].split(",")))
-    rest = macros.filled(rest, os.environ)
+    if cpu_affinity.VARIABLE in os.environ:
+        os.sched_setaffinity(0, map(int, os.environ[cpu_affinity.VARIABLE].split(",")))
+    rest = local_rank_macro.filled(rest, os.environ)
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
-    sightings.sender = sender
+    observations.sender = sender
     if warmth is not None:
-        fork = later_imports.Fork(warmth.preloaded.start)
+        fork = extra_imports.Fork(warmth.preloaded.start)
         if warmth.is_first:
             fork.watch()
-            sightings.report_imports = lambda: asdict(fork.report(os.environ))
-        afresh.watch(warmth.preloaded, lambda name: sender.send("afresh", {"variable": name}))
+            observations.report_imports = lambda: asdict(fork.report(os.environ))
+        restart_in_place.watch(
+            warmth.preloaded, lambda name: sender.send("afresh", {"variable": name})
+        )
     code = 0
     try:
         if kind == "module":
@@ -85,10 +89,10 @@ def tell(error: BaseException, rank: int, code: int, sender: Sender) -> None:
     Making it takes time, in which others die of the failure. So that the first to fail is known as
     such, whatever becomes of its record, it says before that it fails.
     """
-    first = evidence.announcement(error, rank, time.monotonic(), code)
+    first = from_exception.announcement(error, rank, time.monotonic(), code)
     with _stops_wait():
         sender.send("failing", {"record": first})
-        sender.send("failed", {"record": asdict(evidence.record(error, first))})
+        sender.send("failed", {"record": asdict(from_exception.record(error, first))})
 
 
 @contextmanager
@@ -114,7 +118,7 @@ def _stops_wait() -> Iterator[None]:
 
 def show(error: BaseException) -> None:
     """Prints the traceback as the interpreter would, through the script's own excepthook."""
-    error.__traceback__ = evidence.trimmed(error.__traceback__)
+    error.__traceback__ = from_exception.trimmed(error.__traceback__)
     sys.excepthook(type(error), error, error.__traceback__)
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # `stacks` and the like, under importlib mode
-
-from stacks import STACKS, Stack
+from support.stacks import STACKS, Stack
 
 
 @pytest.fixture(params=STACKS, ids=lambda stack: stack.name, scope="session")

@@ -1,43 +1,5 @@
-"""The guards: what applies a preset inside a worker, at the boundary of each framework.
+"""The guards: what applies a plan inside a worker, at the boundary of each framework.
 
-A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
-`install(module)`, which is called with each of them right after it was first imported and before
-anybody else sees it. To teach safe-launch a framework, add a module here and to `GUARDS`.
+In: the plan's changes, and a framework's module as it is imported. Out: wrapped functions that
+enforce the changes, and observations of what is really in force.
 """
-
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Protocol
-
-import wrapt
-
-from . import checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
-
-
-class Guard(Protocol):
-    """What every module in `GUARDS` provides."""
-
-    @property
-    def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
-        """Names of the modules whose import it waits for."""
-
-    def install(self, module: ModuleType) -> None:
-        """Wraps the boundaries of a module that was just imported."""
-
-
-GUARDS: tuple[Guard, ...] = (
-    checkpointing,
-    data_parallel,
-    deepspeed,
-    optimizer,
-    resuming,
-    transformers,
-)
-
-
-def install() -> None:
-    """Makes every guard wait for its modules; imports none of them."""
-    for guard in GUARDS:
-        for name in guard.HOOKED:
-            wrapt.register_post_import_hook(guard.install, name)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from ..settings import Checkpointing, Setting
-from . import sightings
-from .twice import Recomputations
+from ..core.settings import Checkpointing, Setting
+from ..evidence import observations
+from .reduced_early import Recomputations
 
 HOOKED = (
     "torch.utils.checkpoint",
@@ -31,7 +31,7 @@ def install(module: Any) -> None:
 
 
 def _asked() -> Checkpointing | None:
-    value = sightings.overrides().get(Setting.GRADIENT_CHECKPOINTING)
+    value = observations.overrides().get(Setting.GRADIENT_CHECKPOINTING)
     return None if value is None else Checkpointing(str(value))
 
 
@@ -90,7 +90,7 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
             # Without the argument torch takes the reentrant implementation.
             is_other = options.get("use_reentrant") is False
             mode = Checkpointing.NON_REENTRANT if is_other else Checkpointing.REENTRANT
-            sightings.see(gradient_checkpointing=mode.value)
+            observations.see(gradient_checkpointing=mode.value)
             function = function if is_other else recomputations.watching(function)
         return checkpointed(function, options)(*args, **kwargs)
 
@@ -136,11 +136,11 @@ def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
             case Checkpointing.OFF:
                 return function(*args, **kwargs)
             case Checkpointing.NON_REENTRANT:
-                sightings.see(gradient_checkpointing=Checkpointing.NON_REENTRANT.value)
+                observations.see(gradient_checkpointing=Checkpointing.NON_REENTRANT.value)
                 function, args = _positional(function, args, kwargs)
                 return module.non_reentrant_checkpoint(function, *args)
             case _:
-                sightings.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
+                observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
                 return original(function, *args, **kwargs)
 
     return checkpoint

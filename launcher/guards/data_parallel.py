@@ -9,8 +9,8 @@ from typing import Any
 
 import wrapt
 
-from ..settings import Engine, Setting
-from . import sightings
+from ..core.settings import Engine, Setting
+from ..evidence import observations
 
 HOOKED = ("torch.nn.parallel.distributed",)
 FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
@@ -26,14 +26,14 @@ def install(module: ModuleType) -> None:
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         given = signature.bind(instance, *args, **kwargs)
         given.apply_defaults()
-        for setting, value in sightings.overrides().items():
+        for setting, value in observations.overrides().items():
             if setting in FLAGS:
                 given.arguments[setting.value] = value
-        sightings.see(
+        observations.see(
             engine=Engine.DDP.value,
             **{flag.value: bool(given.arguments[flag.value]) for flag in FLAGS},
         )
-        sightings.see_model(given.arguments["module"])
+        observations.see_model(given.arguments["module"])
         original(*given.args[1:], **given.kwargs)
         wrapped.add(instance)
 

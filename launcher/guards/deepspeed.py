@@ -11,9 +11,9 @@ from typing import Any
 
 import wrapt
 
-from ..deepspeed_config import load, offload_of, with_settings
-from ..settings import Engine, Precision, Setting
-from . import sightings
+from ..core.settings import Engine, Precision, Setting
+from ..evidence import observations
+from ..workload.config_files.deepspeed import load, offload_of, with_settings
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
@@ -29,9 +29,11 @@ def install(module: ModuleType) -> None:
 
 def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
-    sightings.see_model(given.arguments.get("model"))
+    observations.see_model(given.arguments.get("model"))
     settings = {
-        setting: value for setting, value in sightings.overrides().items() if setting in CONFIGURED
+        setting: value
+        for setting, value in observations.overrides().items()
+        if setting in CONFIGURED
     }
     if settings:
         _replace_config(given.arguments, settings)
@@ -69,8 +71,8 @@ def _see_engine(engine: Any) -> None:
         alive = reference()
         return None if alive is None else int(alive.global_steps)
 
-    sightings.count_steps(steps)
-    sightings.see(
+    observations.count_steps(steps)
+    observations.see(
         engine=Engine.DEEPSPEED.value,
         zero_stage=int(engine.zero_optimization_stage()),
         micro_batch=int(engine.train_micro_batch_size_per_gpu()),
@@ -81,12 +83,12 @@ def _see_engine(engine: Any) -> None:
         precision=precision.value,
     )
     with suppress(AttributeError, TypeError):
-        sightings.see(offload=offload_of(engine._config._param_dict).value)
+        observations.see(offload=offload_of(engine._config._param_dict).value)
 
 
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """`deepspeed.zero.Init` partitions parameters as they are made: for stage 3 alone."""
     given = inspect.signature(wrapped).bind(*args, **kwargs)
-    if sightings.overrides().get(Setting.ZERO_STAGE, 3) != 3:
+    if observations.overrides().get(Setting.ZERO_STAGE, 3) != 3:
         given.arguments["enabled"] = False
     return wrapped(*given.args, **given.kwargs)

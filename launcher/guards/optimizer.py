@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from . import sightings
+from ..evidence import observations
 
 HOOKED = ("torch.optim.optimizer",)
 
@@ -18,4 +18,4 @@ def install(module: ModuleType) -> None:
         counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
 
     module.register_optimizer_step_post_hook(count)
-    sightings.count_steps(lambda: max(counts.values(), default=0))
+    observations.count_steps(lambda: max(counts.values(), default=0))

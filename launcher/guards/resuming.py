@@ -12,9 +12,9 @@ from typing import Any
 
 import wrapt
 
-from ..checkpoints import present
-from ..saved import UNIVERSAL, VARIABLE
-from . import sightings
+from ..checkpoints.checkpoint import UNIVERSAL, VARIABLE
+from ..checkpoints.discovery import present
+from ..evidence import observations
 
 HOOKED = ("transformers.trainer", "deepspeed.runtime.engine")
 
@@ -42,10 +42,10 @@ def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     training, (number, folder) = next(_trainings), told()
     if folder and training == number:
         given.arguments["resume_from_checkpoint"] = folder
-    if sightings.sender is not None:
+    if observations.sender is not None:
         output_dir = str(Path(instance.args.output_dir).absolute())
         saves = {"output_dir": output_dir, "number": training, "before": present(output_dir)}
-        sightings.sender.send("saves", {"saves": saves})
+        observations.sender.send("saves", {"saves": saves})
     return wrapped(*given.args, **given.kwargs)
 
 

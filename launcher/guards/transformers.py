@@ -9,9 +9,9 @@ from typing import Any
 
 import wrapt
 
-from ..deepspeed_config import load, minimal, with_settings
-from ..settings import Checkpointing, Setting
-from . import sightings
+from ..core.settings import Checkpointing, Setting
+from ..evidence import observations
+from ..workload.config_files.deepspeed import load, minimal, with_settings
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
@@ -29,7 +29,7 @@ def install(module: ModuleType) -> None:
 
 def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Sets the arguments before they check themselves and configure DeepSpeed from them."""
-    settings = sightings.overrides()
+    settings = observations.overrides()
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
     if Setting.MICRO_BATCH in settings:
@@ -63,8 +63,8 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
 def _is_turned_on() -> bool:
     """Whether the plan has checkpointing where the script has none, or nobody knows of any."""
     name = Setting.GRADIENT_CHECKPOINTING
-    asked = sightings.overrides().get(name, Checkpointing.OFF)
-    replaced = sightings.replaced().get(name, Checkpointing.OFF)
+    asked = observations.overrides().get(name, Checkpointing.OFF)
+    replaced = observations.replaced().get(name, Checkpointing.OFF)
     return asked != Checkpointing.OFF and replaced == Checkpointing.OFF
 
 
@@ -92,7 +92,7 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         trainer = reference()
         return None if trainer is None else int(trainer.state.global_step)
 
-    sightings.count_steps(steps)
+    observations.count_steps(steps)
     if _is_turned_on() and not _can_checkpoint(instance.model):
         kind = type(instance.model).__name__
         warnings.warn(
@@ -101,9 +101,9 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         for name in NAMES:
             if hasattr(instance.args, name):
                 setattr(instance.args, name, False)
-        sightings.see(gradient_checkpointing=Checkpointing.OFF.value)
-    sightings.see_model(instance.model)
-    sightings.see(
+        observations.see(gradient_checkpointing=Checkpointing.OFF.value)
+    observations.see_model(instance.model)
+    observations.see(
         micro_batch=instance.args.per_device_train_batch_size,
         accumulation=instance.args.gradient_accumulation_steps,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..record import FailureRecord
-from .launchers import Death, is_users
-from .signs import Written
+from ..evidence.failure_record import FailureRecord
+from .launcher_messages import Death, is_users
+from .progress_signs import Written
 from .tracebacks import Trace
 
 ENOUGH = 5

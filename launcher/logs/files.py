@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ..exit_code import ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError
 from .lines import Recoded, Resumed, Source
 
 STDIN = "-"

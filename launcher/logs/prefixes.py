@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from .signs import STEP
+from ..core.control_sequences import ANSI
+from .progress_signs import STEP
 
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Colours, cursor movements and titles (ECMA-48's CSI and OSC sequences)."""
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 
 RANKS = (

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..failure import KnownFailure
-from ..record import FailureRecord
+from ..catalogue.entry import KnownFailure
+from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .files import attempt_of, rank_of
-from .launchers import (
+from .interleaved import IS_SHUFFLED
+from .launcher_messages import (
     CANCELLED,
     ROOT_CAUSE,
     SUMMARY_RANK,
@@ -23,9 +24,8 @@ from .launchers import (
 )
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .prefixes import Stripped, common, learned, stripped, unfolded
+from .progress_signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_end
 from .searches import searches_for
-from .shuffled import IS_SHUFFLED
-from .signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_end
 from .tracebacks import BOX_TOP, HEADER, NOTEBOOK, Trace, Tracebacks
 
 RANKS = 64

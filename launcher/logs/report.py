@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..deaths import death_text
-from ..explain import allocation_texts, first_paragraph, short, spot_text, user_frame
-from ..failure import Kind, Role
-from ..record import FailureRecord, Spot
+from ..catalogue.entry import Kind, Role
+from ..core.source_location import Spot
+from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import FailureRecord
+from ..report.explain import allocation_texts, first_paragraph, short, spot_text, user_frame
 from .attempts import Evidence
-from .judgement import BreakOff, Judgement, Shown, Verdict, name_of
+from .verdict import BreakOff, Judgement, Shown, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown."""

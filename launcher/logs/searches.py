@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..failure import KnownFailure
-from ..signature import Pattern
-from .launchers import ENDS, STARTS
+from ..catalogue.entry import KnownFailure
+from ..catalogue.signature import Pattern
+from .interleaved import TRIGGER
+from .launcher_messages import ENDS, STARTS
 from .lines import automaton, loosened
-from .shuffled import TRIGGER
-from .signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
+from .progress_signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
 from .tracebacks import KINDS
 
 BEGINNINGS = (

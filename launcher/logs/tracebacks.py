@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from ..record import Frame, Raised
+from ..evidence.failure_record import Frame, Raised
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
 FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..exit_code import ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError
 
 TORCHRUN, DEEPSPEED = "torchrun", "deepspeed"
 

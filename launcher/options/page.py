@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import TABLE, deepspeed, torchrun
+from . import deepspeed, torchrun
 from .option import Option
+from .table import TABLE
 
 HEAD = """\
 # torchrun's and deepspeed's options
 
 Every option of `torchrun` (torch 2.13) and of `deepspeed` (0.16.9, 0.19.8), in all its spellings,
 is taken with its meaning or refused with what to use instead. Written by `scripts/options-docs`
-from `launcher/options/`, which the parser's help comes from, too; `tests/test_options.py` compares
-it with the parsers of the installed versions: an option of theirs that isn't here fails a test.
+from `launcher/options/`, which the parser's help comes from, too;
+`tests/unit/options/test_options.py` compares it with the parsers of the installed versions: an
+option of theirs that isn't here fails a test.
 
 Dashes and underscores are the same, and a beginning that no other option has is enough. Options
 stand before the script; what stands behind it is the script's, whatever it looks like. Where an

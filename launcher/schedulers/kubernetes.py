@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..exit_code import ExitCode, LaunchError
-from .here import Here
-from .told import Told, number
+from ..core.errors import ExitCode, LaunchError
+from .statements import Told, number
+from .this_host import Here
 
 
 def read(environment: Mapping[str, str], here: Here) -> Told | None:

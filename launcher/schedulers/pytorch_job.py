@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .here import Here
-from .told import Told, number, port
+from .statements import Told, number, port
+from .this_host import Here
 
 
 def read(environment: Mapping[str, str], _here: Here) -> Told | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..exit_code import ExitCode, LaunchError
-from .here import Here
-from .hostlist import devices, hosts, tasks_by_node
-from .told import Told, number
+from ..core.errors import ExitCode, LaunchError
+from .slurm_hostlist import devices, hosts, tasks_by_node
+from .statements import Told, number
+from .this_host import Here
 
 NO_TASKS = 4_294_967_290
 """Step numbers from here on are no tasks of srun's: interactive, batch, external (slurm.h)."""

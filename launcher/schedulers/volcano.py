@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .here import Here
-from .told import Told, number
+from .statements import Told, number
+from .this_host import Here
 
 FIRST = ("MASTER", "LAUNCHER")
 """Tasks whose pods come before the others'."""

@@ -22,7 +22,9 @@ from frameworks.cases import ROOT, Case  # noqa: E402
 from frameworks.record import Record, read  # noqa: E402
 from frameworks.registry import CASES  # noqa: E402
 
-TEST = "tests/test_framework_cases.py::test_untouched_where_healthy_and_corrected_where_not"
+TEST = (
+    "tests/frameworks/test_framework_cases.py::test_untouched_where_healthy_and_corrected_where_not"
+)
 TARGET = ROOT / "docs" / "frameworks.md"
 HEAD = """\
 # Training frameworks
@@ -38,9 +40,9 @@ the training must die of it; through safe-launch it must be corrected, train to 
 the losses of a reference, the same training without that failure, within 1e-4 (relative).
 
 Hugging Face's Trainer by itself and loops of one's own on DeepSpeed and DistributedDataParallel are
-among the ordinary tests: `tests/scenarios/` by `tests/test_frameworks.py`, with DeepSpeed 0.19.8
-and transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1, a few of them with torch
-2.6.0 and transformers 4.51.3 too.
+among the ordinary tests: `tests/scenarios/` by `tests/training/test_corrected_losses.py`, with
+DeepSpeed 0.19.8 and transformers 5 as well as DeepSpeed 0.16.9 and transformers 4.57.1, a few of
+them with torch 2.6.0 and transformers 4.51.3 too.
 """
 TABLE = """\
 | framework | case | command | healthy: losses | what fails | corrected | its losses |

@@ -4,9 +4,9 @@ import json
 import os
 from dataclasses import asdict
 
-from safe_launch.exit_code import LaunchError
-from safe_launch.schedulers import placement_of
-from safe_launch.schedulers.here import this_host
+from safe_launch.core.errors import LaunchError
+from safe_launch.schedulers.read_placement import placement_of
+from safe_launch.schedulers.this_host import this_host
 
 try:
     placement = placement_of({}, None, os.environ, this_host())

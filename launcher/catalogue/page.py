@@ -1,0 +1,172 @@
+"""The page of all known failures: coverage, an index by message, and a row for each entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from .entry import KnownFailure
+from .regex_as_prose import plain
+from .search import CLASSES
+from .signature import Signature
+
+PROOFS = ("reproduced", "read in source", "reported")
+"""What each proof of an entry begins with, the strongest first."""
+Version = tuple[int, ...]
+VERSIONS = re.compile(
+    r"\b(torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|bitsandbytes|flash-attn|numpy)"
+    r" (\d[\d.]*(?:(?:, | and )\d[\d.]*)*)"
+)
+"""A framework and its versions as a proof names them."""
+HEAD = """\
+# Known failures
+
+Made from `presets/failures/` by `scripts/catalogue-docs`; a test checks that it is up to date.
+`safe-launch catalogue WORDS` searches the same from the command line, `safe-launch explain ID`
+prints an entry whole. How to add one: [architecture.md](architecture.md#to-add-a-known-failure).
+"""
+NOTE = """\
+An entry counts by the strongest of its proofs. *Reproduced*: somebody has provoked it with the real
+frameworks; where there is a script, the tests do so again. *Read in source*: the raising line was
+read in the versions that are named. *Reported*: users' logs show it.
+"""
+
+
+def strongest(entry: KnownFailure) -> str | None:
+    """The strongest kind of proof that an entry has; None where its proofs say none."""
+    return next((one for one in PROOFS if any(p.startswith(one) for p in entry.proof)), None)
+
+
+def page(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
+    """The page in Markdown.
+
+    Args:
+        entries: the catalogue.
+        scripts: ids of the entries that a script in tests/reproductions provokes.
+    """
+    parts = (
+        HEAD,
+        "## Coverage\n",
+        NOTE,
+        _coverage(entries, scripts),
+        "## By framework\n",
+        _frameworks(entries),
+        _reproduced_with(entries),
+        "## By message\n",
+        "N stands for a number, … for anything, parentheses for what may be absent or a choice.\n",
+        _messages(entries),
+        "## Entries\n",
+        _rows(entries, scripts),
+    )
+    return "\n".join(parts)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, one))} |\n" for one in lines)
+
+
+def _counts(entries: Sequence[KnownFailure]) -> list[int]:
+    """How many entries there are, and by proof."""
+    proofs = [strongest(one) for one in entries]
+    return [len(entries), *(proofs.count(one) for one in PROOFS)]
+
+
+def _coverage(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
+    """Entries by class and proof."""
+    groups = [(kind.value, [one for one in entries if one.kind is kind]) for kind in CLASSES]
+    rows = [
+        [f"{name}: {text}", *_counts(group), sum(one.id in scripts for one in group)]
+        for (name, group), text in zip(groups, CLASSES.values(), strict=True)
+        if group
+    ]
+    rows.append(["all", *_counts(entries), sum(one.id in scripts for one in entries)])
+    return _table(["class", "entries", *PROOFS, "with a script"], rows)
+
+
+def _frameworks(entries: Sequence[KnownFailure]) -> str:
+    """Entries by the distribution and the versions that they are about."""
+    names = sorted({name for one in entries for name in one.when})
+    rows: list[list[object]] = []
+    for name in names:
+        group = [one for one in entries if name in one.when]
+        ranges = sorted({one.when[name] for one in group})
+        rows.append([name, *_counts(group), ", ".join(f"`{one}`" for one in ranges)])
+    rows.append(["any", *_counts([one for one in entries if not one.when]), "all"])
+    return _table(["about", "entries", *PROOFS, "versions"], rows)
+
+
+def _reproduced_with(entries: Sequence[KnownFailure]) -> str:
+    """Entries by the versions that their proofs say they were reproduced with."""
+    found: dict[tuple[str, Version], set[str]] = {}
+    for entry in entries:
+        for proof in entry.proof:
+            if proof.startswith(PROOFS[0]):
+                for name, versions in VERSIONS.findall(proof):
+                    for one in re.findall(r"\d[\d.]*\d|\d", versions):
+                        version = tuple(map(int, one.split(".")))
+                        found.setdefault((name, version), set()).add(entry.id)
+    rows = [
+        [f"{name} {'.'.join(map(str, version))}", len(ids)]
+        for (name, version), ids in sorted(found.items())
+    ]
+    return _table(["reproduced with", "entries"], rows)
+
+
+def messages_of(signature: Signature) -> Iterator[tuple[str, str]]:
+    """What a signature shows, in plain words, and where that stands."""
+    kind = signature.exception or ("exception" if signature.is_of_exception else "log")
+    pattern = signature.message or signature.source or signature.log
+    texts = () if pattern is None else plain(pattern.pattern)
+    if texts:
+        if signature.message is None and signature.source is not None:
+            kind = f"{kind} raised at"
+        yield from ((text, kind) for text in texts)
+    elif signature.is_of_exception:
+        file = "" if signature.file is None else f" in {signature.file}"
+        yield f"no message{file}", kind
+
+
+def _messages(entries: Sequence[KnownFailure]) -> str:
+    """Every message with the entry that explains it, in the order of the alphabet."""
+    found = {
+        (text, kind, entry.id): entry
+        for entry in entries
+        for signature in entry.signatures
+        for text, kind in messages_of(signature)
+    }
+    keys = sorted(found, key=lambda key: (key[0].lstrip("'\"`<>[(/…: ").lower(), key))
+    rows = [[_code(text), kind, _link(found[text, kind, name])] for text, kind, name in keys]
+    return _table(["message", "type", "entry"], rows)
+
+
+def _rows(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
+    """A row for each entry."""
+    rows = []
+    for one in entries:
+        proofs = "; ".join(map(_escaped, one.proof))
+        if one.id in scripts:
+            proofs += f" ([script](../tests/reproductions/{one.id}.py))"
+        kind = f"{one.kind.value}, {one.role.value}"
+        versions = ", ".join(f"{name} `{allowed}`" for name, allowed in one.when.items())
+        rows.append([_link(one), _escaped(one.title), kind, versions or "all", proofs])
+    return _table(["entry", "what it is", "class, role", "versions", "how it is known"], rows)
+
+
+def _link(entry: KnownFailure) -> str:
+    return f"[{entry.id}](../presets/failures/{entry.id}.md)"
+
+
+def _escaped(text: str) -> str:
+    """Text as it may stand in a table."""
+    for sign in "\\|*_<[":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def _code(text: str) -> str:
+    """Text as code that may stand in a table."""
+    fence = "``" if "`" in text else "`"
+    space = " " if "`" in text else ""
+    return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")

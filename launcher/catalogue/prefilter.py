@@ -1,0 +1,88 @@
+"""Which known failures a record may show at all: its words are searched once, for all of them.
+
+Thousands of ranks may tell of one failure. To match every signature with a record takes ten
+milliseconds; one automaton over all patterns takes a fraction of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..evidence.failure_record import FailureRecord
+from .entry import KnownFailure
+from .regex import LinearPatterns
+from .signature import Signature, collapsed
+
+FEW = 16
+"""Records below which the automaton isn't worth its making, a tenth of a second."""
+Narrowing = Callable[[FailureRecord], Sequence[KnownFailure]]
+
+
+def narrowing(catalogue: Sequence[KnownFailure], records: int) -> Narrowing:
+    """What gives the entries of a catalogue that a record may show, in their order.
+
+    An entry that it leaves out doesn't match: a signature needs the exception that it names, and
+    each of its patterns somewhere in the record's texts.
+
+    Args:
+        catalogue: all entries.
+        records: how many are going to be judged.
+    """
+    if records < FEW:
+        return lambda _record: catalogue
+    signs = [(sign, place) for place, one in enumerate(catalogue) for sign in one.signatures]
+    search = LinearPatterns(sorted({text for sign, _ in signs for text in patterns_of(sign)}))
+    by_exception: dict[str | None, list[Needs]] = {}
+    for sign, place in signs:
+        needs = Needs(place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, False)))
+        by_exception.setdefault(sign.exception, []).append(needs)
+
+    def narrowed(record: FailureRecord) -> Sequence[KnownFailure]:
+        names = {one.exception.rpartition(".")[2] for one in record.raised()}
+        known = [one for name in (None, *names) for one in by_exception.get(name, ())]
+        found = {text for part in own_texts(record) for text in search.found(part)}
+        if record.exception:
+            known = [one for one in known if one.of_itself <= found]
+        if any(not one.patterns <= found for one in known):
+            found.update(text for one in collapsed(record.log_tail) for text in search.found(one))
+        places = {one.place for one in known if one.patterns <= found}
+        return [catalogue[place] for place in sorted(places)]
+
+    return narrowed
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a signature needs in a record's texts.
+
+    Attributes:
+        place: its entry's place in the catalogue.
+        patterns: its patterns.
+        of_itself: those of them that an exception itself must show, not the log around it.
+    """
+
+    place: int
+    patterns: frozenset[str]
+    of_itself: frozenset[str]
+
+
+def patterns_of(sign: Signature, with_log: bool = True) -> Iterable[str]:
+    """The patterns that a signature needs; without the log's those that an exception must show.
+
+    A line that native code says must then be in its message.
+    """
+    parts = [sign.message, sign.source]
+    if with_log or not sign.is_of_exception:
+        parts.append(sign.log)
+    if with_log:
+        parts.append(sign.context)
+    return (part.pattern for part in parts if part is not None)
+
+
+def own_texts(record: FailureRecord) -> Iterable[str]:
+    """What the record itself says, beside the log, each text as patterns are searched in it."""
+    for one in record.raised():
+        yield from collapsed((one.message, one.message.partition("\n")[0]))
+        yield "" if one.frame is None else one.frame.source
+    yield from collapsed(tuple(record.message.splitlines()))

@@ -1,0 +1,231 @@
+"""Reads the known failures: one Markdown file each, front matter and prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from signal import Signals
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from ..core.constraint import Term
+from ..core.settings import VALUES, Fact, Setting, Value, name_of, parse_value
+from ..system.typed_yaml import DocumentError, line_of, near, read_document
+from ..workload.script.line_searches import SEARCHES
+from .entry import Kind, KnownFailure, Role
+from .regex import PatternError, compiled
+from .signature import Signature
+
+SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
+"""The headings that an entry may have; the first two are required."""
+
+Member = TypeVar("Member", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A key of a front matter, for messages."""
+
+    path: Path
+    key: str
+    text: str
+
+    def error(self, problem: str, hint: str = "") -> DocumentError:
+        """What is wrong there; the line is looked for only now."""
+        line = line_of(self.key, self.text, first_line=2)
+        return DocumentError(self.path, line, problem, hint)
+
+
+@dataclass(frozen=True)
+class EntryDocument:
+    """The front matter as it stands in the file; `KnownFailure` says what each part means."""
+
+    id: str = "???"
+    title: str = "???"
+    role: str = "???"
+    class_: str = "???"
+    signatures: list[dict[str, str | bool]] = field(default_factory=list)
+    when: dict[str, str] = field(default_factory=dict)
+    proves: dict[str, Any] = field(default_factory=dict)
+    forbids: list[dict[str, Any]] = field(default_factory=list)
+    points_at: str | None = None
+    proof: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+
+def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
+    """All entries of a folder in the order of their names; by default those that we ship.
+
+    Raises:
+        DocumentError: an entry doesn't follow the schema.
+    """
+    root = Path(str(files("safe_launch.presets.failures"))) if folder is None else folder
+    is_house = folder is not None
+    return tuple(read_entry(path, is_house) for path in sorted(root.glob("*.md")))
+
+
+def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
+    """One entry.
+
+    Args:
+        path: its file.
+        is_house: it is a cluster's own, about its users' code as well.
+
+    Raises:
+        DocumentError: it doesn't follow the schema; the message names file, line and key.
+    """
+    text = path.read_text(encoding="utf-8")
+    match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    if match is None:
+        raise DocumentError(path, 1, "front matter between two lines `---` is expected")
+    document = read_document(path, match[1], EntryDocument, first_line=2)
+
+    def place(key: str) -> Place:
+        return Place(path, key, match[1])
+
+    if document.id != path.stem:
+        raise place("id").error(f"id `{document.id}` differs from the file's name")
+    sections = _sections(match[2])
+    first_prose_line = match[1].count("\n") + 4
+    for heading in sections:
+        if heading not in SECTIONS:
+            found = re.search(rf"^## +{re.escape(heading)}", text, re.MULTILINE)
+            line = text.count("\n", 0, found.start() if found else 0) + 1
+            hint = near(heading, SECTIONS)
+            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
+    for heading in SECTIONS[:2]:
+        if not sections.get(heading):
+            raise DocumentError(path, first_prose_line, f"no section `{heading}`")
+    if document.points_at is not None and document.points_at not in SEARCHES:
+        hint = near(document.points_at, SEARCHES)
+        raise place("points_at").error(f"points_at: no search `{document.points_at}`", hint)
+    entry = KnownFailure(
+        id=document.id,
+        title=document.title,
+        role=_member(place("role"), "role", Role, document.role),
+        kind=_member(place("class"), "class", Kind, document.class_),
+        signatures=tuple(
+            replace(_signature(place("signatures"), one), is_of_anybody=is_house)
+            for one in document.signatures
+        ),
+        when=MappingProxyType(_ranges(place("when"), document.when)),
+        proves=MappingProxyType(_proofs(place("proves"), document.proves)),
+        forbids=tuple(_terms(place("forbids"), "forbids", one) for one in document.forbids),
+        points_at=document.points_at,
+        proof=tuple(document.proof),
+        sources=tuple(document.sources),
+        sections=MappingProxyType(sections),
+        path=path,
+    )
+    for terms in entry.forbids:
+        if not any(isinstance(term.name, Setting) for term in terms):
+            problem = "forbids: without a setting it would forbid everything"
+            raise place("forbids").error(problem)
+    if not entry.signatures and entry.kind is not Kind.SILENT:
+        raise DocumentError(path, 2, "signatures: only a silent failure has none")
+    return entry
+
+
+def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
+    """Whether the installed versions are among those that an entry is about.
+
+    A version that isn't known, because the distribution isn't installed here, is not among them.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    return all(
+        name in versions and SpecifierSet(allowed, prereleases=True).contains(versions[name])
+        for name, allowed in entry.when.items()
+    )
+
+
+def _sections(prose: str) -> dict[str, str]:
+    """The text under each second-level heading."""
+    parts = re.split(r"^## +(.+)$", prose, flags=re.MULTILINE)
+    return {
+        heading.strip(): body.strip()
+        for heading, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
+    try:
+        return kind(raw)
+    except ValueError:
+        raise place.error(f"{key}: `{raw}`", near(raw, kind)) from None
+
+
+def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
+    parts: dict[str, Any] = {}
+    known = [one.name for one in fields(Signature) if one.name != "is_of_anybody"]
+    for key, value in raw.items():
+        if key not in known:
+            raise place.error(f"signatures: unknown key `{key}`", near(key, known))
+        if key in ("oom_kill", "finished"):
+            if value is not True:
+                raise place.error(f"signatures: {key} is true or left out: {value}")
+            parts[key] = True
+        elif not isinstance(value, str):
+            raise place.error(f"signatures: `{key}` is a text, put quotes around {value}")
+        elif key in ("message", "source", "log", "context"):
+            try:
+                parts[key] = compiled(value)
+            except PatternError as error:
+                raise place.error(f"signatures: {key}: {error}: {value}") from error
+            if key == "log" and parts[key].search(""):
+                raise place.error(f"signatures: log: an empty line matches: {value}")
+        elif key == "signal":
+            if value not in Signals.__members__:
+                hint = near(value, Signals.__members__)
+                raise place.error(f"signatures: no signal `{value}`", hint)
+            parts[key] = Signals[value].value
+        else:
+            parts[key] = value
+    if not parts.keys() - {"exception", "file", "context", "finished"}:
+        raise place.error("signatures: an exception's type alone is no signature")
+    return Signature(**parts)
+
+
+def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, allowed in raw.items():
+        try:
+            SpecifierSet(allowed)
+        except InvalidSpecifier:
+            raise place.error(
+                f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+            ) from None
+    return dict(raw)
+
+
+def _terms(place: Place, section: str, raw: dict[str, Any]) -> tuple[Term, ...]:
+    terms = []
+    for key, value in raw.items():
+        try:
+            name = name_of(key)
+        except KeyError:
+            raise place.error(f"{section}: no setting or fact `{key}`", near(key, VALUES)) from None
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise place.error(f"{section}: no value for `{key}`")
+        try:
+            terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
+        except ValueError as error:
+            raise place.error(f"{section}: {error}") from None
+    return tuple(terms)
+
+
+def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
+    proofs = {}
+    for term in _terms(place, "proves", raw):
+        if not isinstance(term.name, Fact):
+            raise place.error(f"proves: `{term.name}` is a setting, not a fact")
+        if len(term.values) != 1:
+            raise place.error(f"proves: one value is expected for `{term.name}`")
+        (proofs[term.name],) = term.values
+    return proofs

@@ -1,0 +1,166 @@
+"""Finds known failures by the text of a message, or by words of what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..evidence.failure_record import FailureRecord
+from .entry import Kind, KnownFailure
+from .signature import Signature
+
+CLASSES = {
+    Kind.PRESET: "another preset cures it",
+    Kind.MEMORY: "a smaller plan cures it",
+    Kind.SILENT: "raises nothing and trains wrongly; refused before the launch",
+    Kind.USER: "the code, the data or the environment must change",
+    Kind.TRANSIENT: "the same launch may be tried again",
+    Kind.HARDWARE: "it needs another node",
+}
+"""Every class in words, in the order of listings."""
+
+EXCEPTION = re.compile(
+    r"^(?:\[[^\]]*\]:? *)?([\w.]*(?:Error|Exception|Warning|Interrupt)): ", re.MULTILINE
+)
+"""An exception's type where it stands before its message, as in the last line of a traceback."""
+MOST = 12
+"""Entries that are told at most where only words are shared."""
+EMPTY = {
+    *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "error"),
+    *("failed", "for", "from", "has", "have", "i", "if", "in", "is", "it", "its", "my", "not"),
+    *("of", "on", "or", "that", "the", "this", "to", "traceback", "was", "when", "while"),
+    *("why", "with", "you"),
+}
+"""Words that tell nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entry that a search has found.
+
+    Attributes:
+        entry: the known failure.
+        is_shown: whether a signature of it matches the text; otherwise they share words.
+        shared: how many words they share.
+    """
+
+    entry: KnownFailure
+    is_shown: bool
+    shared: int
+
+
+def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
+    """The entries whose signatures match the text; where none does, those that share its words.
+
+    By words the entry that shares the most comes first, and of two that share as many the one
+    with the rarer words, those of its name and title counting twice; what shares no more than half
+    as many as the first is left out.
+    """
+    asked = words(text)
+    known = {one.id: vocabulary(one) for one in entries}
+    hits = [Hit(one, is_shown(text, one), len(asked & known[one.id])) for one in entries]
+    shown = [one for one in hits if one.is_shown]
+    if not shown:
+        most = max((one.shared for one in hits), default=0)
+        hits = [one for one in hits if one.shared > most / 2]
+    found = shown or hits
+    rarity = {word: 1 / max(1, sum(word in one for one in known.values())) for word in asked}
+
+    def closeness(entry: KnownFailure) -> float:
+        both = [*(asked & known[entry.id]), *(asked & words(f"{entry.id} {entry.title}"))]
+        return sum(rarity[word] for word in both)
+
+    found.sort(key=lambda one: (-one.shared, -closeness(one.entry), one.entry.id))
+    return tuple(found if shown else found[:MOST])
+
+
+def is_shown(text: str, entry: KnownFailure) -> bool:
+    """Whether the text, taken as an exception's message or as lines of a log, shows the failure.
+
+    An exception's type is taken from the text where it stands before the message, as in the last
+    line of a traceback; a text without one may be of any type.
+    """
+    return any(
+        signature.matched(record) is not None
+        for signature in entry.signatures
+        if signature.message is not None or signature.log is not None
+        for record in _records(text, signature)
+    )
+
+
+def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
+    """What the text may be the evidence of, as far as the signature asks for more than a text."""
+    kills = int(signature.oom_kill)
+    lines = tuple(text.splitlines())
+    if signature.message is None:
+        yield FailureRecord(None, 0.0, signal=signature.signal, oom_kills=kills, log_tail=lines)
+        return
+    named = list(EXCEPTION.finditer(text))
+    for found in named:
+        message = text[found.end() :]
+        yield FailureRecord(None, 0.0, found[1], message, oom_kills=kills, log_tail=lines)
+    if not named:
+        name = signature.exception or "builtins.Exception"
+        yield FailureRecord(None, 0.0, name, text, oom_kills=kills, log_tail=lines)
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text in the singular, without those that tell nothing."""
+    found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
+    return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", one) for one in found)
+
+
+def vocabulary(entry: KnownFailure) -> frozenset[str]:
+    """All words of an entry: its name, title, prose and patterns; of a name also its parts."""
+    patterns = (
+        part if isinstance(part, str) else part.pattern
+        for one in entry.signatures
+        for part in (one.exception, one.function, one.message, one.log, one.context, one.source)
+        if part is not None
+    )
+    text = " ".join([entry.id, entry.title, *entry.sections.values(), *patterns])
+    return words(text) | words(text.replace("_", " "))
+
+
+def by_class(entries: Sequence[KnownFailure]) -> dict[Kind, list[KnownFailure]]:
+    """The entries of each class that has any, in the order of listings."""
+    groups = {kind: [one for one in entries if one.kind is kind] for kind in CLASSES}
+    return {kind: group for kind, group in groups.items() if group}
+
+
+def listing(entries: Sequence[KnownFailure]) -> str:
+    """All entries by class, a line each."""
+    width = max((len(one.id) for one in entries), default=0)
+    parts = []
+    for kind, group in by_class(entries).items():
+        lines = [f"  {one.id:<{width}}  {one.title}" for one in group]
+        parts.append("\n".join([f"{kind.value}: {CLASSES[kind]}", *lines]))
+    return "\n\n".join(parts)
+
+
+def hits_text(hits: Sequence[Hit]) -> str:
+    """What a search has found, a line each."""
+    width = max((len(one.entry.id) for one in hits), default=0)
+    kinds = max((len(one.entry.kind.value) for one in hits), default=0)
+    return "\n".join(
+        f"{one.entry.id:<{width}}  {one.entry.kind.value:<{kinds}}  {one.entry.title}"
+        for one in hits
+    )
+
+
+def document(hits: Sequence[Hit]) -> list[dict[str, object]]:
+    """What `catalogue --json` prints of each."""
+    return [
+        {
+            "id": one.entry.id,
+            "title": one.entry.title,
+            "class": one.entry.kind.value,
+            "role": one.entry.role.value,
+            "matched": "signature" if one.is_shown else "words",
+            "when": dict(one.entry.when),
+            "proof": one.entry.proof,
+            "sources": one.entry.sources,
+        }
+        for one in hits
+    ]

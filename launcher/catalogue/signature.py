@@ -1,0 +1,132 @@
+"""The ways in which a known failure shows itself in the evidence."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ..evidence.failure_record import FailureRecord, Frame, Raised
+
+
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    @property
+    def pattern(self) -> str:
+        """Its text."""
+
+    def search(self, text: str, /) -> Any:
+        """A match anywhere in the text, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One way that a failure shows itself; every part that is given must match.
+
+    Messages and lines are searched with every run of white space as a single space, since logs
+    wrap them. Without a part of an exception it is the signature of a death without one, or of
+    a line that native code says, on its own or in an exception's message.
+
+    Attributes:
+        exception: name of the exception's type, without its module.
+        message: pattern searched in the message.
+        file: end of the path of the raising frame's file.
+        function: the raising frame's function.
+        source: pattern searched in the raising frame's source line.
+        log: pattern searched in each of the last lines of the worker's log.
+        context: pattern of another of those lines, before or after.
+        signal: number of the signal that ended the worker.
+        oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
+            the worker itself was killed.
+        finished: the script had run to its end before.
+        is_of_anybody: it is also shown by what the user's own code raises, as a cluster's own
+            failures are; those of the frameworks aren't.
+    """
+
+    exception: str | None = None
+    message: Pattern | None = None
+    file: str | None = None
+    function: str | None = None
+    source: Pattern | None = None
+    log: Pattern | None = None
+    context: Pattern | None = None
+    signal: int | None = None
+    oom_kill: bool = False
+    finished: bool = False
+    is_of_anybody: bool = False
+
+    @property
+    def is_of_exception(self) -> bool:
+        """Whether it is about an exception."""
+        is_of_frame = not (self.file is None and self.function is None and self.source is None)
+        return self.exception is not None or self.message is not None or is_of_frame
+
+    def weight(self, raised: Raised | None) -> int:
+        """How many of its parts are shown: of two that match, the one with more is about less.
+
+        Args:
+            raised: the exception that it matches, whose frame may be unknown; None where it matches
+                a death without one.
+        """
+        of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
+        parts = [one.name for one in fields(self) if one.name not in ("is_of_anybody", *of_frame)]
+        return sum(getattr(self, name) not in (None, False) for name in parts)
+
+    def matched(self, record: FailureRecord) -> int | None:
+        """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
+        if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
+            return None
+        if self.is_of_exception:
+            depths = [
+                at
+                for at, one in enumerate(record.raised())
+                if not one.is_routine
+                and self._is_shown_by(one)
+                and (self.file or self.is_of_anybody or not record.is_users_own(one))
+            ]
+            if not depths:
+                return None
+        elif record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
+            return None
+        reads = self.log is not None or self.context is not None
+        said = collapsed(tuple(record.message.splitlines())) if reads else ()
+        around = collapsed(record.log_tail) if reads else ()
+        if self.context is not None and not any(map(self.context.search, (*around, *said))):
+            return None
+        if self.is_of_exception:
+            is_told = self.log is None or any(map(self.log.search, (*around, *said)))
+            return depths[-1] if is_told else None
+        told = said if said or record.exception else around
+        if self.log is not None and not any(map(self.log.search, told)):
+            return None
+        deadly = signal.SIGKILL if self.oom_kill else self.signal
+        return 0 if deadly in (None, record.signal) else None
+
+    def _is_shown_by(self, raised: Raised) -> bool:
+        """Whether an exception shows it; an unknown frame is no mismatch beside a message."""
+        if self.exception not in (None, raised.exception.rpartition(".")[2]):
+            return False
+        frame = raised.frame
+        if frame is None and self.message is not None:
+            is_there = True
+        else:
+            frame = frame or Frame("", 0, "", "")
+            is_there = (
+                (self.file is None or frame.file.endswith(self.file))
+                and (self.function is None or frame.function == self.function)
+                and (self.source is None or self.source.search(frame.source) is not None)
+            )
+        if not is_there or self.message is None:
+            return is_there
+        # In a log other processes' lines may follow the message: its first line is tried alone.
+        first, _, rest = raised.message.partition("\n")
+        texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
+        return any(map(self.message.search, collapsed(texts)))
+
+
+@lru_cache(maxsize=64)
+def collapsed(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Texts with every run of white space as a single space."""
+    return tuple(" ".join(text.split()) for text in texts)

@@ -1,0 +1,322 @@
+"""Finds the checkpoints that Hugging Face's Trainer has written in this job, and what they are.
+
+Trainer 4.57 and 5.x write a checkpoint in this order (`_save_checkpoint` in
+transformers/trainer.py): the weights on rank 0; the optimizer's and scheduler's state, under
+DeepSpeed every rank its part, then `latest` on rank 0; each rank its `rng_state_R.pth`; on rank 0
+`trainer_state.json`, and only then are older ones deleted. No barrier follows, so another rank's
+file may come after rank 0's last one.
+"""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import re
+import struct
+import zipfile
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from ..core.settings import Engine
+from .checkpoint import STATE, Found, Resume, Saved, Saves, Unusable, joined
+
+FOLDER = re.compile(r"checkpoint-(\d+)")
+SHARD = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_00_optim_states\.pt")
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", *INDEXES)
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+ARCHIVE = re.compile(
+    r".*_states\.pt|(?:optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
+    r"|(?:pytorch|adapter)_model.*\.bin"
+)
+"""What `torch.save` has written: a zip archive, whose directory is at its end."""
+DEEPSPEED_STEPS = "global_step*"
+
+
+class _CutOffError(Exception):
+    """Something is missing that was to be written."""
+
+
+class _ForeignError(Exception):
+    """Nothing need be missing, but it can't be gone on from here."""
+
+
+def present(output_dir: str) -> dict[str, int]:
+    """The checkpoints of a folder by name, and when each one's last file was written (`Saves`)."""
+    try:
+        folders = [one for one in Path(output_dir).iterdir() if FOLDER.fullmatch(one.name)]
+    except OSError:
+        return {}
+    return {one.name: _written(one) for one in folders}
+
+
+def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
+    """Where this node has what a training goes on from; None where no worker of its has told.
+
+    Some scripts save to a new folder at every launch: the latest that has it counts. Where none has
+    it, as where nodes share no disk, the training itself says so.
+
+    Args:
+        resume: what node 0 names.
+        saves: where this node's workers saved, attempt by attempt.
+    """
+    folders = [Path(one.output_dir) / resume.name for one in saves if one.number == resume.training]
+    there = [one for one in folders if one.is_dir()]
+    return next(reversed(there or folders), None)
+
+
+def _written(folder: Path) -> int:
+    try:
+        return (folder / STATE).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Found:
+    """The checkpoints that have been written since the training began, the newest first.
+
+    Args:
+        saves: where it writes, and what was there before.
+        worlds: numbers of ranks that this job has run with.
+        local: ranks of this node, where there are others: what is missing of theirs may lie on
+            their own disks. None for a single node.
+    """
+    output_dir = Path(saves.output_dir)
+    complete: list[Saved] = []
+    unusable: list[Unusable] = []
+    for name, written in present(saves.output_dir).items():
+        if saves.before.get(name) == written:
+            continue
+        folder, step = output_dir / name, int(name.rpartition("-")[2])
+        try:
+            complete.append(_read(folder, step, worlds, local))
+        except (_CutOffError, _ForeignError) as problem:
+            unusable.append(Unusable(folder, step, str(problem), isinstance(problem, _CutOffError)))
+        except OSError as error:
+            reason = f"it can't be read: {error.strerror or error}"
+            unusable.append(Unusable(folder, step, reason, is_cut_off=False))
+    return joined([Found(tuple(complete), tuple(unusable))])
+
+
+def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -> Saved:
+    """A checkpoint's facts.
+
+    Raises:
+        _CutOffError, _ForeignError: it can't be gone on from.
+    """
+    _check_state(folder, step)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            _check_whole(path)
+    _check_indexes(folder)
+    is_alone = (folder / "rng_state.pth").exists()
+    ranks = {int(one.stem.rpartition("_")[2]) for one in folder.glob("rng_state_*.pth")}
+    ranks |= {0} if is_alone else set()
+    if list(folder.glob("*fsdp*")):
+        raise _ForeignError("it was written by FSDP, which isn't gone on from yet")
+    if list(folder.glob(DEEPSPEED_STEPS)) or (folder / "latest").exists():
+        saved = _deepspeed(folder, step, local)
+    elif not ranks and not (folder / "optimizer.pt").exists():
+        raise _ForeignError("it has the weights alone (save_only_model)")
+    else:
+        fitting = [world for world in worlds if world > max(ranks, default=0)]
+        saved = _plain(
+            folder, step, 1 if is_alone else min(fitting, default=max(ranks, default=0) + 1)
+        )
+    _check_ranks("random state", ranks, saved.world, local)
+    return saved
+
+
+def _check_state(folder: Path, step: int) -> None:
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _CutOffError(f"{STATE} is missing") from None
+    except ValueError:
+        raise _CutOffError(f"{STATE} is cut off") from None
+    if not isinstance(state, dict) or state.get("global_step") != step:
+        raise _CutOffError(f"{STATE} isn't of step {step}")
+
+
+def _check_whole(path: Path) -> None:
+    """Whether a file ends where it should, as far as its kind tells."""
+    if path.suffix == ".safetensors":
+        is_whole = _is_whole_safetensors(path)
+    elif ARCHIVE.fullmatch(path.name) or _begins_as_archive(path):
+        is_whole = _has_directory(path)
+    elif path.suffix == ".json":
+        is_whole = _is_json(path)
+    else:
+        return
+    if not is_whole:
+        raise _CutOffError(f"{path.name} is cut off")
+
+
+def _is_whole_safetensors(path: Path) -> bool:
+    """The header, JSON after eight bytes of its length, says where the last tensor ends."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+        if 8 + length > size:
+            return False
+        try:
+            header = json.loads(file.read(length))
+        except ValueError:
+            return False
+    ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+    return size == 8 + length + max(ends, default=0)
+
+
+def _begins_as_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _has_directory(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a first document is whole; what a user's callback has written may be anything."""
+    text = path.read_text(encoding="utf-8", errors="replace").lstrip()
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return bool(text) and text[0] not in "{["
+    return True
+
+
+def _check_indexes(folder: Path) -> None:
+    """Whether the files are there that an index of weights names."""
+    for index in INDEXES:
+        if (folder / index).exists():
+            named = json.loads((folder / index).read_text(encoding="utf-8")).get("weight_map", {})
+            for name in sorted(set(named.values())):
+                if not (folder / name).exists():
+                    raise _CutOffError(f"{name} is missing")
+
+
+def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | None) -> None:
+    missing = sorted(set(range(world)) - set(ranks))
+    if not missing:
+        return
+    listed = ", ".join(map(str, missing))
+    if local is not None and missing == list(range(local, world)):
+        raise _ForeignError(
+            f"the {what} of rank {listed} isn't on node 0, as if every node saved to its own disk"
+        )
+    raise _CutOffError(f"the {what} of rank {listed} is missing")
+
+
+def _plain(folder: Path, step: int, world: int) -> Saved:
+    """What the Trainer writes without DeepSpeed, for one process or under DDP."""
+    adapters = [one for name in ADAPTERS for one in (folder / name, *folder.glob(f"*/{name}"))]
+    if not any(one.exists() for one in (*(folder / name for name in WEIGHTS), *adapters)):
+        raise _CutOffError("the weights are missing")
+    for name in ("optimizer.pt", "scheduler.pt"):
+        if not (folder / name).exists():
+            raise _CutOffError(f"{name} is missing")
+    return Saved(folder, step, Engine.DDP, world)
+
+
+def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
+    """What DeepSpeed's engine writes; the names of its files tell stage 3 from the lower ones.
+
+    `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
+    """
+    try:
+        inner = folder / (folder / "latest").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise _CutOffError("DeepSpeed's file `latest` is missing") from None
+    if inner == folder or not inner.is_dir():
+        raise _CutOffError("the folder that DeepSpeed's file `latest` names is missing")
+    if list(folder.glob("*/offloaded_tensors")):
+        raise _ForeignError(
+            "it holds states that were swapped to disk, which isn't gone on from yet"
+        )
+    if list(inner.glob("*mp_rank_01*")) or list(inner.glob("layer_*")):
+        raise _ForeignError("it is of a model in parallel parts, which isn't gone on from yet")
+    partitioned = inner / "zero_pp_rank_0_mp_rank_00_model_states.pt"
+    whole = inner / "mp_rank_00_model_states.pt"
+    model = partitioned if partitioned.exists() else whole
+    if not model.exists():
+        raise _CutOffError("DeepSpeed's model states are missing")
+    world = _number_after("dp_world_size", model)
+    if world is None:
+        raise _ForeignError("it doesn't tell how many ranks wrote it")
+    shards = {
+        int(match[1]): path for path in inner.iterdir() if (match := SHARD.fullmatch(path.name))
+    }
+    if not shards and model == whole:
+        return Saved(folder, step, Engine.DEEPSPEED, world, 0)
+    _check_ranks("optimizer state", shards.keys(), world, local)
+    if model == partitioned:
+        names = inner.glob("zero_pp_rank_*_mp_rank_00_model_states.pt")
+        _check_ranks("model state", {int(one.name.split("_")[3]) for one in names}, world, local)
+        return Saved(folder, step, Engine.DEEPSPEED, world, 3, _is_offloaded(shards[0]))
+    stage = _number_after("zero_stage", shards[0])
+    known = 2 if stage is None else stage
+    return Saved(folder, step, Engine.DEEPSPEED, world, known, _is_offloaded(shards[0]))
+
+
+def _is_offloaded(shard: Path) -> bool:
+    """Whether the state is of DeepSpeedCPUAdam; no other has this among its groups' parameters."""
+    return "bias_correction" in _arguments(shard)
+
+
+def _number_after(key: str, path: Path) -> int | None:
+    """The whole number that a key stands for in what `torch.save` wrote, read without torch.
+
+    An enumeration's member is pickled as its class and its number, which is found too.
+    """
+    arguments = _arguments(path)
+    for argument in arguments:
+        if argument == key:
+            following = (next(arguments, None) for _ in range(6))
+            numbers = [one for one in following if isinstance(one, int)]
+            return numbers[0] if numbers else None
+    return None
+
+
+def _arguments(path: Path) -> Iterator[object]:
+    """The arguments of the pickle's operations, less those that only number its memory."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        pickled = archive.read(names[0]) if names else b"."
+    for operation, argument, _ in pickletools.genops(pickled):
+        if "PUT" not in operation.name and "GET" not in operation.name:
+            yield argument
+
+
+def set_aside(folders: Collection[Path]) -> list[Path]:
+    """Moves checkpoints into a new folder beside them; returns the new folders, one a place.
+
+    There the Trainer neither finds them nor writes into them, nor deletes them for
+    `save_total_limit`.
+
+    Raises:
+        OSError: they can't be moved.
+    """
+    places: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.parent not in places:
+            places[folder.parent] = _free_place(folder.parent)
+        folder.rename(places[folder.parent] / folder.name)
+    return list(places.values())
+
+
+def _free_place(output_dir: Path) -> Path:
+    for number in count(1):
+        place = output_dir / f"set-aside-{number}"
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        return place
+    raise AssertionError("there is always a number that is free")

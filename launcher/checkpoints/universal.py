@@ -1,0 +1,68 @@
+"""Makes DeepSpeed's universal checkpoint of one that another world or stage can't load as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+from .checkpoint import UNIVERSAL, Saved
+
+CONVERTER = "safe_launch.conversion"
+WEIGHTS = (".safetensors", ".bin")
+
+
+def convert(saved: Saved, variables: Mapping[str, str] | None = None) -> Path | str:
+    """A folder beside the checkpoint from which a Trainer can go on; otherwise why not, in words.
+
+    It holds the universal checkpoint and the Trainer's own files, without the weights, which
+    DeepSpeed doesn't read. Nothing is overwritten, and what a conversion that fails leaves is
+    removed. It needs as much room on the disk as the optimizer's states and the weights in fp32.
+
+    Args:
+        saved: what it is made of.
+        variables: for the converter's environment, beside the launcher's own.
+    """
+    tag = (saved.folder / "latest").read_text(encoding="utf-8").strip()
+    target = next(_free(saved))
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        # transformers looks for `global_step*` in the folder.
+        folders = [saved.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]
+        done = subprocess.run(
+            [sys.executable, "-m", CONVERTER, *map(str, folders)],
+            cwd=partial,
+            env={**os.environ, **(variables or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            return f"no universal checkpoint could be made of it: {' '.join(last)}"
+        for path in saved.folder.iterdir():
+            if path.is_file() and path.suffix not in WEIGHTS and path.name != "latest":
+                shutil.copy2(path, partial)
+        if not (partial / UNIVERSAL).is_file():
+            return f"no universal checkpoint was made of it: {UNIVERSAL} is missing"
+        partial.rename(target)
+    except OSError as error:
+        return f"{error.filename or partial}: {error.strerror}"
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _free(saved: Saved) -> Iterator[Path]:
+    """Names beside the checkpoint that nothing has; transformers deletes `checkpoint-*` alone."""
+    for number in count(1):
+        name = f"universal-{saved.step}" + ("" if number == 1 else f"-{number}")
+        path = saved.folder.with_name(name)
+        if not path.exists():
+            yield path

@@ -1,0 +1,89 @@
+"""`safe-launch diagnose`: what killed a training, from nothing but its logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from ..catalogue.entry import KnownFailure
+from ..core.source_location import Spot
+from ..logs import files, pasted, report
+from ..logs.lines import Resumed
+from ..logs.reader import Reader
+from ..logs.verdict import Judgement, Verdict, decisive, judge
+from ..system import terminal
+from ..workload.script.line_searches import spots
+
+CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFINISHED: 3}
+"""Exit codes of `safe-launch diagnose`."""
+
+
+def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_json: bool) -> int:
+    """Prints what the logs tell; returns the exit code of the verdict.
+
+    Raises:
+        LaunchError: a path can't be read.
+    """
+    chosen = files.chosen(paths)
+    empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
+    notes = [*chosen.notes, *empty]
+    attempts = read(chosen.paths, catalogue)
+    last = decisive(attempts)
+    places = _spots(last)
+    if as_json:
+        terminal.show(json.dumps(report.document(last, attempts, notes, places), indent=1))
+        return CODES[last.verdict]
+    lines = [report.headline(last)]
+    if len(attempts) > 1:
+        lines[0] = f"attempt {last.attempt} of {len(attempts)}: {lines[0]}"
+    lines += terminal.table(report.rows(last, places))
+    lines += terminal.table(report.attempt_rows(attempts, last))
+    lines += terminal.table(("note", note) for note in notes)
+    terminal.show("\n".join(lines))
+    return CODES[last.verdict]
+
+
+def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
+    """The judgement on each attempt that the logs are of.
+
+    What looks as if somebody had copied it by hand is read as it was before; where that tells
+    nothing known, as it is.
+
+    Raises:
+        LaunchError: a path can't be read.
+    """
+    reader = Reader(catalogue)
+    raw: dict[str, bytes] = {}
+    is_mended = False
+    for path in paths:
+        with files.opened(path) as file:
+            head = file.read(pasted.MOST + 1)
+            mended = None
+            if len(head) <= pasted.MOST:
+                raw[path] = head
+                mended = pasted.mended(head)
+            is_mended |= mended is not None
+            reader.read(path, Resumed(head, file) if mended is None else BytesIO(mended))
+    attempts = judge(reader.attempts, catalogue)
+    if not is_mended or len(raw) < len(paths) or _is_known(attempts):
+        return attempts
+    again = Reader(catalogue)
+    for path, log in raw.items():
+        again.read(path, BytesIO(log))
+    as_it_is = judge(again.attempts, catalogue)
+    return as_it_is if _is_known(as_it_is) else attempts
+
+
+def _is_known(attempts: Sequence[Judgement]) -> bool:
+    return decisive(attempts).verdict is Verdict.KNOWN
+
+
+def _spots(judgement: Judgement) -> tuple[Spot, ...]:
+    """The user's lines that the failure is about, where their files are on this machine."""
+    root = judgement.root
+    if root is None or root.finding.entry is None or root.finding.entry.points_at is None:
+        return ()
+    here = [file for file in root.finding.record.user_files if Path(file).is_file()]
+    return spots(root.finding.entry.points_at, here)

@@ -1,0 +1,122 @@
+"""The commands that answer from what is known, without a script: nothing is launched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..catalogue.entry import KnownFailure
+from ..core.errors import ExitCode, LaunchError
+from ..options.parser import Parser
+
+
+def hardware(arguments: Sequence[str]) -> int:
+    """Prints what was found on this host, and the profiles that are known."""
+    from ..machine import detect, profiles
+    from ..report import hardware_table
+    from ..system import terminal
+
+    found = detect.detect()
+    if list(arguments) == ["--json"]:
+        from ..core.plain_json import plain
+
+        document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
+        terminal.show(json.dumps(document, default=plain, indent=1))
+        return ExitCode.SUCCESS
+    if arguments:
+        problem = f"safe-launch hardware takes no `{arguments[0]}`"
+        raise LaunchError(ExitCode.USAGE, problem, "only --json")
+    terminal.say(*terminal.table(hardware_table.found_rows(found), indent=0))
+    devices = [profiles.accelerator_of(one) for one in profiles.profiles()]
+    terminal.show(hardware_table.known_table(devices, [one.name for one in profiles.nodes()]))
+    return ExitCode.SUCCESS
+
+
+def diagnose(arguments: Sequence[str]) -> int:
+    """Prints what the logs of a training tell of its end."""
+    from .diagnose import CODES, show_diagnosis
+
+    command = _parser("diagnose", "names the root cause of a failed training from its logs")
+    command.epilog = "exit codes: " + ", ".join(f"{code} {one}" for one, code in CODES.items())
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument(
+        "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
+    )
+    options = command.parse_args(arguments)
+    return show_diagnosis(options.paths, known_failures(options.catalogue), options.json)
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """Prints known failures; all of them in a line each where none is named."""
+    from ..catalogue.search import listing
+    from ..report.explain import entry_text
+    from ..system import terminal
+    from ..system.typed_yaml import near
+
+    command = _parser("explain", "prints known failures whole; without an ID lists all")
+    command.add_argument("ids", metavar="ID", nargs="*", help="name of a known failure")
+    options = command.parse_args(arguments)
+    entries = {entry.id: entry for entry in known_failures(options.catalogue)}
+    for name in options.ids:
+        if name not in entries:
+            problem = f"there is no known failure `{name}`"
+            hint = near(name, entries) or "safe-launch catalogue WORDS searches by a message"
+            raise LaunchError(ExitCode.USAGE, problem, hint)
+    if options.ids:
+        terminal.show("\n\n\n".join(entry_text(entries[name]) for name in options.ids))
+    else:
+        terminal.show(listing(tuple(entries.values())))
+    return ExitCode.SUCCESS
+
+
+def catalogue(arguments: Sequence[str]) -> int:
+    """Prints the known failures that a message shows, or that share words with it; or all."""
+    from ..catalogue.search import Hit, document, hits_text, listing, search
+    from ..system import terminal
+
+    command = _parser("catalogue", "searches the known failures by a message or by words")
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument("words", metavar="WORDS", nargs="*", help="text of a message, or words")
+    options = command.parse_args(arguments)
+    entries = known_failures(options.catalogue)
+    text = " ".join(options.words)
+    hits = search(text, entries) if text else tuple(Hit(one, False, 0) for one in entries)
+    if options.json:
+        terminal.show(json.dumps(document(hits), indent=1))
+    elif not text:
+        terminal.show(listing(entries))
+    elif hits:
+        how = "its signature matches" if hits[0].is_shown else "no signature matches; by words"
+        terminal.say(f"{how}: {len(hits)} of {len(entries)}; safe-launch explain ID tells more")
+        terminal.show(hits_text(hits))
+    else:
+        terminal.say(f"none of {len(entries)} known failures matches or shares a word")
+    return ExitCode.SUCCESS
+
+
+def known_failures(folder: Path | None) -> tuple[KnownFailure, ...]:
+    """The shipped catalogue and that of a folder of the user's.
+
+    Raises:
+        LaunchError: there is no such folder, or an entry doesn't follow the schema.
+    """
+    from ..catalogue.reader import read_catalogue
+
+    if folder is None:
+        return read_catalogue()
+    if not folder.is_dir():
+        raise LaunchError(ExitCode.USAGE, f"--catalogue {folder}: no such folder")
+    return read_catalogue() + read_catalogue(folder)
+
+
+def _parser(name: str, description: str) -> Parser:
+    """A command's parser with the option that all of them have."""
+    result = Parser(prog=f"safe-launch {name}", description=description, allow_abbrev=False)
+    result.add_argument(
+        "--catalogue",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of further known failures, for a cluster's own",
+    )
+    return result

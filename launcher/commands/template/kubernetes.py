@@ -1,0 +1,107 @@
+"""The manifests of `scripts/kubernetes/`, filled in.
+
+What differs from job to job stands in lines with a mark at their end, `completions: 2  # nodes`; a
+person who edits the file looks for the same marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+
+import yaml
+
+from ...core.errors import ExitCode, LaunchError
+from .job import Job, shipped
+
+SUMMARY = "a manifest for Kubernetes"
+VARIANTS = {
+    "indexed-job": "Kubernetes alone",
+    "jobset": "JobSet",
+    "trainjob": "Kubeflow Trainer 2",
+    "pytorchjob": "Kubeflow's Training Operator 1",
+    "volcano": "Volcano",
+}
+"""The files, and what has to be installed in the cluster for each."""
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+"""A Service's name (RFC 1035), with room for what the pods' names have beside it."""
+MARKED = re.compile(r"(?P<key> *(?:- )?[\w./-]+: )(?P<value>.*)  # (?P<mark>[a-z ]+)")
+PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./=:-]+", re.ASCII)
+"""Words that need no quotes, unless they stand for a truth or nothing; numbers begin otherwise."""
+SCRIPT = re.compile(r"(?P<indent> *- ).*  # script")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declares what only a manifest has."""
+    parser.add_argument("--image", required=True, help="the container's image, with safe-launch")
+    kinds = "; ".join(f"{name}: {needs}" for name, needs in VARIANTS.items())
+    parser.add_argument(
+        "--variant",
+        choices=tuple(VARIANTS),
+        default="indexed-job",
+        help=f"the kind of job, by what the cluster has. {kinds} (default: indexed-job)",
+    )
+
+
+def fill(job: Job, options: argparse.Namespace) -> str:
+    """The manifest of a job.
+
+    Raises:
+        LaunchError: the job can't be called so, or has too few nodes for its kind.
+    """
+    if options.variant == "pytorchjob" and job.nodes == 1:
+        problem = "a PyTorchJob has a master and at least one worker: two nodes or more"
+        raise LaunchError(ExitCode.USAGE, problem, "for one node: --variant indexed-job")
+    values = {
+        "name": _name(job),
+        "nodes": str(job.nodes),
+        "nodes but one": str(job.nodes - 1),
+        "image": _scalar(options.image),
+        "gpus": str(job.devices),
+    }
+    lines = shipped(f"kubernetes/{options.variant}.yaml").split("\n")
+    return "\n".join(_filled(lines, values, job.command))
+
+
+def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
+    """The lines with the marked ones replaced; those of the script as a whole."""
+    before = None
+    for line in lines:
+        script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
+        if script is not None:
+            if before is None:
+                yield from (f"{script['indent']}{_argument(one)}  # script" for one in command)
+        elif marked is not None and marked["mark"] in values:
+            value = values[marked["mark"]]
+            quoted = f'"{value}"' if marked["value"].startswith('"') else value
+            yield f"{marked['key']}{quoted}  # {marked['mark']}"
+        else:
+            yield line
+        before = script
+
+
+def _name(job: Job) -> str:
+    """The job's name.
+
+    Raises:
+        LaunchError: it is given, and none that Kubernetes takes; or the script's can't be made one.
+    """
+    wanted = job.name or re.sub(r"[^a-z0-9]+", "-", job.label.lower()).strip("-")
+    if NAME.fullmatch(wanted):
+        return wanted
+    problem = f"--name {job.name!r}" if job.name else f"{job.label!r} makes no name of a job"
+    hint = "--name: at most 50 small letters, digits and hyphens, the first one a letter"
+    raise LaunchError(ExitCode.USAGE, problem, hint)
+
+
+def _argument(text: str) -> str:
+    """A word of the command line; the kubelet would take `$(...)` for a variable of its own."""
+    return _scalar(text.replace("$", "$$"))
+
+
+def _scalar(text: str) -> str:
+    """A string in YAML, in quotes where any of its versions might take it for something else."""
+    is_plain = PLAIN.fullmatch(text) and yaml.safe_load(f"[{text}]") == [text]
+    return text if is_plain else json.dumps(text, ensure_ascii=False)

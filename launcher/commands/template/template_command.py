@@ -1,0 +1,115 @@
+"""The command `template`: the files of `scripts/` for a cluster, filled in for the job at hand."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.errors import ExitCode, LaunchError
+from ...options.parser import Parser
+from ...system import terminal
+from . import kubernetes, slurm
+from .job import Job, at_least
+
+EPILOG = """\
+Everything after the options is what you would type after safe-launch: its options behind --, the
+script, the script's arguments.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A kind of file that can be filled in.
+
+    Attributes:
+        summary: what it is, in a few words.
+        add_options: declares the options that it has beside those of all templates.
+        fill: the file's text for a job, given these options.
+    """
+
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], object]
+    fill: Callable[[Job, argparse.Namespace], str]
+
+
+TEMPLATES = {
+    "kubernetes": Template(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
+    "slurm": Template(slurm.SUMMARY, slurm.add_options, slurm.fill),
+}
+"""What the command's first word may be."""
+
+
+def template(arguments: Sequence[str]) -> int:
+    """Writes a file for a cluster, filled in.
+
+    Raises:
+        LaunchError: no such template, a wrong option, or the file is there already.
+    """
+    kinds = ", ".join(f"{name} ({one.summary})" for name, one in TEMPLATES.items())
+    if not arguments or arguments[0] not in TEMPLATES:
+        problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
+        raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")
+    chosen = TEMPLATES[arguments[0]]
+    parser = _parser(arguments[0], chosen)
+    own, command = parser.apart(arguments[1:])
+    options = parser.parse_args(own)
+    if not command:
+        problem = f"template {arguments[0]}: no script is given"
+        hint = f"safe-launch template {arguments[0]} --nodes 2 script.py ..."
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    job = Job(options.name, options.nodes, options.gpus_per_node, tuple(command))
+    text = chosen.fill(job, options)
+    if options.output is None:
+        terminal.show(text)
+    else:
+        _write(options.output, text, options.force)
+        terminal.say(f"written: {options.output}")
+    return ExitCode.SUCCESS
+
+
+def _parser(name: str, chosen: Template) -> Parser:
+    """The options of one template."""
+    result = Parser(
+        prog=f"safe-launch template {name}",
+        usage=f"safe-launch template {name} [options] [--] [safe-launch options] script.py ...",
+        description=f"Writes {chosen.summary}, filled in for a job.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument("--name", help="name of the job (default: the script's)")
+    result.add_argument(
+        "--nodes", type=at_least(1), default=1, metavar="N", help="how many nodes (default: 1)"
+    )
+    result.add_argument(
+        "--gpus-per-node",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="accelerators, and workers, of a node (default: 1)",
+    )
+    chosen.add_options(result)
+    result.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to this file, not to stdout"
+    )
+    result.add_argument("--force", action="store_true", help="replace FILE where it exists")
+    return result
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    """Writes the file; a file that exists stays as it is unless `force` says otherwise.
+
+    Raises:
+        LaunchError: it exists, or can't be written.
+    """
+    try:
+        with path.open("w" if force else "x") as file:
+            file.write(text)
+    except FileExistsError:
+        problem = f"{path} is there already"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "--force replaces it") from None
+    except OSError as error:
+        problem = f"{path} can't be written: {error.strerror}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error

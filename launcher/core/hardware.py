@@ -1,0 +1,92 @@
+"""What the workers run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from .settings import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """Facts of one device; a MI250X counts as two, an Ascend 910C as two.
+
+    Attributes:
+        name: the profile's, e.g. `a100-80gb`; of a device without a profile its own.
+        kind: `cuda`, `rocm`, `npu` or `cpu`.
+        memory: bytes that the framework reports as the device's total, not the marketing number.
+            A CPU has none of its own: 0, its workers share the host's.
+        taken: bytes that aren't the framework's allocator's: the accelerator's context, its
+            libraries' workspaces, the buffers of NCCL or HCCL.
+        precisions: types that it computes in at full speed.
+        compute: dense 16-bit FLOP/s.
+        bandwidth: of its own memory, bytes/s.
+        link: to another device of the same node, bytes/s in one direction.
+        node_link: to a device of another node, bytes/s in one direction.
+        host_link: to the host's memory, bytes/s in one direction.
+        environment: variables that its workers need unless the user has set them.
+        restrictions: what is known not to work on it, in words.
+        measured: whether a profile names it; otherwise its facts are conservative defaults.
+    """
+
+    name: str
+    kind: str
+    memory: int
+    taken: int
+    precisions: frozenset[Precision]
+    compute: float
+    bandwidth: float
+    link: float
+    node_link: float
+    host_link: float
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    restrictions: tuple[str, ...] = ()
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The accelerators and the host of one node.
+
+    Attributes:
+        accelerator: the device; where a host's devices differ, the minimum of their facts.
+        accelerators: how many of them this job may use; 0 for a CPU.
+        cores: processor cores that this job may use, cgroup limits included.
+        host_memory: bytes of host memory that this job may use, cgroup limits included.
+        in_use: bytes of the fullest device that other processes hold already.
+        source: where all this is from: `detected`, or `--hardware NAME`.
+        notes: warnings, in words.
+    """
+
+    accelerator: Accelerator
+    accelerators: int
+    cores: int
+    host_memory: int
+    in_use: int = 0
+    source: str = "detected"
+    notes: tuple[str, ...] = ()
+
+
+def least(every: Sequence[Accelerator]) -> Accelerator:
+    """One device that stands for all: the least memory and rates, what all can do and one needs."""
+    return replace(
+        min(every, key=lambda one: one.memory),
+        taken=max(one.taken for one in every),
+        precisions=frozenset.intersection(*(one.precisions for one in every)),
+        measured=all(one.measured for one in every),
+        compute=min(one.compute for one in every),
+        bandwidth=min(one.bandwidth for one in every),
+        link=min(one.link for one in every),
+        node_link=min(one.node_link for one in every),
+        host_link=min(one.host_link for one in every),
+        environment=MappingProxyType(
+            {name: value for one in every for name, value in one.environment.items()}
+        ),
+        restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
+    )
+
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+"""Variables by which a process sees but some devices: of NVIDIA's and AMD's, and of Ascend's."""

@@ -1,0 +1,115 @@
+"""What the user asked the launcher for."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from .output_routing import Streams
+from .placement import Placement
+
+
+class Fix(StrEnum):
+    """How far the launcher may go."""
+
+    AUTO = "auto"
+    """Change what is known to fail, before and after the launch."""
+    ONCE = "once"
+    """As `auto`, but relaunch one time at most."""
+    SUGGEST = "suggest"
+    """Change nothing: explain what would be changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimes:
+    """How long workers get between one signal and the next, in seconds.
+
+    Attributes:
+        leave: from a worker's own failure to its SIGTERM, for its record and its exit handlers.
+        interrupt: from SIGINT to SIGTERM, after Ctrl-C.
+        terminate: from SIGTERM to SIGKILL.
+    """
+
+    leave: float = 5.0
+    interrupt: float = 10.0
+    terminate: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """The launcher's options, the script and its arguments.
+
+    Attributes:
+        script: path of a Python file, or the name of a module where `is_module`.
+        is_module: `-m` was given.
+        arguments: the script's own arguments, untouched.
+        nproc: workers to start on this node.
+        nproc_source: where that number was read.
+        placement: this node's place among the nodes of the job.
+        workers: workers of each node in the order of their ranks, once the nodes have agreed; empty
+            before, when all are taken to be like this one.
+        whole_world: the number of workers that the script's batch was meant for, where nodes have
+            been lost since; None where none has.
+        fix: how far the launcher may go.
+        strict: refuse a launch that would need a change.
+        allow_restart: a correction may start anew where it can't go on from the checkpoints.
+        log_dir: folder for the run directory; None for the user's cache.
+        stop_times: grace periods of the workers.
+        start_method: how workers come to be: `spawn`, as fresh processes, or `forkserver`.
+        is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
+            be seen or corrected inside.
+        interpreter: the Python that runs the workers; empty for this one.
+        role: the workers' role, which torchrun's users name.
+        max_restarts: how often what fails without a known cause is started again as it is.
+        own_device: every worker sees its own device alone, as device 0.
+        local_rank_option: the option that the script is given its local rank by, as in
+            `--local_rank`; empty where it isn't.
+        numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.
+        cores: processor cores of each worker by its place on this node; empty where none is bound.
+        forwarded: numbers of the signals that are passed on to workers with a handler for them.
+        streams: what becomes of the workers' output.
+    """
+
+    script: str
+    is_module: bool
+    arguments: tuple[str, ...]
+    nproc: int
+    nproc_source: str
+    fix: Fix = Fix.AUTO
+    log_dir: Path | None = None
+    stop_times: StopTimes = StopTimes()
+    strict: bool = False
+    allow_restart: bool = False
+    placement: Placement = field(default_factory=Placement)
+    workers: tuple[int, ...] = ()
+    whole_world: int | None = None
+    start_method: Literal["spawn", "forkserver"] = "forkserver"
+    is_program: bool = False
+    interpreter: str = ""
+    role: str = "default"
+    max_restarts: int = 0
+    own_device: bool = False
+    local_rank_option: str = ""
+    numa_binding: str = ""
+    cores: tuple[tuple[int, ...], ...] = ()
+    forwarded: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
+    streams: Streams = field(default_factory=Streams)
+
+    @property
+    def command(self) -> str:
+        """The script as the user would type it."""
+        head = f"-m {self.script}" if self.is_module else self.script
+        return " ".join([head, *self.arguments])
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Workers of each node in the order of their ranks."""
+        return self.workers or (self.nproc,) * self.placement.nodes
+
+    @property
+    def world(self) -> int:
+        """Workers of all nodes."""
+        return sum(self.nodes)

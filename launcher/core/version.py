@@ -1,0 +1,3 @@
+"""The version of safe-launch."""
+
+VERSION = "0.1.0"

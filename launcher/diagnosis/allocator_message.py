@@ -1,0 +1,102 @@
+"""An allocator's complaint in numbers."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from ..evidence.failure_record import FailureRecord
+
+UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SIZE = r"(\d+(?:\.\d+)?) (bytes|B|KiB|MiB|GiB|TiB)"
+ASKED = (rf"[Tt]ried to allocate {SIZE}", rf"Unable to allocate {SIZE} for an array")
+CAPACITY = (rf"{SIZE} total capacity", rf"total capaci?ty of {SIZE}")
+ALLOWED = (rf"{SIZE} allowed",)
+FREE = (rf"{SIZE} (?:is )?free",)
+ALLOCATED = (
+    rf"{SIZE} already allocated",
+    rf"Of the allocated memory {SIZE} is allocated by PyTorch",
+)
+RESERVED = (rf"{SIZE} reserved in total",)
+UNALLOCATED = (rf"{SIZE} is reserved by PyTorch but unallocated", rf"{SIZE} cached")
+"""Wordings of c10/cuda/CUDACachingAllocator.cpp since 1.0 (2.1 has "capacty"), of its sisters for
+XPU and in torch_npu (NPUCachingAllocator.cpp, NPUWorkspaceAllocator.cpp), which follow them, of
+c10/core/impl/alloc_cpu.cpp, and of numpy/_core/_exceptions.py."""
+
+OF_HOST = re.compile(
+    r"DefaultCPUAllocator|Unable to allocate .{1,20} for an array|\[Errno 12\]|"
+    r"unable to mmap|^DataLoader worker \(pid"
+)
+PYTHONS_OWN = ("MemoryError", "_ArrayMemoryError")
+"""Exceptions of Python and of numpy; torch's is `OutOfMemoryError` on every accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Bytes at the moment of the failure; None where nothing tells.
+
+    Attributes:
+        asked: what couldn't be had.
+        allocated: what the framework held of the device, in tensors.
+        reserved: the same with what its allocator kept for later.
+        capacity: what the device, or the process, may have in all.
+        free: what the device had left.
+        process: what the process held, on a CPU.
+    """
+
+    asked: int | None
+    allocated: int | None
+    reserved: int | None
+    capacity: int | None
+    free: int | None
+    process: int | None
+
+
+def allocation_of(record: FailureRecord) -> Allocation:
+    """The numbers in a failure's message, else those that the worker took itself.
+
+    Where the message names no size, as when an operator of an NPU fails after its call has
+    returned, the last complaint in the worker's log counts.
+    """
+    seen = record.memory
+    text = record.message
+    if _told(text, ASKED) is None:
+        tail = "\n".join(record.log_tail)
+        text = tail[max((one.start() for one in re.finditer(ASKED[0], tail)), default=0) :]
+    allocated = _or(_told(text, ALLOCATED), seen.get("allocated"))
+    reserved = _told(text, RESERVED)
+    if reserved is None and (unallocated := _told(text, UNALLOCATED)) is not None:
+        reserved = None if allocated is None else allocated + unallocated
+    of_device = [_or(_told(text, CAPACITY), seen.get("total")), _told(text, ALLOWED)]
+    of_process = [seen.get("data_limit"), seen.get("cgroup_limit")]
+    on_device = any(one is not None for one in (*of_device, seen.get("allocated")))
+    limits = [one for one in (of_device if on_device else of_process) if one is not None]
+    return Allocation(
+        asked=_told(text, ASKED),
+        allocated=allocated,
+        reserved=_or(reserved, seen.get("reserved")),
+        capacity=min(limits, default=None),
+        free=_or(_told(text, FREE), seen.get("free")) if on_device else None,
+        process=None if on_device else seen.get("data"),
+    )
+
+
+def is_of_host(record: FailureRecord) -> bool:
+    """Whether it is the host's memory that was lacking, rather than an accelerator's."""
+    killed = record.signal == signal.SIGKILL and record.oom_kills > 0
+    by_type = record.exception.rpartition(".")[2] in PYTHONS_OWN
+    return killed or by_type or OF_HOST.search(record.message) is not None
+
+
+def _told(text: str, patterns: tuple[str, ...]) -> int | None:
+    """The size that the first matching pattern finds, in bytes."""
+    for pattern in patterns:
+        if match := re.search(pattern, text):
+            return int(float(match[1]) * UNITS[match[2]])
+    return None
+
+
+def _or(told: int | None, seen: int | None) -> int | None:
+    """The first that is known; nothing at all is a size, too."""
+    return seen if told is None else told

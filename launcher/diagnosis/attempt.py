@@ -1,0 +1,111 @@
+"""One launch of all workers, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.checkpoint import Saves
+from ..core.settings import Value
+from ..evidence.failure_record import FailureRecord
+from ..nodes.messages import Part
+from ..planning.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of all workers with one plan.
+
+    Attributes:
+        number: 0 for the first.
+        plan: what it runs with.
+        folder: where its plan, records and logs are kept.
+    """
+
+    number: int
+    plan: Plan
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the workers of an attempt have reported before the first step.
+
+    Attributes:
+        observed: settings in force and facts, by name.
+        model: the model's configuration and kinds of weights, as a worker describes them
+            (`launcher/evidence/observations.py`, `shape_of`); None while no worker has seen one.
+        saves: where the Trainer of rank 0 saves; None where it hasn't begun to train.
+    """
+
+    observed: Mapping[str, Value]
+    model: Mapping[str, Any] | None = None
+    saves: Saves | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """All workers ran the script to its end; `remarks` says what happened after the end."""
+
+    attempt: Attempt
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """At least one worker died, or a node was lost.
+
+    Attributes:
+        attempt: what failed.
+        records: one for each worker that died by itself, and for each lost node; earliest first.
+        seen: what the workers had reported.
+        lost: ranks of the nodes that can't be reached any more.
+    """
+
+    attempt: Attempt
+    records: tuple[FailureRecord, ...]
+    seen: Seen = Seen({})
+    lost: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launcher was told to stop by `signal`."""
+
+    attempt: Attempt
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A worker reported, before any failure, something that the plan is forbidden to run with."""
+
+    attempt: Attempt
+    seen: Seen
+
+
+Outcome = Succeeded | Failed | Interrupted | Superseded
+
+
+def outcome_of(attempt: Attempt, part: Part) -> Outcome:
+    """The judgement in its order: finished, stopped from outside, superseded, failed."""
+    ended = list(part.ended.values())
+    seen = Seen(part.observed, part.model, part.saves)
+    broken = part.lost.keys() - {rank for rank, one in part.ended.items() if one.is_success}
+    if not broken and all(one.is_success for one in ended):
+        return Succeeded(attempt, tuple(remark for one in ended for remark in one.remarks))
+    signals = [one.signal for one in ended if one.signal is not None]
+    if signals:
+        return Interrupted(attempt, signals[0])
+    if part.is_superseded and not part.lost:
+        return Superseded(attempt, seen)
+    records = [record for one in ended for record in one.records]
+    for rank in part.failing.keys() - part.ended.keys():
+        records += part.failing[rank]
+    for rank in broken:
+        at, text = part.lost[rank]
+        records.append(FailureRecord(None, at, message=text, log_tail=(text,)))
+    records.sort(key=lambda one: one.at)
+    return Failed(attempt, tuple(records), seen, frozenset(part.lost))

@@ -1,0 +1,38 @@
+"""What an attempt that ran out of memory teaches about its need."""
+
+from __future__ import annotations
+
+from ..core.hardware import Hardware
+from ..core.workload import Measured, Workload
+from ..evidence.failure_record import FailureRecord
+from ..planning.budget import capacity
+from ..planning.estimates.ranks import ranks_of
+from .allocator_message import allocation_of
+from .attempt import Attempt
+from .root_cause import tried_settings
+
+
+def measured_of(
+    attempt: Attempt, record: FailureRecord, workload: Workload, hardware: Hardware
+) -> Measured:
+    """The numbers of the allocator, or of the host, in the terms of the memory model.
+
+    Args:
+        attempt: what failed.
+        record: of the rank that ran out of memory.
+        workload: what is known now, the attempt's sightings included.
+        hardware: what it ran on.
+
+    On an accelerator the context is what the device holds beside the framework's allocator; on a
+    CPU it is the process as it was before the model.
+    """
+    there = capacity(hardware, ranks_of(attempt.plan.request, hardware))
+    seen = allocation_of(record)
+    settings = tried_settings(attempt, workload)
+    limit = there if seen.capacity is None else min(seen.capacity, there)
+    held = seen.allocated if seen.process is None else seen.process
+    needed = limit if held is None else held + (seen.asked or 0)
+    context = record.memory.get("before_model") if seen.process is not None else None
+    if seen.capacity is not None and seen.free is not None and seen.reserved is not None:
+        context = max(seen.capacity - seen.free - seen.reserved, 0)
+    return Measured(settings, needed, context, limit)

@@ -1,0 +1,64 @@
+"""Whether a failure is the doing of our own correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..catalogue.entry import Finding, Kind
+from ..core.constraint import Cause, CauseKind, Constraint, Term
+from ..core.settings import Setting, Value
+from .attempt import Failed, Outcome
+from .root_cause import tried_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A correction that may have caused the failure that followed it.
+
+    Attributes:
+        first: number of the attempt that was corrected; its failure stands if no remedy is left.
+        changed: old and new value of what was corrected.
+        constraint: forbids the correction.
+    """
+
+    first: int
+    changed: Mapping[Setting, tuple[Value | None, Value]]
+    constraint: Constraint
+
+
+def suspicion(
+    outcomes: Sequence[Outcome], findings: Mapping[int, Finding], verdict: int | None
+) -> Suspicion | None:
+    """What is suspected of the last attempt's failure; None where it is the script's own.
+
+    A correction is suspected where nothing that is known cures the failure, and it came no later in
+    the training than the one that was corrected. Beyond that step the script is in code that it
+    hadn't reached before.
+
+    Args:
+        outcomes: of all attempts; the last one failed.
+        findings: the root cause of each attempt that failed, by its number.
+        verdict: number of the attempt that a suspected correction was made for earlier.
+    """
+    *earlier, last = (outcome.attempt for outcome in outcomes if isinstance(outcome, Failed))
+    if not earlier:
+        return None
+    first = earlier[-1].number if verdict is None else verdict
+    before, now = findings[first], findings[last.number]
+    is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
+    if is_ours_to_cure or (now.record.step or 0) > (before.record.step or 0):
+        return None
+    workload = last.plan.workload  # what is known of the script by now
+    old = tried_settings(outcomes[first].attempt, workload)
+    changed = {
+        setting: (old.get(setting), value)
+        for setting, value in tried_settings(last, workload).items()
+        if old.get(setting) != value
+    }
+    if not changed:
+        return None
+    number = str(last.number + 1)
+    summary = f"attempt {number} failed of something else with it: {now.name}"
+    terms = tuple(Term(setting, frozenset({new})) for setting, (_, new) in changed.items())
+    return Suspicion(first, changed, Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary)))

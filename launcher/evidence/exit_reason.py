@@ -1,0 +1,47 @@
+"""How a worker, or a node, died: in a line."""
+
+from __future__ import annotations
+
+import signal
+
+from .failure_record import FailureRecord
+
+
+def death_text(record: FailureRecord) -> str:
+    """Who died, when, of what."""
+    who = "a worker" if record.rank is None else f"rank {record.rank}"
+    if record.host:
+        who += f" on {record.host}"
+    unit = "step" if record.step == 1 else "steps"
+    done = "" if record.step is None else f" after {record.step} {unit}"
+    if record.exception.endswith("SystemExit"):
+        return f"{who} left with exit code {record.exit_code}{done}"
+    if record.exception:
+        return f"{who} raised {record.exception.rpartition('.')[2]}{done}"
+    if record.signal is not None:
+        if record.signal == signal.SIGKILL and record.oom_kills:
+            text = "the kernel's out-of-memory killer struck on this host meanwhile"
+            return f"{who} was ended by SIGKILL ({text})"
+        return f"{who} was ended by {signal_text(record.signal)}"
+    if record.exit_code is None and record.message:
+        return record.message  # a node, not a worker
+    return f"{who} left with exit code {record.exit_code}"
+
+
+def signal_text(number: int) -> str:
+    """A deadly signal in words, with who usually sends it."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+    meaning = {
+        "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
+        "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",
+        "SIGTERM": "from outside: the scheduler or a person",
+        "SIGSEGV": "invalid memory access in native code",
+        "SIGABRT": "native code gave up; its message is the last in the log",
+        "SIGBUS": "often /dev/shm is full: data loaders need a larger --shm-size",
+        "SIGFPE": "arithmetic error in native code",
+        "SIGILL": "an instruction that this processor doesn't have",
+    }.get(name)
+    return f"{name} ({meaning})" if meaning else name

@@ -1,0 +1,79 @@
+"""Sees gradients that DDP has reduced before they were whole, of which nobody raises anything.
+
+Reentrant checkpointing has a backward pass of its own for every block. DDP reduces as soon as each
+of its parameters has a gradient, and ignores what comes then: where all that is trained lies in one
+block that runs twice, the second run's gradients stay this rank's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..core.settings import Fact
+from ..evidence import observations
+from . import data_parallel
+
+
+class Recomputations:
+    """The parameters of the blocks that a backward pass has recomputed so far.
+
+    Attributes:
+        task: autograd's number of the pass; no other has it.
+        parameters: their ids.
+    """
+
+    def __init__(self) -> None:
+        self.task = -1
+        self.parameters: set[int] = set()
+
+    def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A block for the reentrant implementation, watched until the first step is done."""
+        if observations.step() or not data_parallel.wrapped:
+            return function
+
+        @functools.wraps(function, updated=())
+        def block(*args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            outputs = function(*args, **kwargs)
+            if torch.is_grad_enabled():  # not so where it runs first
+                self.note(outputs if isinstance(outputs, tuple) else (outputs,))
+            return outputs
+
+        return block
+
+    def note(self, outputs: Iterable[Any]) -> None:
+        """Takes in a block that has been recomputed; a second time is told at the end of the pass.
+
+        Where DDP fails of it, the pass has no end, and the failure tells more.
+        """
+        import torch
+
+        task = torch._C._current_graph_task_id()
+        found = _parameters(outputs)
+        if task != self.task:
+            self.task, self.parameters = task, set()
+        if task >= 0 and found & self.parameters & data_parallel.reduced():
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: observations.see(**{Fact.REDUCED_EARLY: True}))
+        self.parameters |= found
+
+
+def _parameters(outputs: Iterable[Any]) -> set[int]:
+    """Ids of the parameters in the graphs of a block's outputs."""
+    import torch
+
+    found: set[int] = set()
+    left = [one.grad_fn for one in outputs if isinstance(one, torch.Tensor)]
+    seen: set[Any] = {None}
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if isinstance(variable, torch.nn.Parameter):
+                found.add(id(variable))
+            left += [following for following, _ in node.next_functions]
+    return found

@@ -1,0 +1,110 @@
+"""An inner launch of a wrapped command: safe-launch in place of torchrun, deepspeed or accelerate.
+
+It is connected with `wrap` for as long as it runs, and says its exit code at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import NoReturn
+
+from .commands.wrap_protocol import MARK, OPTIONS, address, unhooked
+from .system import orphans
+from .system.signals import STOPS
+
+POSITIONALS = ("training_script", "training_script_args")
+"""torchrun's arguments that are no options."""
+
+
+def main() -> NoReturn:
+    """Launches as `LAUNCHER ARGUMENTS...` of the command line says, and tells `wrap` the end."""
+    from .cli import guarded
+
+    launcher, *arguments = sys.argv[1:]
+    options = json.loads(os.environ.get(OPTIONS, "[]"))
+    mark = os.environ.get(MARK, "")
+    own = unhooked(os.environ)
+    os.environ.clear()
+    os.environ.update(own)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with suppress(OSError):  # `wrap` has been killed; this launch will be
+        connection.connect(address(mark))
+    code = guarded(told(launcher, options, arguments))
+    with suppress(OSError):
+        connection.sendall(f"{int(code)}\n".encode())
+    sys.exit(code)
+
+
+def told(launcher: str, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """What safe-launch is asked for, where a launcher was asked for something.
+
+    The launcher's own arguments come last and hold: they are the inner tool's.
+    """
+    from .cli import COMMANDS
+
+    if launcher == "safe-launch" and arguments and arguments[0] in {*COMMANDS, "plan"}:
+        return list(arguments)
+    return [*options, *arguments]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Stands for `torch.distributed.run.run`, which takes torchrun's options taken apart.
+
+    Raises:
+        SystemExit: the launch has failed; torchrun's error would tell less.
+    """
+    from torch.distributed.run import get_args_parser
+
+    command = [sys.executable, "-P", "-m", "safe_launch.inner_launch", "torchrun"]
+    command += words(get_args_parser(), options)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    child = subprocess.Popen(command, preexec_fn=partial(orphans.die_with, os.getpid()))
+    with _passing_on(child):
+        code = child.wait()
+    if code:
+        raise SystemExit(code if code > 0 else 128 - code)
+
+
+def words(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """The command line that the options have been made from; defaults are left out."""
+    found = []
+    for action in parser._actions:
+        value = getattr(options, action.dest, None)
+        if not action.option_strings or value is None or str(value) == str(action.default):
+            continue
+        name = max(action.option_strings, key=len)
+        found.append(name if action.nargs == 0 else f"{name}={getattr(value, 'value', value)}")
+    script, arguments = (getattr(options, name) for name in POSITIONALS)
+    return [*found, str(script), *map(str, arguments)]
+
+
+@contextmanager
+def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Hands the signals that would stop torchrun on to the launch that runs in its place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = {
+        number: signal.signal(number, lambda number, _frame: child.send_signal(number))
+        for number in STOPS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""From the evidence of a log's attempts to a verdict: what failed, or whether it ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..catalogue.entry import Finding, KnownFailure, Role
+from ..diagnosis.root_cause import finding_of, urgency
+from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import FailureRecord
+from .attempts import ENOUGH, Evidence, Reading
+from .interleaved import entry_in
+from .progress_signs import Written
+
+LAST_WORDS, WHAT = "terminate called", "what()"
+"""What C++ says of an exception that nobody has caught, and how it begins to say which."""
+NEAR = 40
+"""Lines that two ranks' tracebacks take together."""
+
+
+class Verdict(StrEnum):
+    """What a log shows."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A finding and the evidence for it."""
+
+    finding: Finding
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class BreakOff:
+    """Where the logs of an attempt break off that show neither a failure nor the end.
+
+    Attributes:
+        error: the last exception without a traceback, which may be its end.
+        last_lines: the last line of each file.
+        cut: file and first line of a traceback that breaks off.
+        goes_on: the training was seen to go on after an exception.
+    """
+
+    error: Evidence | None
+    last_lines: tuple[Written, ...]
+    cut: tuple[str, int] | None
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one attempt came to.
+
+    Attributes:
+        attempt: its number, from 1.
+        verdict: what it shows.
+        shown: everything that failed, the root first.
+        break_off: where the logs break off, if they are unfinished.
+    """
+
+    attempt: int
+    verdict: Verdict
+    shown: tuple[Shown, ...] = ()
+    break_off: BreakOff | None = None
+
+    @property
+    def root(self) -> Shown | None:
+        """What began it."""
+        return self.shown[0] if self.shown else None
+
+    @property
+    def others(self) -> tuple[Shown, ...]:
+        """Causes beside the root that don't come from it."""
+        if self.root is None or self.root.finding.role is not Role.INITIATING:
+            return ()
+        seen = {name_of(self.root)}
+        streams = {_stream(self.root)}
+        others: list[Shown] = []
+        for one in self.shown[1:]:
+            if (
+                one.finding.role is Role.INITIATING
+                and (one.finding.record.exception or one.finding.entry)
+                and name_of(one) not in seen
+                and _stream(one) not in streams
+            ):
+                others.append(one)
+            seen.add(name_of(one))
+            streams.add(_stream(one))
+        return tuple(others)
+
+
+def name_of(one: Shown) -> str:
+    """What a finding is called: its entry, else its exception, else how the worker ended."""
+    return one.finding.name or death_text(one.finding.record)
+
+
+def _stream(one: Shown) -> tuple[str, int | None]:
+    return one.evidence.file, one.finding.record.rank
+
+
+def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
+    """Every attempt's judgement, in order."""
+    readings = [reading for _, reading in sorted(attempts.items())] or [Reading()]
+    return tuple(_judged(place, one, catalogue) for place, one in enumerate(readings, 1))
+
+
+def decisive(judgements: Sequence[Judgement]) -> Judgement:
+    """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
+    *before, last = judgements
+    if last.break_off is not None and not last.break_off.goes_on:
+        return next((one for one in reversed(before) if one.shown), last)
+    return last
+
+
+def _judged(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
+    if shown := tuple(_shown(reading, catalogue)):
+        is_known = shown[0].finding.entry is not None
+        return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, shown)
+    break_off = _break_off(reading)
+    if reading.has_failed and not (reading.ends or break_off.goes_on):
+        return Judgement(attempt, Verdict.UNKNOWN)
+    if reading.ends and break_off.error is None and break_off.cut is None:
+        return Judgement(attempt, Verdict.HEALTHY)
+    return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
+
+
+def _break_off(reading: Reading) -> BreakOff:
+    """What is left open after the ends that were seen."""
+
+    def is_open(file: str, number: float) -> bool:
+        return file not in reading.ends or number > reading.ends[file].line.number
+
+    errors = [
+        one
+        for one in reading.events
+        if one.record.exception and not one.is_ignored and is_open(one.file, one.record.at)
+    ]
+    return BreakOff(
+        errors[-1] if errors else None,
+        tuple(reading.last_lines),
+        next((one for one in reading.cut if is_open(*one)), None),
+        reading.progress >= ENOUGH,
+    )
+
+
+def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
+    """All findings of an attempt, the root first."""
+    sure: list[Shown] = []
+    doubtful: list[Shown] = []
+    for event in reading.events:
+        one = Shown(finding_of(event.record, catalogue), event)
+        if one.finding.entry is None and (not event.record.exception or event.is_ignored):
+            continue
+        is_noise = reading.ends and not reading.has_failed and _is_consequence(one)
+        (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
+    sure = [one for one in sure if not any(_tells_why(other, one) for other in sure)]
+    known = {_first_words(one) for one in sure if one.finding.entry}
+    sure = [one for one in sure if one.finding.entry or _first_words(one) not in known]
+    if not any(one.finding.entry for one in sure):
+        at_once = list(_shuffled(reading, catalogue))
+        sure = [one for one in sure if not any(_is_near(one, other) for other in at_once)]
+        sure += at_once
+    if not sure:
+        has_failed = reading.has_failed or bool(reading.deaths)
+        sure = [one for one in doubtful if has_failed or one.finding.entry]
+    shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
+    is_one_file = len({one.evidence.file for one in shown}) == 1
+
+    def order(one: Shown) -> tuple[int, bool, bool, float]:
+        """Lines of several files are in no order; there the launcher's word counts."""
+        role, is_bare, at = urgency(one.finding)
+        is_later = not is_one_file and one.finding.record.rank != reading.first_rank
+        return role, is_bare, is_later, at
+
+    return sorted(shown, key=order)
+
+
+def _first_words(one: Shown) -> tuple[str, str]:
+    """An exception's type and first line: the same on another rank, it is the same failure.
+
+    A log may have kept only one rank's message whole.
+    """
+    record = one.finding.record
+    return record.exception, record.message.partition("\n")[0].strip()
+
+
+def _is_consequence(one: Shown) -> bool:
+    return one.finding.role is not Role.INITIATING
+
+
+def _says_little(one: Shown) -> bool:
+    """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
+    return one.evidence.is_bare and one.finding.entry is None
+
+
+def _tells_why(one: Shown, abort: Shown) -> bool:
+    """Whether a finding tells why a C++ process aborted whose own last words say nothing known.
+
+    Without `what()` they say nothing at all, and what any line of the same rank tells is the cause.
+    """
+    words, other = abort.finding.record, one.finding.record
+    if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
+        return False
+    is_same_rank = words.rank is None or other.rank in (None, words.rank)
+    is_before = one.evidence.file == abort.evidence.file and other.at < words.at
+    if WHAT in words.message:
+        return one.finding.entry is not None and is_same_rank and is_before
+    return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)
+
+
+def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:
+    """The findings, where a signal from outside that came before everything else began it."""
+    first = min(shown, key=lambda one: one.finding.record.at, default=None)
+    is_one_file = len({one.evidence.file for one in shown}) == 1
+    if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
+        return list(shown)
+    began = Shown(replace(first.finding, role=Role.INITIATING), first.evidence)
+    return [began, *(one for one in shown if one is not first)]
+
+
+def _is_near(one: Shown, other: Shown) -> bool:
+    """Whether an exception may be the rest of what two ranks wrote at once."""
+    distance = abs(one.finding.record.at - other.finding.record.at)
+    return one.evidence.file == other.evidence.file and distance < NEAR
+
+
+def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Shown]:
+    """Known messages that two ranks wrote at once, elsewhere than in a clean traceback."""
+    clean = [
+        (event.file, event.lines[0][0], event.lines[-1][0])
+        for event in reading.events
+        if event.record.frames and not event.is_bare
+    ]
+    for file, number, text in reading.shuffled:
+        if any(file == other and low - NEAR <= number <= high for other, low, high in clean):
+            continue
+        if (entry := entry_in(text, catalogue)) is not None:
+            record = FailureRecord(None, float(number), message=text)
+            yield Shown(
+                Finding(record, entry.role, entry), Evidence(record, file, ((number, text),))
+            )
+
+
+def _deaths(
+    reading: Reading, shown: Sequence[Shown], catalogue: Sequence[KnownFailure]
+) -> Iterable[Shown]:
+    """What the launcher said of its workers, as far as it says more than they did themselves.
+
+    A worker that raised ends with an exit code, one that aborts has said why, and one that was
+    asked to stop is nobody's cause; those matter only where there is nothing else.
+    """
+    ranks = {one.finding.record.rank for one in shown}
+    are_consequences = bool(shown) and all(one.finding.role is not Role.INITIATING for one in shown)
+    told: set[tuple[int | None, int | None]] = set()
+    for death in reading.deaths:
+        record = death.record
+        if (record.rank, record.exit_code) in told:
+            continue
+        told.add((record.rank, record.exit_code))
+        finding = finding_of(record, catalogue)
+        is_asked = record.signal in (signal.SIGTERM, signal.SIGINT)
+        is_silent = record.signal in (None, signal.SIGABRT)
+        is_others = are_consequences and record.rank is not None and not {None, record.rank} & ranks
+        if shown and (is_asked or (is_silent and not (is_others and record.signal is None))):
+            continue
+        yield Shown(finding, death)

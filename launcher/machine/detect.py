@@ -1,0 +1,111 @@
+"""What is there on this host for this job, found without torch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.hardware import Accelerator, Hardware, least
+from ..core.units import GIB
+from . import host
+from .probes.device import Device, visible
+from .probes.vendors import devices
+from .profiles import accelerator_of, in_use_note, matching, profile_named
+
+DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
+"""What an idle device's driver may hold, by kind: bytes, and a share of the whole. Seen were up to
+2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts what the
+driver reserves as used, 820 MiB of an A100's 81920."""
+FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.97}
+"""Share of the vendor's total that the framework has at least: 29.5 GiB of a 910B4's 32, 14.6 of a
+T4's 15."""
+DEVICE_FILES = {
+    "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
+    "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
+}
+"""Device files, and the variable that hides some of them, for where no vendor's tool answers."""
+
+
+def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
+    """This host, as far as this job may use it."""
+    here = Hardware(
+        accelerator=accelerator_of(profile_named("cpu")),
+        accelerators=0,
+        cores=host.cores(),
+        host_memory=host.memory(),
+    )
+    found = devices(environment)
+    if found:
+        hardware = of_devices(here, found)
+        return replace(hardware, notes=hardware.notes + _doubts(found, environment))
+    for kind, (pattern, variable) in DEVICE_FILES.items():
+        names = [path.name for path in files.iterdir()] if files.is_dir() else []
+        there = [name for name in names if re.fullmatch(pattern, name)]
+        if count := _counted(there, environment.get(variable)):
+            device = replace(accelerator_of(profile_named(kind)), measured=False)
+            note = (
+                f"{count} {kind} devices, but no tool of the vendor's tells which: planned for "
+                f"{device.memory / GIB:.1f} GiB each, the least that is known; --hardware tells"
+            )
+            return replace(here, accelerator=device, accelerators=count, notes=(note,))
+    return here
+
+
+def _counted(there: Sequence[str], listed: str | None) -> int:
+    """How many device files a job may use; which has an identifier, only the tool tells."""
+    if listed is not None and listed.startswith(("GPU-", "MIG-")):
+        return min(len(there), len(listed.split(",")))
+    return len(visible(there, listed))
+
+
+def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What may make the framework count other devices than were counted here."""
+    kind, names = found[0].kind, {device.name for device in found}
+    listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")
+    if kind == "npu" and re.search(r"[^\d,]", listed):
+        # hiascend.com, CANN, environment variables: what isn't a digit or a comma ends the list.
+        return (f"ASCEND_RT_VISIBLE_DEVICES={listed}: CANN documents numbers and commas alone",)
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
+    by_speed = environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    if kind == "cuda" and by_speed and len(names) > 1 and re.search(r"(^|,)\s*\d", listed):
+        return ("CUDA numbers devices that differ by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID",)
+    return ()
+
+
+def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
+    """The host with its devices; where they differ, with the least of each fact."""
+    facts = [_facts(device) for device in found]
+    notes = list(dict.fromkeys(note for _, note in facts if note))
+    names = list(dict.fromkeys(device.name for device, _ in facts))
+    if len(names) > 1:
+        notes.append(f"the devices differ ({', '.join(names)}): planned for the least of each fact")
+    in_use = max(_held_by_others(device) for device in found)
+    if in_use:
+        notes.append(in_use_note(in_use))
+    return replace(
+        here,
+        accelerator=least([device for device, _ in facts]),
+        accelerators=len(found),
+        in_use=in_use,
+        notes=tuple(notes),
+    )
+
+
+def _facts(device: Device) -> tuple[Accelerator, str]:
+    """A device's profile, or what was measured with a conservative one."""
+    profile = matching(device.kind, device.name, device.total)
+    if profile is not None:
+        return accelerator_of(profile), ""
+    measured = int(FRAMEWORKS_SHARE[device.kind] * device.total)
+    generic = accelerator_of(profile_named(device.kind), memory=measured)
+    text = f"no profile names {device.name!r}: its memory is measured, all else is a low guess"
+    return replace(generic, name=device.name), text
+
+
+def _held_by_others(device: Device) -> int:
+    """Bytes beyond what an idle device's driver may hold."""
+    fixed, share = DRIVERS_OWN[device.kind]
+    return max(0, device.used - fixed - int(share * device.total))

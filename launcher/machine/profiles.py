@@ -1,0 +1,348 @@
+"""Reads the profiles of accelerators and nodes, `hardware/**/*.yaml`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Accelerator, Hardware
+from ..core.settings import Precision
+from ..core.units import GIB, MIB
+from ..system.typed_yaml import DocumentError, line_of, near, read_document
+
+KINDS = ("cpu", "cuda", "npu", "rocm")
+TOO_MUCH = 1e9
+"""What no number of a profile reaches, whatever its unit."""
+TOLERANCE = 0.1
+"""Share by which a device's memory may differ from its profile's."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Facts of one device, as they stand in its file; docs/hardware.md says what each means.
+
+    Attributes:
+        name: what it is called; equals the file's name in the profiles that we ship.
+        kind: cpu, cuda, npu or rocm.
+        aliases: patterns of the names that the vendor's tools have for it.
+        memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
+        driver_mib: memory that the vendor's tool reports, in MiB; tells sizes of one name apart.
+        context_gib: what the device's context and libraries take, in GiB.
+        communication_gib: what NCCL's, RCCL's or HCCL's buffers take, in GiB.
+        precisions: types that it computes in.
+        fp8: whether it has units for 8-bit floating point.
+        compute_tflops: dense 16-bit TFLOP/s.
+        bandwidth_gb_s: of its memory, in GB/s.
+        link_gb_s: to another device of the node, one direction, in GB/s.
+        node_link_gb_s: to a device of another node, one direction, in GB/s.
+        host_link_gb_s: to the host's memory, one direction, in GB/s.
+        environment: variables that its workers need unless the user has set them.
+        restrictions: what is known not to work, in words.
+        sources: where the facts are from.
+    """
+
+    name: str = "???"
+    kind: str = "???"
+    aliases: list[str] = field(default_factory=list)
+    memory_gib: float = -1.0
+    driver_mib: int = 0
+    context_gib: float = -1.0
+    communication_gib: float = -1.0
+    precisions: list[str] = field(default_factory=list)
+    fp8: bool = False
+    compute_tflops: float = -1.0
+    bandwidth_gb_s: float = -1.0
+    link_gb_s: float = -1.0
+    node_link_gb_s: float = -1.0
+    host_link_gb_s: float = -1.0
+    environment: dict[str, str] = field(default_factory=dict)
+    restrictions: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One host: which accelerators, how many, and what the host has."""
+
+    name: str = "???"
+    accelerator: str = "???"
+    accelerators: int = -1
+    cores: int = -1
+    host_memory_gib: float = -1.0
+    sources: list[str] = field(default_factory=list)
+
+
+AT_LEAST_ZERO = ("memory_gib", "context_gib", "communication_gib")
+MORE_THAN_ZERO = (
+    "compute_tflops",
+    "bandwidth_gb_s",
+    "link_gb_s",
+    "node_link_gb_s",
+    "host_link_gb_s",
+    "accelerators",
+    "cores",
+    "host_memory_gib",
+)
+
+
+def _root(folder: str) -> Path:
+    return Path(str(files("safe_launch.hardware"))) / folder
+
+
+def read_profile(path: Path) -> Profile:
+    """One device's file.
+
+    Raises:
+        DocumentError: it doesn't follow the schema; the message names file, line and key.
+    """
+    text = _text(path)
+    profile = read_document(path, text, Profile)
+    _check_numbers(profile, path, text)
+    if not profile.precisions:
+        line = line_of("precisions", text, 1)
+        raise DocumentError(path, line, "`precisions`: a device computes in one at least")
+    for key, values, known in (
+        ("kind", [profile.kind], KINDS),
+        ("precisions", profile.precisions, [str(one.value) for one in Precision]),
+    ):
+        for value in values:
+            if value not in known:
+                line = line_of(key, text, 1)
+                raise DocumentError(path, line, f"`{key}`: {value!r}", near(value, known))
+    for pattern in profile.aliases:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            line = line_of("aliases", text, 1)
+            raise DocumentError(path, line, f"`aliases`: {pattern!r}: {error}") from None
+    if profile.memory_gib == 0 and profile.kind != "cpu":
+        line = line_of("memory_gib", text, 1)
+        raise DocumentError(path, line, "`memory_gib`: only a CPU has no memory of its own")
+    return profile
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long a name
+        return False
+
+
+def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
+    for key in (*AT_LEAST_ZERO, *MORE_THAN_ZERO):
+        value = getattr(document, key, None)
+        if value is None:
+            continue
+        line = line_of(key, text, 1)
+        if value == -1:
+            raise DocumentError(path, line, f"`{key}` is missing")
+        if not 0 <= value < TOO_MUCH or (value == 0 and key in MORE_THAN_ZERO):
+            raise DocumentError(path, line, f"`{key}`: {value} can't be")
+
+
+def read_node(path: Path) -> Node:
+    """One node's file.
+
+    Raises:
+        DocumentError: it doesn't follow the schema.
+    """
+    text = _text(path)
+    node = read_document(path, text, Node)
+    _check_numbers(node, path, text)
+    return node
+
+
+def _shipped(folder: str) -> dict[str, Path]:
+    """The files of a folder that we ship, by name."""
+    return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
+
+
+@functools.cache
+def profiles() -> tuple[Profile, ...]:
+    """The devices that we ship, by vendor and name."""
+    return tuple(read_profile(path) for path in _shipped("accelerators").values())
+
+
+@functools.cache
+def nodes() -> tuple[Node, ...]:
+    """The nodes that we ship."""
+    return tuple(read_node(path) for path in _shipped("nodes").values())
+
+
+def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
+    """The device that a profile describes.
+
+    Args:
+        profile: its facts.
+        memory: bytes that were measured, of a device that no profile of its own describes.
+    """
+    return Accelerator(
+        name=profile.name,
+        kind=profile.kind,
+        memory=int(profile.memory_gib * GIB) if memory is None else memory,
+        taken=int((profile.context_gib + profile.communication_gib) * GIB),
+        precisions=frozenset(Precision(one) for one in profile.precisions),
+        compute=profile.compute_tflops * 1e12,
+        bandwidth=profile.bandwidth_gb_s * 1e9,
+        link=profile.link_gb_s * 1e9,
+        node_link=profile.node_link_gb_s * 1e9,
+        host_link=profile.host_link_gb_s * 1e9,
+        environment=MappingProxyType(dict(profile.environment)),
+        restrictions=tuple(profile.restrictions),
+        measured=memory is None,
+    )
+
+
+@functools.cache
+def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
+    """The profile of a device by the name and size that its vendor's tool reports.
+
+    A launch has no time to check every profile against its schema: only what fits is.
+    """
+    for path in _shipped("accelerators").values():
+        if not _may_fit(path, kind, name):
+            continue
+        profile = read_profile(path)
+        if abs(profile.driver_mib * MIB - driver_bytes) <= TOLERANCE * driver_bytes:
+            return profile
+    return None
+
+
+def _may_fit(path: Path, kind: str, name: str) -> bool:
+    """Whether a profile that we ship is of this kind and has this name among its aliases."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    raw = yaml.load(_text(path), loader)  # a safe loader, in C where there is one
+    return raw["kind"] == kind and any(re.search(one, name) for one in raw.get("aliases", ()))
+
+
+def hardware_of(name: str, found: Hardware) -> Hardware:
+    """What `--hardware` names: an accelerator or a node that we ship, or a file of either.
+
+    An accelerator alone says nothing of the host, so that a usual one is assumed, and said so.
+
+    Raises:
+        LaunchError: there is none of that name, or the file doesn't follow a schema.
+    """
+    source = f"--hardware {name}"
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not _is_file(path):
+            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
+        if NODES_OWN.search(_text(path)):
+            return _hardware_of_node(path, source)
+        return _hardware_of_profile(read_profile(path), source, found)
+    known_nodes, known_devices = _shipped("nodes"), _shipped("accelerators")
+    if name in known_nodes:
+        return _hardware_of_node(known_nodes[name], source)
+    if name in known_devices:
+        return _hardware_of_profile(read_profile(known_devices[name]), source, found)
+    hint = near(name, [*known_devices, *known_nodes])
+    raise LaunchError(ExitCode.USAGE, f"{source}: no such profile, and no .yaml file", hint)
+
+
+def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
+    """The variables of a node's workers where the job has devices of these names too.
+
+    Those of its own device, and what the shipped profiles say of the others; a name that we don't
+    ship says nothing.
+    """
+    known = _shipped("accelerators")
+    others = [read_profile(known[name]) for name in names if name != own.name and name in known]
+    shipped = {name: value for one in others for name, value in one.environment.items()}
+    return {**shipped, **own.environment}
+
+
+def profile_named(name: str) -> Profile:
+    """The shipped profile of that name.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    known = _shipped("accelerators")
+    if name in known:
+        return read_profile(known[name])
+    hint = near(name, known)
+    raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
+
+
+NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
+"""Keys that tell a node's file from a device's."""
+
+
+def _hardware_of_node(path: Path, source: str) -> Hardware:
+    """What a node's file describes; its device is a shipped profile, or a file beside it."""
+    node, known = read_node(path), _shipped("accelerators")
+    device = known.get(node.accelerator, path.parent / node.accelerator)
+    if not _is_file(device):
+        line = line_of("accelerator", _text(path), 1)
+        problem = f"`accelerator`: there is no `{node.accelerator}`"
+        raise DocumentError(path, line, problem, near(node.accelerator, known))
+    return Hardware(
+        accelerator=accelerator_of(read_profile(device)),
+        accelerators=node.accelerators,
+        cores=node.cores,
+        host_memory=int(node.host_memory_gib * GIB),
+        source=source,
+    )
+
+
+ASSUMED_PER_DEVICE = 128 * GIB
+"""Host memory for each device where only the device is named: what nodes of eight have at least."""
+MOST_DEVICES = 8
+"""Devices of a node where only the device is named."""
+
+
+def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
+    """The devices of this host where it may have such; otherwise a usual node of them."""
+    device, theirs = accelerator_of(profile), found.accelerator
+    if not device.memory:
+        return Hardware(device, 0, found.cores, found.host_memory, source=source)
+    if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
+        notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
+        return replace(found, accelerator=device, source=source, notes=notes)
+    note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
+    memory = MOST_DEVICES * ASSUMED_PER_DEVICE
+    return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
+
+
+def in_use_note(size: int) -> str:
+    """What is said where others hold so many bytes of a device."""
+    return f"other processes hold {size / GIB:.1f} GiB of a device already"
+
+
+def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
+    """Whether the memories may be the same; a device that is only known by its kind has any."""
+    unknown = theirs.name == theirs.kind
+    return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
+
+
+def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
+    """What a named profile says and the machine contradicts, with both numbers."""
+    ours, theirs = named.accelerator, found.accelerator
+    if ours.kind != theirs.kind:
+        return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
+    problems = []
+    if ours.memory and not _same_size(ours, theirs):
+        sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
+        problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
+    if found.accelerators and workers > found.accelerators:
+        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+    if found.host_memory < (1 - TOLERANCE) * named.host_memory:
+        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
+        problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")
+    return problems

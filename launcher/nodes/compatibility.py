@@ -1,0 +1,123 @@
+"""What the nodes of a job must have in common, and what is taken for all where they differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..core.errors import ExitCode
+from ..core.hardware import Hardware, least
+from .messages import Hello, Refusal
+
+EXACT = ("safe-launch",)
+"""Versions that must be equal: launchers of two versions may not understand each other."""
+SERIES = ("torch", "deepspeed", "torch_npu")
+"""Versions of which major and minor must be equal: their ranks agree on collectives by code."""
+
+
+def refusal(hello: Hello, head: Hello, nodes: int) -> Refusal | None:
+    """Why a node can't take part in the job; None where it can.
+
+    Args:
+        hello: what the node says.
+        head: what node 0 says of itself.
+        nodes: how many nodes there are to be at most.
+    """
+    who, own = hello.host, head.host
+    if hello.job != head.job:
+        problem = f"{who} is of another job: its run id is {hello.job!r}, node 0's {head.job!r}"
+        return Refusal(ExitCode.USAGE, problem, "give all nodes one --rdzv-id, or another port")
+    if hello.rank is not None and not 0 < hello.rank < nodes:
+        problem = f"{who} says that it is node {hello.rank}, and node 0 expects nodes 1 to"
+        hint = "--nnodes and --node-rank must fit together on every node"
+        return Refusal(ExitCode.USAGE, f"{problem} {nodes - 1}", hint)
+    for name in (*EXACT, *SERIES):
+        here, there = hello.versions.get(name, ""), head.versions.get(name, "")
+        parts = None if name in EXACT else 2
+        if _release(here)[:parts] != _release(there)[:parts]:
+            problem = f"{name} is {here or 'absent'} on {who} and {there or 'absent'} on {own}"
+            return Refusal(ExitCode.USAGE, problem, "install the same on every node")
+    kinds = hello.hardware.accelerator.kind, head.hardware.accelerator.kind
+    if kinds[0] != kinds[1]:
+        problem = f"{who} trains on {kinds[0]} and {own} on {kinds[1]}: they can't exchange tensors"
+        return Refusal(ExitCode.USAGE, problem, "give the job nodes of one kind")
+    return None
+
+
+def _release(version: str) -> list[str]:
+    return re.split(r"[.+]", version)
+
+
+def differences(hellos: Sequence[Hello]) -> tuple[str, ...]:
+    """What differs between the nodes though they may train together, in words."""
+    head = hellos[0]
+    names = sorted({name for one in hellos for name in one.versions})
+    versions = {
+        name: _differing({one.host: one.versions.get(name, "absent") for one in hellos})
+        for name in names
+    }
+    notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
+    if others := [one.host for one in hellos if one.script != head.script]:
+        notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
+    if others := [one.host for one in hellos if one.arguments != head.arguments]:
+        notes.append(
+            f"the script's arguments on {_some(others)} aren't those on {head.host}; "
+            "the plan is made from the latter"
+        )
+    if text := _differing({one.host: one.nnodes for one in hellos}):
+        notes.append(f"--nnodes differs between the nodes: {text}; node 0's holds")
+    if text := _differing({one.host: str(one.nproc) for one in hellos}):
+        notes.append(f"the number of workers differs between the nodes: {text}")
+    return tuple(notes)
+
+
+def _differing(values: Mapping[str, str]) -> str:
+    """Each value with some of the hosts that have it; empty where all have the same."""
+    hosts: dict[str, list[str]] = {}
+    for host, value in values.items():
+        hosts.setdefault(value, []).append(host)
+    if len(hosts) == 1:
+        return ""
+    return "; ".join(f"{value} on {_some(own)}" for value, own in hosts.items())
+
+
+def _some(hosts: Sequence[str]) -> str:
+    """The first of many names."""
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return ", ".join(hosts[:3]) + more
+
+
+def merged(hellos: Sequence[Hello]) -> Hardware:
+    """One node that stands for all: the least of what each has."""
+    every = [hello.hardware for hello in hellos]
+    names = list(dict.fromkeys(one.accelerator.name for one in every))
+    notes = list(dict.fromkeys(note for one in every for note in one.notes))
+    if len(names) > 1:
+        notes.append(f"the nodes' devices differ ({', '.join(names)}): planned for the least")
+    return replace(
+        every[0],
+        accelerator=least([one.accelerator for one in every]),
+        accelerators=min(one.accelerators for one in every),
+        cores=min(one.cores for one in every),
+        host_memory=min(one.host_memory for one in every),
+        in_use=max(one.in_use for one in every),
+        notes=tuple(notes),
+    )
+
+
+def numbered(hellos: Sequence[Hello]) -> tuple[int, ...]:
+    """The order of the nodes, as places in `hellos`: node 0 first, then by rank, then by name.
+
+    Nodes that say no rank take the places that are left; names with numbers sort by the number.
+    """
+
+    def key(place: int) -> tuple[bool, int, list[tuple[bool, int, str]]]:
+        hello = hellos[place]
+        parts = [
+            (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+            for part in re.split(r"(\d+)", hello.host)
+        ]
+        return hello.rank is None, hello.rank or 0, parts
+
+    return (0, *sorted(range(1, len(hellos)), key=key))

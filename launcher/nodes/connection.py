@@ -1,0 +1,224 @@
+"""The connections between node 0's launcher and the others: lines of JSON over TCP.
+
+What the other end says is believed within its bounds (`bounds`), and its texts without what would
+drive a terminal. Anything else ends the connection: no launcher says it.
+
+A connection is also how each end knows that the other is alive: where a process ends, the kernel
+closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
+(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Nobody else needs to send heartbeats.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ..core.control_sequences import cleaned
+from ..core.errors import ExitCode
+from ..core.plain_json import plain
+from . import field_limits
+from .messages import FROM_OTHERS, Kinds, Message, Refusal
+
+MAXIMUM = 64 * 1024 * 1024
+"""Bytes after which a message without an end is given up."""
+BATCH = 64
+"""Connections that are taken at a time."""
+RTT_OFFSET = 148
+"""Where `struct tcp_info` has `tcpi_min_rtt`, in microseconds (linux/tcp.h, since Linux 4.6).
+
+Other round-trip times count the 40 ms for which the other end may put off an acknowledgement.
+"""
+UNKNOWN_RTT = 0xFFFFFFFF
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One end of a connection.
+
+    Attributes:
+        socket: what it goes over.
+        peer: who is at the other end, for people.
+        kinds: the messages that the other end may send.
+        partial: what has come of a message that isn't complete.
+        waiting: messages that have come and that nobody has taken yet.
+        fault: why the connection has ended, in words; None while it is open.
+        is_foreign: it has ended because the other end has said what no launcher says.
+    """
+
+    socket: socket.socket
+    peer: str
+    kinds: Kinds
+    partial: bytearray = field(default_factory=bytearray)
+    waiting: list[Message] = field(default_factory=list)
+    fault: str | None = None
+    is_foreign: bool = False
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self.socket.fileno()
+
+    def send(self, *messages: Message) -> None:
+        """Sends messages; where that fails, `fault` says why."""
+        if self.fault is None:
+            lines = b"".join(encoded(message) for message in messages)
+            try:
+                self.socket.sendall(lines)
+            except OSError as error:
+                self._end(error)
+
+    def receive(self) -> list[Message]:
+        """The messages that have come; never waits.
+
+        `fault` is set where the other end is gone, or says what no launcher says, which it is told.
+        """
+        while self.fault is None:
+            try:
+                chunk = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._end(error)
+                break
+            self.partial += chunk
+            if not chunk:
+                self._end(None)
+            elif len(self.partial) > MAXIMUM:
+                self._end(OSError(errno.EMSGSIZE, "a message without an end"))
+        end = self.partial.rfind(b"\n") + 1
+        lines = bytes(self.partial[:end]).splitlines()
+        del self.partial[:end]
+        found: list[Message] = []
+        for line in lines:
+            try:
+                found.append(decoded(line, self.kinds))
+            except ValueError as error:
+                problem = f"sent what no launcher sends: {error}"
+                self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
+                self.fault, self.is_foreign = f"it {problem}", True
+                break
+        return found
+
+    def delay(self) -> float:
+        """Seconds that a message takes: half of the round trip as the kernel measures it."""
+        try:
+            info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RTT_OFFSET + 4)
+            (microseconds,) = struct.unpack_from("I", info, RTT_OFFSET)
+        except (OSError, struct.error):
+            return 0.0
+        return 0.0 if microseconds == UNKNOWN_RTT else float(microseconds) / 2e6
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.fault = self.fault or "it was given up"
+        self.socket.close()
+
+    def _end(self, error: OSError | None) -> None:
+        if error is None or error.errno in (errno.ECONNRESET, errno.EPIPE):
+            self.fault = "its launcher has ended"
+        elif isinstance(error, TimeoutError | BlockingIOError):
+            self.fault = "it can't be reached any more"
+        else:
+            self.fault = f"the connection failed: {error.strerror or error}"
+
+
+def encoded(message: Message) -> bytes:
+    """A message as a line of JSON."""
+    return json.dumps([type(message).__name__, message], default=plain).encode() + b"\n"
+
+
+def decoded(line: bytes, kinds: Kinds) -> Message:
+    """The message of one of these kinds that a line is.
+
+    Raises:
+        ValueError: it is none, or says something beyond its bounds; the message says what.
+    """
+    import msgspec
+
+    try:
+        name, content = json.loads(line)
+        kind = kinds[name]
+        content = cleaned(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("a line that is none of its messages") from None
+    try:
+        message: Message = msgspec.convert(content, kind)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    if (problem := field_limits.problem(message)) is not None:
+        raise ValueError(problem)
+    return message
+
+
+def watched(connection: socket.socket, peer: str, silence: float, kinds: Kinds) -> Link:
+    """A link over a connection that the kernel watches.
+
+    Args:
+        connection: connected.
+        peer: who is at the other end.
+        silence: seconds after which a host that can't be reached counts as lost, at most.
+        kinds: the messages that the other end may send.
+    """
+    interval = max(1, math.floor(silence / 8))
+    options = {
+        socket.TCP_KEEPIDLE: interval,
+        socket.TCP_KEEPINTVL: interval,
+        socket.TCP_USER_TIMEOUT: max(1000, int(silence * 1000) - 2000 * interval),
+        socket.TCP_NODELAY: 1,
+    }
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in options.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection.settimeout(None)  # a timeout of Python's would wait before every reading, too
+    whole, part = divmod(silence, 1)
+    limit = struct.pack("ll", int(whole), int(part * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return Link(connection, peer, kinds)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that takes connections on every address of this host, of both families.
+
+    Raises:
+        OSError: the port is taken, or can't be had.
+    """
+    if socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return _listening(port, socket.AF_INET6)
+    return _listening(port, socket.AF_INET)
+
+
+def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
+    listener = socket.create_server(
+        ("", port),
+        family=family,
+        backlog=4096,
+        dualstack_ipv6=family is socket.AF_INET6,
+    )
+    listener.setblocking(False)
+    return listener
+
+
+def arrivals(listener: socket.socket, silence: float) -> list[Link]:
+    """The first of the connections that have come; never waits."""
+    found: list[Link] = []
+    with suppress(BlockingIOError):
+        while len(found) < BATCH:
+            try:
+                connection, address = listener.accept()
+            except (ConnectionError, TimeoutError):  # gone before it was taken
+                continue
+            peer = address[0].removeprefix("::ffff:")
+            found.append(watched(connection, peer, silence, FROM_OTHERS))
+    return found
+
+
+def broadcast(links: Iterable[Link], message: Message) -> None:
+    """Sends one message to many."""
+    for link in links:
+        link.send(message)

@@ -1,0 +1,249 @@
+"""What a launcher believes of another node's message: the range, pattern or list of every field.
+
+Types are msgspec's to check. What is here holds for what it has converted: nothing beyond is used,
+whoever is at the other end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ..checkpoints.checkpoint import NAME, Resume
+from ..core.errors import ExitCode
+from ..core.hardware import Accelerator, Hardware
+from ..core.settings import Value, name_of, parse_value, range_of
+from ..evidence.failure_record import FailureRecord
+from ..system.signals import STOPS
+from .messages import (
+    Admitted,
+    Ended,
+    Failing,
+    Farewell,
+    Hello,
+    Message,
+    Order,
+    Refusal,
+    Sighting,
+    Signalled,
+    Stop,
+    Welcome,
+)
+
+NODES, WORKERS = 1 << 16, 1 << 12
+"""Nodes of a job, and workers of one node, at most: more than any cluster, and any host, has."""
+RANKS = NODES * WORKERS
+BYTES = 1 << 63
+SECONDS = 1e12
+RATE = 1e24
+WORD, LINE, PARAGRAPHS = 256, 4096, 1 << 16
+"""Letters of a name, of a line, of a few sentences, at most."""
+SHOWN = 60
+"""Letters of what is wrong that are shown."""
+FAILURES = frozenset(int(code) for code in ExitCode if code)
+"""What a launcher ends with that can't take part."""
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII)
+"""As `journal.new_id` makes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a field may hold: in words, and as a question to a value of its type."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+def number(least: float, most: float) -> Bound:
+    """A number of a range, both ends included; never NaN."""
+    return Bound(f"from {least:,} to {most:,}", lambda one: least <= one <= most)
+
+
+def text(most: int) -> Bound:
+    """A text of so many letters at most."""
+    return Bound(f"a text of at most {most:,} letters", lambda one: len(one) <= most)
+
+
+def pattern(expression: re.Pattern[str], words: str) -> Bound:
+    """A text that an expression matches whole."""
+    return Bound(words, lambda one: expression.fullmatch(one) is not None)
+
+
+def _are_settings(values: Mapping[str, Value]) -> bool:
+    """Whether each is a known setting or fact, with a value of its type and range."""
+    try:
+        return all(
+            parse_value(name_of(name), value) == value
+            and not (type(value) is int and value not in range_of(name_of(name)))
+            and len(str(value)) <= LINE
+            for name, value in values.items()
+        )
+    except (KeyError, ValueError):
+        return False
+
+
+def _are_versions(values: Mapping[str, str]) -> bool:
+    return all(len(name) <= WORD and len(value) <= WORD for name, value in values.items())
+
+
+def _is_model(shape: Mapping[str, Any]) -> bool:
+    """Whether it is what `guards.sightings.shape_of` makes."""
+    weights = shape.get("weights")
+    return (
+        isinstance(shape.get("config"), dict)
+        and isinstance(weights, list)
+        and all(isinstance(one, list) and len(one) == 5 and _is_weight(*one) for one in weights)
+    )
+
+
+def _is_weight(name: object, shape: object, trained: object, bits: object, count: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(shape, list)
+        and all(type(size) is int and 0 <= size < BYTES for size in shape)
+        and isinstance(trained, bool)
+        and (bits is None or (isinstance(bits, int | float) and 0 < bits <= 64))
+        and type(count) is int
+        and 0 < count <= RANKS
+    )
+
+
+def _describes_model(described: Mapping[str, Value]) -> bool:
+    """Whether it is what `guards.sightings.describe_model` makes."""
+    kinds = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
+    return all(type(value) is kinds.get(name) for name, value in described.items())
+
+
+NAMED = Bound("a name of at most 256 letters", lambda one: 0 < len(one) <= WORD and "\n" not in one)
+STOP = Bound("a signal that stops a run", lambda one: one in STOPS)
+SETTINGS = Bound("settings and facts with values of theirs", _are_settings)
+VERSIONS = Bound("short names and versions", _are_versions)
+DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
+CODE = number(0, 255)
+
+BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
+    {
+        Hello: {
+            "job": text(LINE),
+            "rank": number(0, NODES - 1),
+            "host": NAMED,
+            "nproc": number(1, WORKERS),
+            "versions": VERSIONS,
+            "script": DIGEST,
+            "arguments": DIGEST,
+            "nnodes": pattern(re.compile(r"|\d{1,9}(:\d{1,9})?", re.ASCII), "N or MIN:MAX"),
+        },
+        Hardware: {
+            "accelerators": number(0, WORKERS),
+            "cores": number(1, NODES),
+            "host_memory": number(1, BYTES),
+            "in_use": number(0, BYTES),
+            "source": text(LINE),
+        },
+        Accelerator: {
+            "name": NAMED,
+            "kind": NAMED,
+            "memory": number(0, BYTES),
+            "taken": number(0, BYTES),
+            **dict.fromkeys(
+                ("compute", "bandwidth", "link", "node_link", "host_link"), number(1, RATE)
+            ),
+            "environment": Bound("empty: variables don't cross a link", lambda one: not one),
+        },
+        Admitted: {"here": number(1, NODES), "nodes": number(1, NODES)},
+        Welcome: {
+            "run_id": pattern(RUN_ID, "a run's id"),
+            "rank": number(1, NODES - 1),
+            "nodes": number(2, NODES),
+        },
+        Refusal: {
+            "code": Bound("a code of a launcher's failure", lambda one: one in FAILURES),
+            "problem": text(PARAGRAPHS),
+            "hint": text(PARAGRAPHS),
+        },
+        Order: {
+            "attempt": number(0, 1 << 16),
+            "run_id": pattern(RUN_ID, "a run's id"),
+            "rank": number(1, NODES - 1),
+            "workers": Bound(
+                "numbers of workers", lambda one: all(0 < workers <= WORKERS for workers in one)
+            ),
+            "port": number(1, 65535),
+            "preset": SETTINGS,
+            "overrides": SETTINGS,
+            "replaced": SETTINGS,
+        },
+        Resume: {"training": number(0, 1 << 16), "name": pattern(NAME, "a checkpoint's name")},
+        Stop: {"signal": STOP},
+        Signalled: {"signal": STOP},
+        Sighting: {"observed": SETTINGS, "model": Bound("a model's shape", _is_model)},
+        Failing: {"now": number(-SECONDS, SECONDS)},
+        Ended: {"signal": STOP, "now": number(-SECONDS, SECONDS)},
+        FailureRecord: {
+            "rank": number(0, RANKS),
+            "at": number(-SECONDS, SECONDS),
+            "exception": text(LINE),
+            "step": number(0, BYTES),
+            "observed": SETTINGS,
+            "model": Bound("a model's description", _describes_model),
+            "versions": VERSIONS,
+            "exit_code": CODE,
+            "signal": number(1, 64),
+            "oom_kills": number(0, BYTES),
+            "memory": Bound(
+                "numbers of bytes", lambda one: all(0 <= size <= BYTES for size in one.values())
+            ),
+        },
+        Farewell: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
+    }
+)
+"""By the type, then by the field; an optional field may be None as well."""
+
+WHOLES: Mapping[type, Bound] = MappingProxyType(
+    {
+        Admitted: Bound("here are no more than may come", lambda one: one.here <= one.nodes),
+        Welcome: Bound("the rank is of one of the nodes", lambda one: one.rank < one.nodes),
+        Order: Bound(
+            "the rank is of one of the nodes, and what is enforced is in the plan",
+            lambda one: (
+                one.rank < len(one.workers) <= NODES and one.overrides.items() <= one.preset.items()
+            ),
+        ),
+        Ended: Bound("a success has no failures", lambda one: not (one.is_success and one.records)),
+        FailureRecord: Bound("it is a worker's", lambda one: one.rank is not None),
+    }
+)
+"""What the fields of one value say together."""
+
+
+def problem(message: Message) -> str | None:
+    """What in a message is beyond its bounds, and what these are; None where nothing is."""
+    return next(_problems(message, type(message).__name__), None)
+
+
+def _problems(value: object, name: str) -> Iterator[str]:
+    if isinstance(value, tuple | frozenset):
+        for one in value:
+            yield from _problems(one, name)
+    elif isinstance(value, int | float):
+        if not -BYTES <= value <= BYTES:
+            yield f"{name}: {_shown(value)} isn't {number(-BYTES, BYTES).words}"
+    elif is_dataclass(value):
+        bounds = BOUNDS.get(type(value), {})
+        for one in fields(value):
+            content, bound = getattr(value, one.name), bounds.get(one.name)
+            if bound is None:
+                yield from _problems(content, f"{name}.{one.name}")
+            elif content is not None and not bound.allows(content):
+                yield f"{name}.{one.name}: {_shown(content)} isn't {bound.words}"
+        whole = WHOLES.get(type(value))
+        if whole is not None and not whole.allows(value):
+            yield f"{name}: it doesn't hold that {whole.words}"
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."

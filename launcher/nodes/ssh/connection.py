@@ -1,0 +1,287 @@
+"""The way to a host: an ssh that starts the far end there, what it says, and why it couldn't."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import selectors
+import shlex
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.output_routing import LONGEST, QUIET
+from ...options.host_choice import Shell
+from ...options.hostfile import Host
+from ...system import terminal
+from . import remote_main
+
+LEAVING = 5.0
+"""Seconds that ssh gets for its own end once the host has said how the launcher there ended."""
+LOST = 255
+"""The exit code of ssh for its own failures (ssh(1))."""
+MARK = terminal.MARK.encode()
+_CONSOLE = threading.Lock()
+"""Held while lines of one host are written."""
+
+
+def command(shell: Shell, host: str, run: str) -> list[str]:
+    """The ssh command that starts the far end; nothing of the job is in it.
+
+    The far end notices by itself when the connection is cut, and so does ssh with these
+    options: within `remote_main.SILENCE` seconds.
+    """
+    port = [] if shell.port is None else ["-p", str(shell.port)]
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": "20",
+        "ServerAliveInterval": f"{remote_main.SILENCE / 3:.0f}",
+        "ServerAliveCountMax": "3",
+        "ControlMaster": "no",  # a master that stayed would keep our pipes open
+    }
+    ours = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    far = shlex.join([sys.executable, "-P", "-m", "safe_launch.nodes.ssh.remote_main", run])
+    return ["ssh", "-T", *port, *shell.arguments, *ours, "--", host, f"exec {far}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that has happened.
+
+    Attributes:
+        kind: `ready`, `started` or `ended`, a host's words; `gone`, the end of its ssh; `signal`,
+            to this process.
+        host: index of the host; -1 for a signal.
+        text: the host's address, the exit code, or the signal's number.
+    """
+
+    kind: str
+    host: int
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Connection:
+    """A host, the ssh that leads to it, and what has been heard.
+
+    Attributes:
+        host: as in the hostfile.
+        process: the ssh.
+        heard: the kinds of what the host has said, and `gone` when its ssh has ended.
+        address: where ssh reached it; empty where its server doesn't say.
+        code: how the launcher there ended; None while it runs, and where nobody knows.
+        complaints: what was printed before it answered: the words of ssh or of a shell.
+        is_first: its launcher speaks for all: what the others' say themselves is kept.
+        words: the latest of those.
+    """
+
+    host: Host
+    process: subprocess.Popen[bytes]
+    heard: set[str] = field(default_factory=set)
+    address: str = ""
+    code: int | None = None
+    complaints: list[str] = field(default_factory=list)
+    is_first: bool = True
+    words: deque[str] = field(default_factory=lambda: deque(maxlen=500))
+    _sending: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, event: Event) -> None:
+        """Takes in an event of this host."""
+        self.heard.add(event.kind)
+        if event.kind == "ready":
+            self.address = event.text
+        elif event.kind == "ended":
+            self.code = int(event.text)
+        elif event.kind == "gone" and self.code is None:
+            ended = self.process.returncode
+            self.code = None if ended == LOST or ended < 0 else ended
+
+    def send(self, line: bytes) -> None:
+        """A line for the far end; nothing where nobody hears it any more."""
+        with self._sending, suppress(OSError, ValueError):
+            while line:
+                line = line[self._stdin.write(line) :]
+
+    def part(self) -> None:
+        """Says that no more is coming, so that the far end stops what it runs."""
+        with suppress(OSError):
+            self._stdin.close()
+
+    def end(self, patience: float) -> None:
+        """Waits so many seconds for the end of ssh, and doesn't go without it."""
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+
+def connect(
+    host: Host, index: int, shell: Shell, run: str, events: queue.SimpleQueue[Event]
+) -> Connection:
+    """Starts the ssh to a host, and a thread that tells what comes from there.
+
+    It is out of reach of the terminal's signals: those are for us to pass on.
+
+    Raises:
+        LaunchError: there is no ssh.
+    """
+    try:
+        process = subprocess.Popen(
+            command(shell, host.name, run),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        problem = "there is no ssh here, and the hosts of a hostfile are reached over it"
+        raise LaunchError(ExitCode.USAGE, problem, "install openssh-client") from error
+    connection = Connection(host, process, is_first=index == 0)
+    listening = (connection, index, remote_main.mark(run).encode(), events)
+    threading.Thread(target=_listen, args=listening, name=host.name, daemon=True).start()
+    return connection
+
+
+def _listen(
+    connection: Connection, index: int, mark: bytes, events: queue.SimpleQueue[Event]
+) -> None:
+    """Passes on what a host prints, line by line, and takes its own words out of it."""
+    process = connection.process
+    waiting = {1: b"", 2: b""}
+    said: set[str] = set()
+
+    def take(console: int, text: bytes) -> None:
+        while (at := text.find(mark)) >= 0:
+            words, _, rest = text[at + len(mark) :].partition(b"\n")
+            kind, _, value = words.decode().partition(" ")
+            said.add(kind)
+            events.put(Event(kind, index, value))
+            show(console, text[:at])
+            text = rest
+        show(console, text)
+
+    def show(console: int, text: bytes) -> None:
+        if not said:
+            connection.complaints += text.decode(errors="replace").splitlines()
+        elif console == 2 and not connection.is_first:
+            lines = text.splitlines(keepends=True)
+            own = [line for line in lines if line.startswith(MARK)]
+            connection.words += [
+                line[len(MARK) :].decode(errors="replace").rstrip() for line in own
+            ]
+            _write(console, b"".join(line for line in lines if line not in own))
+        else:
+            _write(console, text)
+
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, 1)  # type: ignore[arg-type]
+        selector.register(process.stderr, selectors.EVENT_READ, 2)  # type: ignore[arg-type]
+        while selector.get_map():
+            is_partial = any(text and mark[:1] not in text for text in waiting.values())
+            ready = selector.select(QUIET if is_partial else LEAVING if "ended" in said else None)
+            if not ready and not is_partial:
+                break  # somebody there holds on to a pipe
+            for key, _ in ready:
+                chunk = os.read(key.fd, 65536)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                text = waiting[key.data] + chunk
+                end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+                end = end if chunk and len(text) < LONGEST else len(text)
+                take(key.data, text[:end])
+                waiting[key.data] = text[end:]
+            for console, text in waiting.items():
+                if not ready and mark[:1] not in text:
+                    take(console, text)
+                    waiting[console] = b""
+    if "ended" not in said:
+        process.wait()
+    events.put(Event("gone", index))
+
+
+def _write(console: int, text: bytes) -> None:
+    """Writes to the console; nobody may listen any more (`| head`), and the training goes on."""
+    with _CONSOLE, suppress(OSError):
+        while text:
+            select.select([], [console], [])
+            text = text[os.write(console, text) :]
+
+
+_REFUSALS = (
+    (
+        "host key verification failed",
+        "its key isn't known here, or has changed",
+        "log in once by hand, `ssh {host}`, and accept the key if it's right",
+    ),
+    (
+        "permission denied",
+        "ssh isn't let in without a password",
+        "ssh-copy-id {host}, or ssh-add; then `ssh -o BatchMode=yes {host} true` must work",
+    ),
+    (
+        "could not resolve hostname",
+        "the name has no address",
+        "is it spelt as in /etc/hosts, the DNS or ~/.ssh/config?",
+    ),
+    (
+        "no module named",
+        "safe-launch isn't installed for {python} there",
+        "the environment must be at the same path on all hosts",
+    ),
+    (
+        "not found",
+        "there is no {python}",
+        "the environment must be at the same path on all hosts",
+    ),
+    (
+        "no such file",
+        "there is no {python}",
+        "the environment must be at the same path on all hosts",
+    ),
+)
+"""What ssh or the shell says of a mistake that a person must mend; what it means, what to do."""
+
+
+def refused(connections: Sequence[Connection], source: str) -> LaunchError:
+    """Why hosts didn't answer, each with its line of the hostfile.
+
+    The code says to try elsewhere only where every one of them may be down, and nothing else.
+    """
+    problems: list[str] = []
+    hints: dict[str, None] = {}
+    codes: set[ExitCode] = set()
+    for one in connections:
+        text = " ".join(" ".join(one.complaints).split())
+        known = next((entry for entry in _REFUSALS if entry[0] in text.lower()), None)
+        words = {"host": one.host.name, "python": sys.executable}
+        if known is None:
+            codes.add(ExitCode.RETRY_ELSEWHERE)
+            meaning = "can't be reached"
+            hints[f"--exclude {one.host.name} goes without it"] = None
+        else:
+            codes.add(ExitCode.USAGE)
+            meaning = known[1].format(**words)
+            hints[known[2].format(**words)] = None
+        said = f" ({text[-300:]})" if text else ": no answer"
+        problems.append(f"{place(one.host, source)}: {meaning}{said}")
+    code = ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.RETRY_ELSEWHERE
+    return LaunchError(code, "\n".join(problems), "\n".join(hints))
+
+
+def place(host: Host, source: str) -> str:
+    """A host with where it was read."""
+    return f"host {host.name} ({source}:{host.line})" if host.line else f"host {host.name}"

@@ -1,0 +1,69 @@
+"""A launch on hosts that were chosen: over ssh, or on this machine where it is all there is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.placement import JoinTimes
+from ...options import process_options, table
+from ...options.host_choice import Chosen
+from ...options.host_options import declare
+from ...system import terminal
+from . import launch_over_ssh
+
+MARGIN = 10.0
+"""Seconds for the nodes' verdict beyond the time in which they notice a silent one and stop."""
+
+
+def without_hosts(own: Sequence[str]) -> list[str]:
+    """The launcher's own options, which are spelt out, but for those about hosts."""
+    ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(ours)
+    for name in ("master_addr", "master_port", "node_rank"):
+        table.add(ours, name)
+    return ours.parse_known_args(own)[1]
+
+
+def launch(
+    chosen: Chosen,
+    own: Sequence[str],
+    command: Sequence[str],
+    values: argparse.Namespace,
+    is_launch: bool,
+    run: Callable[[Sequence[str]], int],
+) -> int:
+    """Launches on the hosts; without ssh where this machine is all there is, or for a plan.
+
+    Args:
+        chosen: the hosts.
+        own: the launcher's options, spelt out.
+        command: the script and its arguments.
+        values: what all this says.
+        is_launch: more than a plan is wanted.
+        run: does what a command line says that has nothing of a hostfile.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    own = without_hosts(own)
+    if values.no_ssh and is_launch:
+        rank, host = launch_over_ssh.part_of(chosen, values.node_rank)
+        os.environ.update(launch_over_ssh.variables_here(host.slots, os.environ))
+        return run([*own, *launch_over_ssh.placed(chosen, rank), *command])
+    if is_launch and not chosen.is_here:
+        silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
+        times = process_options.stop_times(values, os.environ)
+        patience = silence + times.leave + times.terminate + MARGIN
+        return launch_over_ssh.launch(chosen, own, command, patience)
+    slots = {len(host.slots) for host in chosen.hosts}
+    if len(slots) > 1:
+        problem = f"{chosen.source}: a plan needs the same number of slots on every host"
+        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes so many of each")
+    if chosen.is_here:
+        os.environ.update(launch_over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
+    if chosen.hosts[0].line:
+        terminal.tell(*terminal.table([chosen.row()], indent=0))
+    return run([*own, "--nnodes", str(len(chosen.hosts)), "--nproc", str(slots.pop()), *command])

@@ -1,0 +1,147 @@
+"""A launch over the hosts of a hostfile: which hosts, and what each of them is told to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.hardware import VISIBLE
+from ...options.host_choice import Chosen, _text
+from ...options.hostfile import Host
+from ...schedulers.this_host import owns
+from ...system import terminal
+from . import exported_environment, remote_hosts, remote_main
+
+
+def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the workers of this machine get for the devices chosen for them.
+
+    Which they see isn't said where they are the first ones, which the workers take anyway: of those
+    that the user lets them see.
+
+    Raises:
+        LaunchError: the user lets them see others.
+    """
+    if list(slots) == list(range(len(slots))):
+        return size_of(slots)
+    for name in VISIBLE:
+        if environment.get(name):
+            problem = f"{name}={environment[name]} and the hosts' slots {[*slots]} both choose"
+            raise LaunchError(ExitCode.USAGE, problem, f"leave out {name}, or the choice of slots")
+    return remote_main.with_devices(tuple(slots)) | size_of(slots)
+
+
+def size_of(slots: Sequence[int]) -> dict[str, str]:
+    """LOCAL_SIZE, which deepspeed's launcher gives and torchrun doesn't.
+
+    With it DeepSpeed on processors reduces over shared memory of its own
+    (deepspeed/ops/csrc/cpu/comm/shm_interface.cpp): who launches as with torchrun gets it not.
+    """
+    return {"LOCAL_SIZE": str(len(slots))}
+
+
+def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience: float) -> int:
+    """Launches on all hosts; returns the exit code.
+
+    Args:
+        chosen: the hosts.
+        own: the launcher's options, without those that are about hosts.
+        command: the script and its arguments.
+        patience: seconds that the other hosts get to end by themselves when one has failed.
+
+    Raises:
+        LaunchError: a host can't be reached, or can't run the launcher.
+    """
+    run = uuid.uuid4().hex[:12]
+    folder = Path.cwd()
+    environment = exported_environment.exported(os.environ)
+    files = exported_environment.files(os.environ, Path.home(), folder)
+    written: dict[str, str] = {}
+    for file in files:
+        written |= exported_environment.written(_text(file))
+    terminal.tell(
+        *terminal.table(
+            [
+                chosen.row(),
+                ("exports", ", ".join(sorted({*environment, *written}))),
+                *(("exports", f"{len(written)} of them from {file}") for file in files),
+            ],
+            indent=0,
+        )
+    )
+
+    def jobs(addresses: Sequence[str]) -> list[remote_main.Job]:
+        head = head_address(addresses)
+        return [
+            remote_main.Job(
+                folder=str(folder),
+                arguments=(*(*own, *placed(chosen, rank, head), "--rdzv-id", run, *command),),
+                devices=host.slots,
+                environment={**environment, **size_of(host.slots)},
+                expanded=written,
+                venv_script=chosen.asked.venv_script,
+            )
+            for rank, host in enumerate(chosen.hosts)
+        ]
+
+    return remote_hosts.run(
+        *(chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, patience, terminal.say),
+        forwarded=chosen.asked.forwarded,
+    )
+
+
+def placed(chosen: Chosen, rank: int, head: str = "") -> list[str]:
+    """The options that say which of the hosts a launcher is on; the first is at `head`."""
+    hosts, asked = chosen.hosts, chosen.asked
+    address = asked.address or head or hosts[0].name
+    return [
+        *("--nnodes", str(len(hosts)), "--node-rank", str(rank)),
+        *("--master-addr", address, "--master-port", str(asked.port)),
+        *("--nproc", str(len(hosts[rank].slots))),
+    ]
+
+
+def part_of(chosen: Chosen, rank: str | None) -> tuple[int, Host]:
+    """Which of the hosts this one is, where each is given the command by itself.
+
+    Args:
+        chosen: the hosts.
+        rank: as the user says; None for the host of this name.
+
+    Raises:
+        LaunchError: there is no such rank, or this host isn't among them.
+    """
+    if rank is None:
+        found = [place for place, host in enumerate(chosen.hosts) if owns(host.name)]
+        if len(found) != 1:
+            problem = f"--no_ssh: this host isn't in {chosen.source} by its name"
+            raise LaunchError(ExitCode.USAGE, problem, "give --node_rank N on every host")
+        return found[0], chosen.hosts[found[0]]
+    if not rank.isdigit() or int(rank) >= len(chosen.hosts):
+        problem = f"--node_rank {rank}: there are {len(chosen.hosts)} hosts ({chosen.source})"
+        raise LaunchError(ExitCode.USAGE, problem, "the first host's rank is 0")
+    return int(rank), chosen.hosts[int(rank)]
+
+
+def head_address(addresses: Sequence[str]) -> str:
+    """The first host's address as the others reach it, from those at which ssh reached all.
+
+    Over the loopback ssh has reached this machine, which the others know by the address that it
+    sends to them from.
+    """
+    head = addresses[0]
+    others = [one for one in addresses if not _is_loopback(one)]
+    if not _is_loopback(head) or not others:
+        return head
+    family = socket.AF_INET6 if ":" in others[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((others[0], 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _is_loopback(address: str) -> bool:
+    return not address or address == "::1" or address.startswith("127.")

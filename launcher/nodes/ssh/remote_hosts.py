@@ -1,0 +1,161 @@
+"""Starts a launcher on every host over ssh, and brings together how they end."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...core.errors import ExitCode
+from ...options.host_choice import Shell
+from ...options.hostfile import Host
+from ...system.signals import STOPS
+from . import remote_main
+from .connection import LEAVING, Connection, Event, connect, place, refused
+
+ANSWER = 120.0
+"""Seconds within which every host must have answered."""
+TELL = 3.0
+"""Seconds after which, if the others go on, what the failed one's launcher has said is printed."""
+SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are passed on to the launchers."""
+
+
+def run(
+    hosts: Sequence[Host],
+    source: str,
+    shell: Shell,
+    run_id: str,
+    jobs: Callable[[Sequence[str]], Sequence[remote_main.Job]],
+    patience: float,
+    notice: Callable[..., None],
+    forwarded: Sequence[int] = (),
+) -> int:
+    """Starts the jobs on their hosts when all have answered; returns the exit code of the launch.
+
+    Args:
+        hosts: in the order of their ranks.
+        source: name of the hostfile, for messages.
+        shell: how they are reached.
+        run_id: a name for the run, of letters, digits and dashes.
+        jobs: the job of each host, given the addresses at which ssh reached them.
+        patience: seconds that the others get to end by themselves when one has failed. The nodes of
+            a job come to a verdict, which isn't to be cut short.
+        notice: told what the user should know, in lines.
+        forwarded: numbers of further signals after which the training is meant to go on.
+
+    Raises:
+        LaunchError: a host can't be reached or can't run the launcher; nothing has been started.
+    """
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    numbers = (*SIGNALS, *forwarded)
+    earlier = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, lambda number, _: events.put(Event("signal", -1, str(number))))
+    connections: list[Connection] = []
+    try:
+        for index, host in enumerate(hosts):
+            connections.append(connect(host, index, shell, run_id, events))
+        threading.Thread(target=_beat, args=(connections,), daemon=True).start()
+        stopped = _gather(connections, events)
+        if stopped is not None:
+            return 128 + stopped
+        silent = [one for one in connections if "ready" not in one.heard or "gone" in one.heard]
+        if silent:
+            raise refused(silent, source)
+        for one, job in zip(connections, jobs([one.address for one in connections]), strict=True):
+            one.send(remote_main.job_line(job))
+        return _attend(connections, events, source, patience, notice)
+    finally:
+        for one in connections:
+            one.part()
+        end = time.monotonic() + LEAVING
+        for one in connections:
+            one.end(max(0.0, end - time.monotonic()))
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _beat(connections: Sequence[Connection]) -> None:
+    """Signs of life for all hosts, as long as this process lives."""
+    while True:
+        time.sleep(remote_main.BEAT)
+        for one in connections:
+            one.send(b"\n")
+
+
+def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event]) -> int | None:
+    """Waits until every host has answered or failed to; returns the signal that broke it off."""
+    end = time.monotonic() + ANSWER
+    while not all(one.heard for one in connections):
+        try:
+            event = events.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            break
+        if event.kind != "signal":
+            connections[event.host].note(event)
+        elif int(event.text) in STOPS:
+            for one in connections:
+                one.process.terminate()
+            return int(event.text)
+    return None
+
+
+def _attend(
+    connections: Sequence[Connection],
+    events: queue.SimpleQueue[Event],
+    source: str,
+    patience: float,
+    notice: Callable[..., None],
+) -> int:
+    """Passes signals on until all hosts have ended; stops the rest where one has failed.
+
+    The exit code is the first host's, unless the connection to it was lost, or the others were
+    stopped because of another one, which then decides.
+    """
+    culprit: Connection | None = None
+    steps: list[tuple[float, Callable[[], None]]] = []
+    is_stopping = was_stopped = False
+
+    def tell(*those: Connection) -> None:
+        for one in those:
+            words = [one.words.popleft() for _ in range(len(one.words))]
+            notice(*(f"{one.host.name}: {line}" for line in words))
+
+    def stop() -> None:
+        nonlocal is_stopping
+        is_stopping = True
+        left = [one for one in connections if "gone" not in one.heard]
+        notice(f"stopping {', '.join(one.host.name for one in left)}")
+        for one in left:
+            one.send(remote_main.signal_line(signal.SIGTERM))
+
+    while not all("gone" in one.heard for one in connections):
+        try:
+            event = events.get(timeout=max(0.0, steps[0][0] - time.monotonic()) if steps else None)
+        except queue.Empty:
+            steps.pop(0)[1]()
+            continue
+        if event.kind == "signal":
+            for one in connections:
+                one.send(remote_main.signal_line(int(event.text)))
+            if int(event.text) in STOPS:
+                was_stopped = True
+                steps.clear()
+            continue
+        one = connections[event.host]
+        one.note(event)
+        is_lost = one.code is None and "gone" in one.heard
+        if is_lost:
+            notice(f"lost the connection to {place(one.host, source)}")
+        if culprit is None and not was_stopped and (is_lost or one.code):
+            culprit = one
+            now, had_begun = time.monotonic(), "started" in one.heard
+            delays = (TELL, patience) if had_begun else (0.0, 0.0)
+            steps = [(now + delays[0], partial(tell, one)), (now + delays[1], stop)]
+    tell(*(one for one in connections if one.code != connections[0].code))
+    decisive = culprit if culprit is not None and is_stopping else connections[0]
+    return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code

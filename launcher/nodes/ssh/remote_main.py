@@ -1,0 +1,175 @@
+"""The far end of a launch over several hosts: runs a launcher here for the one that started it.
+
+It is started as `python -m safe_launch.nodes.ssh.remote_main RUN` over ssh. What it is to do comes
+over its standard input, so that nothing needs quoting and no secret is in the list of processes.
+The end of that input, or silence there, means that the other side is gone: then the training here
+is stopped. On its standard output, among what the training prints, its own words are behind a mark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.hardware import VISIBLE
+from ...system import orphans, terminal
+
+BEAT = 5.0
+"""Seconds between two signs of life of the launcher that started us."""
+SILENCE = 30.0
+"""Seconds without one, after which the connection counts as cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a host is to do.
+
+    Attributes:
+        folder: working directory.
+        arguments: of `safe-launch`.
+        devices: indices of the devices that the workers may see.
+        environment: variables, as they are.
+        expanded: variables in whose values `$NAME` is a variable of the host.
+        venv_script: what bash reads before `safe-launch` is started; empty for none.
+    """
+
+    folder: str
+    arguments: tuple[str, ...]
+    devices: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    expanded: Mapping[str, str] = field(default_factory=dict)
+    venv_script: str = ""
+
+
+def mark(run: str) -> str:
+    """What our own words on the standard output begin with; nobody else's do."""
+    return f"\x1e{run} "
+
+
+def job_line(job: Job) -> bytes:
+    """The job as the first line of the standard input."""
+    return f"{json.dumps(asdict(job))}\n".encode()
+
+
+def signal_line(number: int) -> bytes:
+    """A signal for the launcher there, as a later line of the standard input."""
+    return f"{number}\n".encode()
+
+
+def with_devices(devices: tuple[int, ...]) -> dict[str, str]:
+    """The variables that let a process see these devices only."""
+    return dict.fromkeys(VISIBLE, ",".join(map(str, devices)))
+
+
+@dataclass(slots=True)
+class _Orders:
+    """The lines of the standard input.
+
+    Attributes:
+        is_open: whether more may come.
+    """
+
+    is_open: bool = True
+    _waiting: bytes = b""
+
+    def next(self, *others: int) -> list[str]:
+        """The lines that have come, as soon as there are some or another descriptor is ready."""
+        inputs = [*others, *([0] if self.is_open else [])]
+        ready, _, _ = select.select(inputs, [], [], SILENCE if self.is_open else None)
+        if ready and 0 not in ready:
+            return []
+        chunk = os.read(0, 65536) if ready else b""
+        self.is_open = bool(chunk)
+        *lines, self._waiting = (self._waiting + chunk).split(b"\n")
+        return [line.decode() for line in lines if line]
+
+
+def main(run: str) -> int:
+    """Says that it's there, takes the job, and runs it to its end; returns the exit code."""
+    # With the connection cut nobody hears us, and the workers are to be stopped all the same.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    _tell(run, "ready", connection[2] if len(connection) == 4 else "")
+    orders = _Orders()
+    lines: list[str] = []
+    while not lines:
+        if not orders.is_open:
+            return ExitCode.SUCCESS
+        lines = orders.next()
+    job = Job(**json.loads(lines.pop(0)))
+    try:
+        launcher = start(job)
+    except LaunchError as error:
+        terminal.say(f"error: {error.problem}", f"hint: {error.hint}")
+        code: int = error.code
+    else:
+        _tell(run, "started")
+        code = _attend(launcher, orders, lines)
+    _tell(run, "ended", str(code))
+    return code
+
+
+def start(job: Job) -> subprocess.Popen[bytes]:
+    """The launcher of this host, in the job's folder and environment.
+
+    Raises:
+        LaunchError: the folder isn't there.
+    """
+    try:
+        os.chdir(job.folder)
+    except OSError as error:
+        problem = f"host {socket.gethostname()} can't use the folder {job.folder}: {error.strerror}"
+        hint = "the project must lie at the same path on all hosts: on a shared disk, or copied"
+        raise LaunchError(ExitCode.USAGE, problem, hint) from error
+    os.environ.update(job.environment)
+    for name, value in job.expanded.items():
+        os.environ[name] = os.path.expandvars(value)
+    os.environ.update(with_devices(tuple(job.devices)))
+    prepared = []
+    if job.venv_script:
+        if not os.path.isfile(job.venv_script):  # noqa: PTH113
+            problem = f"host {socket.gethostname()} has no --venv_script {job.venv_script}"
+            raise LaunchError(ExitCode.USAGE, problem, "it must lie at the same path on all hosts")
+        prepared = ["bash", "-c", 'script=$1; shift; . "$script" && exec "$@"', "bash"]
+        prepared.append(os.path.abspath(job.venv_script))  # noqa: PTH100
+    return subprocess.Popen(
+        [*prepared, sys.executable, "-P", "-m", "safe_launch", *job.arguments],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(orphans.die_with, os.getpid()),
+    )
+
+
+def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]) -> int:
+    """Passes signals on until the launcher has ended; stops it if the connection is cut."""
+    ended = os.pidfd_open(launcher.pid)
+    while launcher.poll() is None:
+        for number in lines:
+            launcher.send_signal(int(number))
+        was_open = orders.is_open
+        lines = orders.next(ended)
+        if was_open and not orders.is_open:
+            terminal.say(f"{socket.gethostname()}: who started the training is gone: stopping it")
+            launcher.terminate()
+    os.close(ended)
+    return launcher.returncode if launcher.returncode >= 0 else 128 - launcher.returncode
+
+
+def _tell(run: str, *words: str) -> None:
+    """Says something to who started us; nobody may be there any more."""
+    with suppress(OSError):
+        os.write(1, f"{mark(run)}{' '.join(words)}\n".encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

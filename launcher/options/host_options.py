@@ -1,0 +1,124 @@
+"""deepspeed's options for the hosts of a launch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import PORT
+from ..schedulers.this_host import this_host
+from ..system.typed_yaml import near
+from . import host_choice, hostfile, table
+from .host_choice import Asked, Chosen, Shell, contradiction
+
+LAUNCHERS = ("ssh", "pdsh")
+"""Ways to the hosts. deepspeed's pdsh does nothing but start an ssh for each host (it sets
+PDSH_RCMD_TYPE=ssh), and hands on no standard input, over which a job travels here; so ssh is
+started without it."""
+_MPIRUN = "mpirun -np HOSTS -ppn 1"
+STARTERS = {
+    "openmpi": ("mpirun", "mpirun --hostfile FILE --map-by ppr:1:node"),
+    "mpich": ("mpirun", _MPIRUN),
+    "impi": ("mpirun", _MPIRUN),
+    "mvapich": ("mpirun", _MPIRUN),
+    "slurm": ("srun", "srun --ntasks-per-node=1"),
+}
+"""deepspeed's other ways: what starts the processes, and the command that starts ours by it."""
+CHOOSING = ("hostfile", "include", "exclude", "num_nodes", "num_gpus")
+"""Options that choose hosts or devices."""
+EXCLUDES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id", "standalone")
+"""Options that say what the hosts say already."""
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a command's."""
+    group = parser.add_argument_group("hosts, reached over ssh from here")
+    table.add(group, "hostfile", type=Path)
+    table.add(group, "include", default="")
+    table.add(group, "exclude", default="")
+    table.add(group, "num_nodes", type=int)
+    table.add(group, "num_gpus", type=int)
+    table.add(group, "ssh_port", type=int)
+    table.add(group, "launcher", type=_launcher, default="ssh")
+    table.add(group, "launcher_args", default="")
+    table.add(group, "force_multi")
+    table.add(group, "no_ssh")
+    table.add(group, "no_ssh_check")
+    table.add(group, "venv_script", default="")
+
+
+def _launcher(text: str) -> str:
+    """A way to the hosts.
+
+    Raises:
+        LaunchError: it starts processes by itself, or is unknown.
+    """
+    name = text.lower()
+    if name in STARTERS:
+        problem = f"--launcher {name}: safe-launch doesn't start {STARTERS[name][0]}, it runs in it"
+        raise LaunchError(ExitCode.USAGE, problem, f"{STARTERS[name][1]} safe-launch SCRIPT ...")
+    if name not in LAUNCHERS:
+        problem = f"--launcher {text!r} is unknown"
+        raise LaunchError(ExitCode.USAGE, problem, near(name, (*LAUNCHERS, *STARTERS)))
+    return name
+
+
+def asked(given: argparse.Namespace) -> Asked:
+    """What the options say.
+
+    Raises:
+        LaunchError: the further options of ssh can't be taken apart.
+    """
+    try:
+        shell = Shell(given.ssh_port, tuple(shlex.split(given.launcher_args)))
+    except ValueError as error:
+        problem = f"--launcher_args {given.launcher_args!r}: {error}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
+    return Asked(
+        hostfile=given.hostfile,
+        include=given.include,
+        exclude=given.exclude,
+        nodes=None if given.num_nodes == -1 else given.num_nodes,
+        devices=None if given.num_gpus == -1 else given.num_gpus,
+        address=given.master_addr or "",
+        port=int(given.master_port or PORT),
+        shell=shell,
+        force=given.force_multi,
+        venv_script=given.venv_script,
+        forwarded=given.signals_to_handle,
+    )
+
+
+def chosen(values: argparse.Namespace) -> Chosen | None:
+    """The hosts to launch on; None where nobody says anything of them.
+
+    deepspeed's own place for a hostfile is looked at too, unless something else says how many
+    launchers there are.
+
+    Raises:
+        LaunchError: what is asked for contradicts itself, the hostfile, or what else is said.
+    """
+    given = vars(values)
+    stated = [f"--{one.replace('_', '-')}" for one in CHOOSING if given[one] not in (None, "")]
+    if not stated and not hostfile.DEFAULT.is_file():
+        return None
+    excluded = [
+        one for one in EXCLUDES if given[one] and not (values.no_ssh and one == "node_rank")
+    ]
+    said = [f"--{one.replace('_', '-')} {given[one]}" for one in excluded]
+    other = contradiction(said, os.environ, this_host())
+    if other is not None and stated:
+        problem = f"{stated[0]} and {other} both say what is launched where"
+        raise LaunchError(ExitCode.USAGE, problem, "leave one of them out")
+    if other is not None:
+        return None
+    file = values.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
+    accelerators = 0
+    if file is None:
+        from ..machine import detect
+
+        accelerators = detect.detect().accelerators
+    return host_choice.chosen(asked(values), file, accelerators)

@@ -1,0 +1,144 @@
+"""The hosts of a hostfile and their devices, and what --include and the like leave of them.
+
+The syntax is DeepSpeed's (deepspeed/launcher/runner.py): `name slots=N`, a line for each host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+
+DEFAULT = Path("/job/hostfile")
+"""Where deepspeed looks if nobody names a file."""
+_ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d+)(\s.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of the job.
+
+    Attributes:
+        name: as ssh knows it.
+        slots: indices of the devices to use, in rising order: a worker for each.
+        line: number of its line in the hostfile; 0 without one.
+    """
+
+    name: str
+    slots: tuple[int, ...]
+    line: int = 0
+
+
+def hosts_of(text: str, source: str) -> tuple[Host, ...]:
+    """The hosts of a hostfile, in its order, with all their devices.
+
+    Args:
+        text: its content; blank lines and those that begin with `#` say nothing.
+        source: its name, for messages.
+
+    Raises:
+        LaunchError: a line is no entry, a host comes twice, or there is none.
+    """
+    found: dict[str, Host] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        if not words or words.startswith("#"):
+            continue
+        entry = _ENTRY.fullmatch(words)
+        if entry is None or int(entry["slots"]) == 0:
+            problem = f"{source}:{number}: `{words}` names no host with its number of devices"
+            raise LaunchError(ExitCode.USAGE, problem, "a line is, e.g., `worker-1 slots=8`")
+        name = entry["name"]
+        if name in found:
+            problem = f"{source}:{number}: {name} is in line {found[name].line} already"
+            raise LaunchError(ExitCode.USAGE, problem, "name each host once, with all its slots")
+        found[name] = Host(name, tuple(range(int(entry["slots"]))), number)
+    if not found:
+        raise LaunchError(ExitCode.USAGE, f"{source} names no host")
+    return tuple(found.values())
+
+
+def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:
+    """What --include takes of the hosts, or --exclude leaves; in the hostfile's order.
+
+    Args:
+        hosts: all there are.
+        include: `HOST[:SLOT,...]@...`, where a host without slots is all of it; or empty.
+        exclude: the same, for what is not to be used; or empty.
+
+    Raises:
+        LaunchError: both are given, one of them can't be read, names a host or a slot that isn't
+            there, or leaves nothing.
+    """
+    if include and exclude:
+        problem = f"--include {include} and --exclude {exclude} contradict each other"
+        raise LaunchError(ExitCode.USAGE, problem, "give one of them")
+    if not include and not exclude:
+        return tuple(hosts)
+    option = f"--include {include}" if include else f"--exclude {exclude}"
+    named = _named(include or exclude, option)
+    slots_of = {host.name: host.slots for host in hosts}
+    for name, slots in named.items():
+        if name not in slots_of:
+            problem = f"{option}: there is no host {name!r}"
+            raise LaunchError(ExitCode.USAGE, problem, f"the hosts are {', '.join(slots_of)}")
+        missing = sorted(slots - {*slots_of[name]})
+        if missing:
+            problem = f"{option}: {name} has no slot {', '.join(map(str, missing))}"
+            hint = f"its slots are 0 to {slots_of[name][-1]}"
+            raise LaunchError(ExitCode.USAGE, problem, hint)
+    left = []
+    for host in hosts:
+        meant = named.get(host.name, set()) or {*host.slots}
+        if include:
+            chosen = meant if host.name in named else set()
+        else:
+            chosen = {*host.slots} - meant if host.name in named else {*host.slots}
+        if chosen:
+            left.append(replace(host, slots=tuple(sorted(chosen))))
+    if not left:
+        raise LaunchError(ExitCode.USAGE, f"{option} leaves no device")
+    return tuple(left)
+
+
+def _named(text: str, option: str) -> dict[str, set[int]]:
+    """The hosts of a specification, each with its slots; without any, all of them are meant."""
+    found: dict[str, set[int]] = {}
+    for part in text.split("@"):
+        name, colon, slots = part.partition(":")
+        words = slots.split(",") if colon else []
+        if not name or not all(word.strip().isdecimal() for word in words):
+            problem = f"{option}: `{part}` is no host with slots"
+            hint = "e.g. worker-1@worker-2:0,2: all of worker-1, two devices of worker-2"
+            raise LaunchError(ExitCode.USAGE, problem, hint)
+        found.setdefault(name, set()).update(int(word) for word in words)
+    return found
+
+
+def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[Host, ...]:
+    """The first so many hosts, and of each the first so many devices; None for all.
+
+    deepspeed takes more than there are for all hosts, and for devices that exist; here it's an
+    error.
+
+    Raises:
+        LaunchError: there aren't as many, or none are asked for.
+    """
+    for option, number in (("--num_nodes", nodes), ("--num_gpus", slots)):
+        if number is not None and number < 1:
+            raise LaunchError(ExitCode.USAGE, f"{option} {number}: at least one is needed")
+    if nodes is not None and nodes > len(hosts):
+        problem = f"--num_nodes {nodes}: there are {len(hosts)} hosts"
+        raise LaunchError(ExitCode.USAGE, problem)
+    chosen = tuple(hosts[:nodes])
+    for host in chosen:
+        if slots is not None and slots > len(host.slots):
+            problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
+            hint = (
+                f"the hostfile says so in line {host.line}" if host.line else "so many were found"
+            )
+            raise LaunchError(ExitCode.USAGE, problem, hint)
+    return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)

@@ -1,0 +1,33 @@
+"""The options that say which nodes a job has: torchrun's, in both its spellings, and our own."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..core.placement import JoinTimes
+from ..schedulers.torchrun_options import OPTIONS, seconds
+from . import table, torchrun
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a command's."""
+    group = parser.add_argument_group(
+        "many nodes",
+        "Under Slurm, mpirun, Volcano and Kubeflow nothing need be\n"
+        "given. Where an option is absent torchrun's PET_* holds.",
+    )
+    for one in torchrun.NODES:
+        how = {} if one.value else {"action": "store_const", "const": "1"}
+        table.add(group, one.key, **how)
+    group.add_argument(
+        *("--node-timeout", "--node_timeout"),
+        type=lambda text: seconds(text, "--node-timeout"),
+        metavar="SECONDS",
+        help=f"after which a node that can't be reached is lost (default: {JoinTimes().silence:g})",
+    )
+
+
+def given(chosen: argparse.Namespace) -> dict[str, str]:
+    """The options for nodes that the command line has, by torchrun's names."""
+    values = {name: getattr(chosen, name) for name in OPTIONS}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,99 @@
+"""The options that say what becomes of the workers' output, and of the launcher's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.output_routing import ERR, OUT, PREFIX, Streams, Which, which, words
+from . import table
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+"""deepspeed's, which the first two of leave everything as it is."""
+SILENT = ("ERROR", "CRITICAL", "FATAL", "40", "50")
+"""Values of LOGLEVEL above torchrun's own default, WARNING."""
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a command's."""
+    group = parser.add_argument_group("output")
+    table.add(group, "log_dir", type=Path)
+    table.add(group, "redirects", type=_which("--redirects"), default=())
+    table.add(group, "tee", type=_which("--tee"), default=())
+    table.add(group, "local_ranks_filter", type=_ranks)
+    table.add(group, "duplicate_stdout_filters", type=words, default=())
+    table.add(group, "duplicate_stderr_filters", type=words, default=())
+    table.add(group, "logs_specs", type=_specs)
+    table.add(group, "enable_each_rank_log", default="None")
+    table.add(group, "log_level", type=str.lower, choices=LEVELS, default="info", metavar=None)
+    table.add(group, "quiet")
+
+
+def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Streams:
+    """What becomes of the workers' output.
+
+    Raises:
+        LaunchError: the folder for it can't be one.
+    """
+    folder = None if given.enable_each_rank_log == "None" else Path(given.enable_each_rank_log)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        problem = f"--enable_each_rank_log {folder} isn't a folder"
+        raise LaunchError(ExitCode.USAGE, problem)
+    filters = ((OUT, given.duplicate_stdout_filters), (ERR, given.duplicate_stderr_filters))
+    return Streams(
+        redirected=given.redirects,
+        teed=given.tee,
+        shown=given.local_ranks_filter,
+        words=tuple(one for one in filters if one[1]),
+        folder=folder,
+        prefix=environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", PREFIX),
+    )
+
+
+def make_folder(asked: Streams) -> None:
+    """Makes the folder of the ranks' logs, if one is wanted.
+
+    Raises:
+        LaunchError: it can't be made.
+    """
+    if asked.folder is not None:
+        try:
+            asked.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"--enable_each_rank_log {asked.folder} can't be made: {error.strerror}"
+            raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+
+
+def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:
+    """Whether the launcher is to leave out what isn't needed, as it does for LOGLEVEL=ERROR."""
+    level = environment.get("LOGLEVEL", "").upper()
+    return given.quiet or given.log_level in LEVELS[2:] or level in SILENT
+
+
+def _which(option: str) -> Callable[[str], Which]:
+    def taken(text: str) -> Which:
+        found = which(text)
+        if found is None:
+            problem = f"{option} {text}: 0, 1, 2 or 3 is needed, or LOCAL_RANK:N,..."
+            raise LaunchError(ExitCode.USAGE, problem, "1 is stdout, 2 stderr, 3 both")
+        return found
+
+    return taken
+
+
+def _ranks(text: str) -> frozenset[int] | None:
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        problem = f"--local-ranks-filter {text}: numbers and commas are needed"
+        raise LaunchError(ExitCode.USAGE, problem, "as in 0,1")
+    return frozenset(map(int, parts))
+
+
+def _specs(text: str) -> str:
+    if text != "default":
+        problem = f"--logs-specs {text}: output goes through the launcher's own pipes"
+        hint = "leave it out: --log-dir, --redirects, --tee say where output goes"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    return text

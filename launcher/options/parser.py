@@ -1,0 +1,205 @@
+"""The parser of the command line: every option, declared once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.errors import MEANINGS, ExitCode, LaunchError
+from ..core.request import Fix
+from ..system.typed_yaml import near
+from . import host_options, node_options, output_options, process_options
+from . import table as foreign
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes end with our own exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises the mistake, for `main` to say.
+
+        Raises:
+            LaunchError: always.
+        """
+        word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+        meant = near(word, self._option_string_actions) if word.startswith("-") else ""
+        hint = meant if "did you mean" in meant else "safe-launch --help lists the options"
+        raise LaunchError(ExitCode.USAGE, message, hint)
+
+    @property
+    def spellings(self) -> frozenset[str]:
+        """All that its options are spelt like, but for the one for help, which every parser has."""
+        return frozenset(self._option_string_actions) - {"-h", "--help"}
+
+    def apart(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options at the beginning, spelt out, and all words from the first that is none.
+
+        argparse classifies all words before it parses the first one, differently from one Python
+        to the next: what stands behind a script never comes before it.
+
+        Raises:
+            LaunchError: the beginning of an option fits several.
+        """
+        own, rest = [], list(words)
+        while rest and rest[0].startswith("-") and rest[0] != "-":
+            word = rest.pop(0)
+            if word == "--":
+                break
+            own.append(self._spelt_out(word))
+            if rest and self._awaits_value(own[-1]):
+                own.append(rest.pop(0))
+        return own, rest
+
+    def _spelt_out(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        known = self._option_string_actions
+        if not self.allow_abbrev or not name.startswith("--") or name in known:
+            return word
+        fitting = [one for one in known if one.startswith(name)]
+        if len({known[one] for one in fitting}) > 1:
+            self.error(f"ambiguous option: {name} could match {', '.join(fitting)}")
+        return f"{fitting[0] if fitting else name}{equals}{value}"
+
+    def _awaits_value(self, word: str) -> bool:
+        """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
+        known = self._option_string_actions
+        names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
+        with_value = [place for place, one in enumerate(names) if _has_value(known.get(one))]
+        return with_value[:1] == [len(names) - 1]
+
+
+def _has_value(option: argparse.Action | None) -> bool:
+    return option is not None and option.nargs is None
+
+
+USAGE = """safe-launch [options] script.py [script arguments]
+       safe-launch [options] -m module [script arguments]
+       safe-launch plan [options] script.py [script arguments]
+       safe-launch diagnose [--json] PATH...
+       safe-launch catalogue [WORDS...]
+       safe-launch explain [ID...]
+       safe-launch hardware [--json]
+       safe-launch template slurm|kubernetes [options] script.py [script arguments]
+       safe-launch wrap [options] -- COMMAND..."""
+
+
+CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
+
+
+EPILOG = f"""\
+commands:
+  plan       print what would be launched, and launch nothing
+  diagnose   name the root cause of a failed training from its logs
+  catalogue  search the known failures by a message or by words, or list them
+  explain    print known failures whole, or list them
+  hardware   list the accelerators that are known, and show what was found on this host
+  template   write a file for Slurm or Kubernetes, filled in for a job
+  wrap       run a tool that calls torchrun, deepspeed or accelerate itself; its launch is ours
+
+exit codes:
+{CODES}
+  130, 143, ...  stopped by SIGINT, SIGTERM, ... (128 + its number)
+  any other code is the failed worker's own, 128 + N if signal N ended it
+"""
+
+
+def parser() -> Parser:
+    """The options, declared once; torchrun's names where it has them."""
+    result = Parser(
+        prog="safe-launch",
+        usage=USAGE,
+        description="Launches a distributed training script, catches its known failures and "
+        "relaunches it with a corrected preset.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    foreign.add(result, "nproc_per_node", dest="nproc")
+    foreign.add(result, "module")
+    result.add_argument(
+        "--fix",
+        choices=[fix.value for fix in Fix],
+        default=Fix.AUTO.value,
+        help="auto: change what is known to fail; once: relaunch one time at most; suggest: "
+        "change nothing, explain what would be changed (default: auto)",
+    )
+    result.add_argument(
+        "--catalogue",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of further known failures, for a cluster's own",
+    )
+    result.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="start from a named preset (zero2, zero3-offload, ...) or a YAML file of one, instead "
+        "of what the script asks for",
+    )
+    result.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="ask for one setting, e.g. --set zero_stage=2; may be given several times",
+    )
+    result.add_argument(
+        "--accelerate-config",
+        type=Path,
+        metavar="FILE",
+        help="a configuration of accelerate's, as `accelerate launch --config_file` takes it",
+    )
+    result.add_argument(
+        "--strict", action="store_true", help="refuse to launch where anything would be changed"
+    )
+    result.add_argument(
+        "--allow-restart",
+        "--allow_restart",
+        action="store_true",
+        help="let a correction start the training anew where it can't go on from the checkpoints "
+        "that the job has written; they are kept",
+    )
+    result.add_argument(
+        "--hardware",
+        metavar="NAME|FILE",
+        help="plan for this accelerator or node, by the name or file of its profile, instead of "
+        "what is found on this host",
+    )
+    result.add_argument(
+        "--json", action="store_true", help="plan, hardware: print a document for programs"
+    )
+    node_options.declare(result)
+    host_options.declare(result)
+    process_options.declare(result)
+    output_options.declare(result)
+    foreign.add_refusals(result)
+    result.add_argument("--version", action="store_true", help="print the version")
+    return result
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What a command line says: the options, `script`, which may be None, and its `arguments`.
+
+    Raises:
+        LaunchError: it can't be understood.
+    """
+    ours = parser()
+    own, command = ours.apart(arguments)
+    script = command.pop(0) if command else None
+    return ours.parse_args(own, argparse.Namespace(script=script, arguments=command))
+
+
+def by_variables(environment: Mapping[str, str]) -> list[str]:
+    """What torchrun's PET_* variables say, as the options that they stand for.
+
+    Raises:
+        LaunchError: one can't be understood.
+    """
+    result: list[str] = []
+    for variable, words in foreign.by_variables(environment):
+        try:
+            parsed(words)
+        except LaunchError as error:
+            raise LaunchError(error.code, f"{variable}: {error.problem}", error.hint) from error
+        result += words
+    return result

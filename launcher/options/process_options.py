@@ -1,0 +1,281 @@
+"""The options that say how workers are started and what they are given."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import VISIBLE
+from ..core.request import LaunchRequest, StopTimes
+from ..machine import cpu_affinity, host
+from ..system.signals import STOPS
+from ..system.typed_yaml import near
+from ..workload.script.script import package_folders
+from . import local_rank, table
+
+BINDINGS = ("node", "socket", "exclusive", "core-complex")
+"""What torch knows of (torch/numa/binding.py, AffinityMode)."""
+PIDS = Path("/tmp")  # where deepspeed's users look: deepspeed/launcher/launch.py
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a command's."""
+    group = parser.add_argument_group("workers")
+    methods = ("spawn", "fork", "forkserver")
+    table.add(group, "start_method", choices=methods, default="forkserver", metavar=None)
+    table.add(group, "max_restarts", type=_count, default=0)
+    table.add(group, "monitor_interval", type=_seconds)
+    table.add(group, "event_log_handler", type=_event_log)
+    table.add(group, "role", default="default")
+    table.add(group, "no_python")
+    table.add(group, "run_path")
+    table.add(group, "no_local_rank")
+    table.add(group, "virtual_local_rank")
+    table.add(group, "signals_to_handle", type=_signals, default=())
+    table.add(group, "numa_binding", choices=BINDINGS, metavar=None)
+    table.add(group, "bind_cores_to_rank")
+    table.add(group, "bind_core_list", type=_core_list)
+    table.add(group, "save_pid")
+    times = StopTimes()
+    for name, default, text in (
+        ("leave", times.leave, "from a worker's own failure to its SIGTERM"),
+        ("interrupt", times.interrupt, "from SIGINT to SIGTERM, after Ctrl-C"),
+    ):
+        group.add_argument(
+            *(f"--{name}-timeout", f"--{name}_timeout"),
+            type=_seconds,
+            default=default,
+            metavar="SECONDS",
+            help=f"{text} (default: {default:g})",
+        )
+    table.add(group, "shutdown_timeout", type=_seconds)
+
+
+def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
+    """How long workers get between one signal and the next.
+
+    Raises:
+        LaunchError: torch elastic's variable is no number of seconds.
+    """
+    terminate, variable = given.shutdown_timeout, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    if terminate is None and environment.get(variable):
+        try:
+            terminate = _seconds(environment[variable])
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            problem = f"{variable}={environment[variable]}: a number of seconds is needed"
+            raise LaunchError(ExitCode.USAGE, problem) from error
+    if terminate is None:
+        terminate = StopTimes().terminate
+    return StopTimes(given.leave_timeout, given.interrupt_timeout, terminate)
+
+
+def applied(
+    request: LaunchRequest,
+    given: argparse.Namespace,
+    environment: Mapping[str, str],
+    gpus: int,
+    is_launch: bool,
+) -> LaunchRequest:
+    """The request with what the options say of the workers.
+
+    Args:
+        request: what is known without them.
+        given: the options.
+        environment: the launcher's.
+        gpus: how many are on this host.
+        is_launch: more than a plan is wanted, so that what it needs must be here.
+
+    Raises:
+        LaunchError: they contradict each other, or what they need isn't here.
+    """
+    is_program = given.no_python and not given.run_path
+    _refuse_contradictions(given, is_program)
+    if is_launch and is_program and shutil.which(request.script) is None:
+        problem = f"--no-python: there is no program {request.script}"
+        raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
+    if is_launch and given.numa_binding:
+        _refuse_numa(given.numa_binding, gpus)
+    interpreter = environment.get("PYTHON_EXEC", "")
+    if is_launch and interpreter:
+        _refuse_interpreter(interpreter)
+    bound = _cores(given, request.nproc, environment)
+    request = replace(
+        request,
+        is_program=is_program,
+        interpreter=interpreter,
+        role=given.role,
+        max_restarts=given.max_restarts,
+        allow_restart=request.allow_restart or given.max_restarts > 0,
+        own_device=given.virtual_local_rank,
+        numa_binding=given.numa_binding or "",
+        cores=bound,
+        forwarded=tuple(dict.fromkeys((*request.forwarded, *given.signals_to_handle))),
+        start_method=_start_method(given, interpreter, bool(bound) or is_program),
+    )
+    if given.virtual_local_rank:
+        for variable in VISIBLE:
+            _refuse_too_few(variable, environment.get(variable), request.nproc)
+    option = "" if given.no_local_rank else local_rank.option(request)
+    return replace(request, local_rank_option=option)
+
+
+def _start_method(
+    given: argparse.Namespace, interpreter: str, is_fresh: bool
+) -> Literal["spawn", "forkserver"]:
+    """How workers come to be; what is settled when a process begins needs a fresh one.
+
+    That is its program, the cores that its threads find, and torch's binding by numactl.
+    """
+    if given.start_method == "spawn" or interpreter or is_fresh or given.numa_binding:
+        return "spawn"
+    return "forkserver"
+
+
+def _refuse_contradictions(given: argparse.Namespace, is_program: bool) -> None:
+    for one, other, both in (
+        ("--no-python", "--module", is_program and given.module),
+        ("--run-path", "--module", given.run_path and given.module),
+        ("--no-python", "--bind_cores_to_rank", is_program and given.bind_cores_to_rank),
+        ("--numa-binding", "--bind_cores_to_rank", given.numa_binding and given.bind_cores_to_rank),
+    ):
+        if both:
+            raise LaunchError(ExitCode.USAGE, f"{one} and {other} can't go together", "give one")
+
+
+def _refuse_numa(mode: str, gpus: int) -> None:
+    """Says what torch's binding needs and this host hasn't."""
+    if not any((one / "numa" / "binding.py").is_file() for one in package_folders("torch")):
+        problem = f"--numa-binding {mode}: the installed torch can't do it"
+        raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
+    if not gpus:
+        problem = f"--numa-binding {mode} binds workers near their GPUs, and none was found"
+        raise LaunchError(ExitCode.USAGE, problem, "--bind_cores_to_rank shares cores without one")
+    if shutil.which("numactl") is None:
+        problem = f"--numa-binding {mode} needs numactl, which isn't installed"
+        raise LaunchError(ExitCode.USAGE, problem, "apt install numactl")
+
+
+def _refuse_interpreter(path: str) -> None:
+    """Says what a Python for the workers lacks."""
+    search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('safe_launch') is None)"
+    try:
+        done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        problem = f"PYTHON_EXEC={path} can't be executed: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
+    if done.returncode:
+        problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
+        raise LaunchError(ExitCode.USAGE, problem, "install it there, or unset PYTHON_EXEC")
+
+
+def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
+    if value is not None and len(value.split(",")) < nproc:
+        problem = f"--virtual-local-rank: {nproc} workers, but {variable}={value}"
+        raise LaunchError(ExitCode.USAGE, problem, "each needs a device of its own")
+
+
+def _cores(
+    given: argparse.Namespace, nproc: int, environment: Mapping[str, str]
+) -> tuple[tuple[int, ...], ...]:
+    """The cores of each worker; empty where none is to be bound.
+
+    Raises:
+        LaunchError: they don't suffice.
+    """
+    if not given.bind_cores_to_rank:
+        return ()
+    if "KMP_AFFINITY" in environment:
+        problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
+        raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
+    mine = host.own_cores()
+    strange = [one for one in given.bind_core_list or () if one not in os.sched_getaffinity(0)]
+    if strange:
+        problem = f"--bind_core_list: core {strange[0]} isn't among those that this process may use"
+        raise LaunchError(ExitCode.USAGE, problem)
+    listed = given.bind_core_list or mine
+    if len(listed) < nproc:
+        problem = f"--bind_cores_to_rank: {nproc} workers can't share {len(listed)} cores"
+        raise LaunchError(ExitCode.USAGE, problem, "each needs one at least")
+    return cpu_affinity.shared(listed, nproc)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"a whole number is needed: {text}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"a time can't be negative: {text}")
+    return value
+
+
+def _event_log(text: str) -> str:
+    if text != "null":
+        problem = f"--event-log-handler {text}: there is no other handler than null"
+        raise LaunchError(ExitCode.USAGE, problem, "the run directory keeps what happens")
+    return text
+
+
+def _signals(text: str) -> tuple[int, ...]:
+    """The numbers of the signals that are named, but for those that stop the workers anyway.
+
+    Raises:
+        LaunchError: a name is unknown, or the signal can't be caught.
+    """
+    numbers = []
+    for name in (part.strip() for part in text.split(",")):
+        try:
+            number = signal.Signals[name]
+        except KeyError:
+            problem = f"--signals-to-handle: there is no signal {name!r}"
+            names = [one.name for one in signal.Signals]
+            raise LaunchError(ExitCode.USAGE, problem, near(name, names)) from None
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            problem = f"--signals-to-handle: {name} can't be caught by any process"
+            raise LaunchError(ExitCode.USAGE, problem)
+        if number not in STOPS:
+            numbers.append(int(number))
+    return tuple(numbers)
+
+
+def _core_list(text: str) -> tuple[int, ...]:
+    found = cpu_affinity.core_list(text)
+    if found is None:
+        problem = f"--bind_core_list {text}: numbers and spans in ascending order are needed"
+        raise LaunchError(ExitCode.USAGE, problem, "as in 0-3,8")
+    return found
+
+
+@contextmanager
+def pid_file(is_wanted: bool) -> Iterator[None]:
+    """Deepspeed's file with the launcher's process id, for as long as this lasts.
+
+    Raises:
+        LaunchError: it can't be written.
+    """
+    if not is_wanted:
+        yield
+        return
+    path = PIDS / f"{os.getpid()}.deepspeed"
+    try:
+        path.write_text(str(os.getpid()), encoding="utf-8")
+    except OSError as error:
+        problem = f"--save_pid: {path} can't be written: {error.strerror}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()

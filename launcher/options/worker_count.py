@@ -1,0 +1,91 @@
+"""How many workers a node has: as asked, as the scheduler gives, or one for each accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import Placement
+
+
+def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
+    """What is asked for, by --nproc or by torchrun's variable for it, and by which of them."""
+    variable = environment.get("PET_NPROC_PER_NODE")
+    if asked is None and variable:
+        return variable, "PET_NPROC_PER_NODE"
+    return asked, "--nproc"
+
+
+def workers_asked(
+    asked: str | None,
+    kind: str,
+    accelerators: int,
+    cores: int,
+    placement: Placement,
+    option: str = "--nproc",
+) -> tuple[int, str]:
+    """The number of workers and where it comes from.
+
+    Args:
+        asked: value of --nproc; None where it isn't given.
+        kind: name of the accelerator found.
+        accelerators: how many of them were found.
+        cores: processor cores of this process.
+        placement: what the scheduler gives to this node.
+        option: what `asked` is the value of.
+
+    Raises:
+        LaunchError: the value is no number of workers, there are no accelerators for it, or the
+            scheduler has started a launcher for every worker.
+    """
+    count, source = _workers(asked, kind, accelerators, cores, placement, option)
+    exact = placement.nproc if placement.beside > 1 else None
+    if exact is not None and asked is not None and count != exact:
+        raise LaunchError(
+            ExitCode.USAGE,
+            f"{option} {asked} asks for {count} of each launcher, but the scheduler has started "
+            f"{placement.beside} launchers on this host ({placement.nproc_source})",
+            f"leave {option} out, or start one task a node",
+        )
+    return count, source
+
+
+def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bool:
+    """Whether this launcher sees the devices of those beside it too: so many can't be its own."""
+    return not 0 < accelerators < nproc * placement.beside
+
+
+def _workers(
+    asked: str | None,
+    kind: str,
+    accelerators: int,
+    cores: int,
+    placement: Placement,
+    option: str,
+) -> tuple[int, str]:
+    """As `workers_asked`, whatever else runs on the host."""
+    match asked:
+        case None if placement.nproc is not None:
+            found = f"; {accelerators or 'none'} found" if accelerators != placement.nproc else ""
+            there = accelerators or placement.nproc
+            return min(placement.nproc, there), f"{placement.nproc_source}{found}"
+        case None:
+            return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
+        case "auto" if not accelerators:
+            return cores, f"{option} auto: one for each core, no accelerator found"
+        case "auto" | "gpu" | "npu" | "cuda" if accelerators:
+            return accelerators, f"{option} {asked}: every {kind}"
+        case "gpu" | "npu" | "cuda":
+            raise LaunchError(
+                ExitCode.USAGE,
+                f"{option} {asked}: no accelerator was found on this host",
+                "on a machine without one give a number, or --nproc cpu",
+            )
+        case "cpu":
+            return cores, f"{option} cpu: one for each core"
+    if not asked.isascii() or not asked.lstrip("+-").isdigit():
+        problem = f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu"
+        raise LaunchError(ExitCode.USAGE, problem)
+    if int(asked) < 1:
+        raise LaunchError(ExitCode.USAGE, f"{option} {asked}: at least one worker is needed")
+    return int(asked), f"{option} {asked}"

@@ -1,0 +1,90 @@
+"""Which candidates fit: the memory that there is, against the memory that is needed."""
+
+from __future__ import annotations
+
+from ..core.constraint import Cause, CauseKind, Constraint, Term
+from ..core.hardware import Hardware
+from ..core.settings import Precision, Setting
+from ..core.units import GIB
+from .estimates.estimate import Estimate
+from .estimates.ranks import Ranks
+from .estimates.training_states import Candidate
+
+HOST_SHARE = 0.95
+"""Share of the host's memory that the workers may use; the rest is the system's."""
+CONCERNED = (
+    Setting.ZERO_STAGE,
+    Setting.OFFLOAD,
+    Setting.GRADIENT_CHECKPOINTING,
+    Setting.MICRO_BATCH,
+)
+"""The settings that decide how much memory is needed."""
+
+
+def capacity(hardware: Hardware, ranks: Ranks) -> int:
+    """Bytes that one rank may use; workers on a CPU share the host's memory."""
+    if hardware.accelerator.memory:
+        return hardware.accelerator.memory - hardware.in_use
+    return int(HOST_SHARE * hardware.host_memory / ranks.on_host)
+
+
+def over_budget(
+    candidate: Candidate,
+    estimate: Estimate,
+    hardware: Hardware,
+    ranks: Ranks,
+    limit: int | None,
+    expected: bool = False,
+) -> Constraint | None:
+    """What memory has against a candidate; None where it fits.
+
+    Args:
+        candidate: its settings.
+        estimate: what it needs.
+        hardware: what there is.
+        ranks: who shares it.
+        limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        expected: judge what is expected instead of the bound.
+    """
+    there = capacity(hardware, ranks)
+    usable = there if limit is None else min(limit, there)
+    if (estimate.expected if expected else estimate.bound) > usable:
+        return _constraint(
+            candidate,
+            f"needs {gib(estimate.bound)} GiB a rank at most ({gib(estimate.expected)} expected), "
+            f"{gib(usable)} are usable",
+        )
+    host = int(HOST_SHARE * hardware.host_memory)
+    if hardware.accelerator.memory and estimate.host > host:
+        return _constraint(
+            candidate,
+            f"needs {gib(estimate.host)} GiB of host memory, {gib(host)} are usable",
+        )
+    return None
+
+
+def _constraint(candidate: Candidate, summary: str) -> Constraint:
+    terms = tuple(
+        Term(setting, frozenset({candidate[setting]}))
+        for setting in CONCERNED
+        if setting in candidate
+    )
+    return Constraint(terms, Cause(CauseKind.MEMORY, "memory", summary))
+
+
+def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
+    """What the accelerator can't do."""
+    device = hardware.accelerator
+    lacking = frozenset(Precision) - device.precisions
+    if not lacking:
+        return ()
+    values = frozenset(str(one.value) for one in lacking)
+    named = " or ".join(sorted(values))
+    cause = Cause(CauseKind.HARDWARE, device.name, f"{device.name} doesn't compute in {named}")
+    return (Constraint((Term(Setting.PRECISION, values),), cause),)
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with the digits that matter."""
+    value = size / GIB
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"

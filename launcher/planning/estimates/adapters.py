@@ -1,0 +1,270 @@
+"""What of a model is trained: adapters, frozen towers, quantized layers.
+
+Adapters are those of peft: which modules get one is decided in peft/tuners/tuners_utils.py
+(`check_target_module_exists`), what `modules_to_save` copies in peft/utils/other.py
+(`_set_trainable`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...core.model import Model, Weight
+from ...core.settings import Adapter, Fact
+from ...core.workload import Workload
+
+ALL_LINEAR = "all-linear"
+DEFAULT_RANK = 8
+"""The default of `LoraConfig.r` (peft/tuners/lora/config.py)."""
+
+_DEFAULT_TARGETS: dict[str, str] = {
+    "q_proj,v_proj": "opt gptj gpt_neo llama llama4 mistral mixtral stablelm gemma gemma2 "
+    "gemma3_text qwen2 qwen3 bart",
+    "query,value": "bert roberta xlm-roberta electra layoutlm",
+    "query_key_value": "chatglm bloom gpt_neox falcon RefinedWeb RefinedWebModel",
+    "c_attn": "gpt2 gpt_bigcode",
+    "q_proj,v_proj,fc1,fc2": "phi",
+    "q,v": "t5 mt5",
+    "q,v,q_proj,v_proj": "blip-2",
+    "Wqkv": "mpt",
+    "qkv_proj": "codegen",
+    "query_proj,value_proj": "deberta-v2",
+    "in_proj": "deberta",
+}
+"""Types of model by the targets that peft takes for them (peft/utils/constants.py)."""
+
+_BITS = {4: 4.5, 8: 8.0}
+"""Bits of an element with what belongs to it: NF4 has 32 bits of scale for 64 elements."""
+
+_PROJECTORS = {
+    "aligner",
+    "connector",
+    "deepstack_merger_list",
+    "merger",
+    "mlp1",
+    "mm_projector",
+    "multi_modal_projector",
+    "resampler",
+}
+_WRAPPERS = ("base_model", "model", "module", "thinker")
+_FUSED_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
+_GATE_AND_UP = (".gate_proj", ".up_proj", ".w1", ".w3")
+_REGULAR = re.compile(r"[\\^$*+?()\[\]{}|]")
+_TRANSPOSED = ("gpt2", "gpt_bigcode", "openai-gpt")
+"""Types whose linear layers hold their weights as [inputs, outputs]."""
+
+
+def default_targets(model_type: str) -> str | None:
+    """The modules that peft gives adapters where none are named; None where it demands some."""
+    for targets, types in _DEFAULT_TARGETS.items():
+        if model_type in types.split():
+            return targets
+    return None
+
+
+def assumed(workload: Workload) -> tuple[str, ...]:
+    """What `trained_model` takes for granted because nothing says it, in words."""
+    model = workload.model
+    if model is None or not _gets_adapters(workload, model):
+        return ()
+    notes = []
+    if workload.value(Fact.LORA_RANK) is None:
+        notes.append(f"rank of the adapters: {DEFAULT_RANK}, peft's default")
+    if workload.value(Fact.LORA_TARGETS) is None:
+        targets = default_targets(model.model_type)
+        whose = "all linear layers" if targets is None else f"{targets}, peft's default"
+        notes.append(f"modules with adapters: {whose}")
+    return tuple(notes)
+
+
+def trained_model(workload: Workload) -> Model | None:
+    """The model as the run trains it; None where the model is unknown.
+
+    A model that already has adapters, as a worker sees it, stays as it is.
+    """
+    model = workload.model
+    if model is None or _has_adapters(model):
+        return model
+    model = _quantized(model, workload)
+    if _gets_adapters(workload, model):
+        return _adapted(model, workload)
+    frozen = _frozen_parts(workload)
+    weights = (
+        replace(weight, trained=weight.trained and part_of(model, weight) not in frozen)
+        for weight in model.weights
+    )
+    return replace(model, weights=tuple(weights))
+
+
+def part_of(model: Model, weight: Weight) -> str:
+    """Which part of a model a weight belongs to: `vision`, `projector` or `language`."""
+    if model.vision is None:
+        return "language"
+    if _PROJECTORS & set(weight.name.split(".")):
+        return "projector"
+    parts = model.vision.prefix.split(".")
+    tower = next(part for part in parts if part not in _WRAPPERS)
+    return "vision" if tower in weight.name.split(".") else "language"
+
+
+def _has_adapters(model: Model) -> bool:
+    return any(".lora_" in weight.name for weight in model.weights)
+
+
+def _gets_adapters(workload: Workload, model: Model) -> bool:
+    return workload.value(Fact.ADAPTER) == Adapter.LORA.value and not _has_adapters(model)
+
+
+def _frozen_parts(workload: Workload) -> set[str]:
+    """The parts that the script leaves as they are."""
+    facts = (("language", Fact.LANGUAGE_TRAINED), ("vision", Fact.VISION_TRAINED))
+    return {part for part, fact in facts if workload.value(fact) is False}
+
+
+def _quantized(model: Model, workload: Workload) -> Model:
+    """The model with its linear layers in fewer bits."""
+    bits = workload.value(Fact.QUANTIZATION_BITS)
+    if not isinstance(bits, int) or bits not in _BITS:
+        return model
+    weights = (
+        replace(weight, bits=_BITS[bits], trained=False)
+        if weight.is_linear and weight.bits is None
+        else weight
+        for weight in model.weights
+    )
+    return replace(model, weights=tuple(weights))
+
+
+def _adapted(model: Model, workload: Workload) -> Model:
+    """The model with adapters, everything else frozen."""
+    rank = workload.value(Fact.LORA_RANK)
+    rank = rank if isinstance(rank, int) else DEFAULT_RANK
+    targets = workload.value(Fact.LORA_TARGETS) or default_targets(model.model_type) or ALL_LINEAR
+    targets = str(targets)
+    saved = _listed(str(workload.value(Fact.LORA_SAVED) or ""))
+    frozen = _frozen_parts(workload)
+    fused = workload.versions.get("transformers", "").startswith("5.")
+    added: list[Weight] = []
+    for weight in model.weights:
+        if _owner(weight.name, saved):
+            added.append(_copy(weight, weight.name, saved))
+            continue
+        if not _is_expression(targets) and part_of(model, weight) in frozen:
+            continue
+        if weight.name.endswith(_FUSED_EXPERTS) and len(weight.shape) == 3:
+            added += _expert_adapters(weight, rank, targets)
+            continue
+        count = _matches(weight, targets)
+        if count:
+            transposed = model.model_type in _TRANSPOSED
+            twice = fused and ".experts." in weight.name and weight.module.endswith(_GATE_AND_UP)
+            added += _adapter(weight, rank, count, transposed, twice)
+    added += _saved_output(model, saved)
+    base = (replace(weight, trained=False) for weight in model.weights)
+    return replace(model, weights=(*base, *added))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _is_expression(targets: str) -> bool:
+    """Whether targets are one regular expression, not names."""
+    return bool(_REGULAR.search(targets))
+
+
+def _matches(weight: Weight, targets: str) -> int:
+    """How many of the equal modules that own a weight get an adapter."""
+    if not weight.name.endswith(".weight") or len(weight.shape) < 2:
+        return 0
+    if targets.lower() == ALL_LINEAR:
+        return weight.count if weight.is_linear else 0
+    module = weight.module
+    if _is_expression(targets):
+        return _matched_layers(module, targets, weight.count)
+    names = _listed(targets)
+    found = any(module == name or module.endswith(f".{name}") for name in names)
+    numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
+    if not found and numbered:
+        return sum(
+            _matched_layers(module, rf"(.*\.)?{re.escape(one)}", weight.count) for one in names
+        )
+    return weight.count if found else 0
+
+
+def _matched_layers(module: str, pattern: str, count: int) -> int:
+    """How many modules, each number of `module` filled in, match an expression."""
+    try:
+        expression = re.compile(pattern)
+    except re.error:
+        return 0
+    stars = module.count("*")
+    if stars == 1:
+        return sum(
+            1 for index in range(count) if expression.fullmatch(module.replace("*", str(index)))
+        )
+    # Which layers have which experts isn't known: the first stands for all.
+    return count if expression.fullmatch(module.replace("*", "0")) else 0
+
+
+def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight]:
+    """The adapters of all experts of a layer, which transformers 5 holds in one parameter.
+
+    That of gate and projection up together has twice the rank
+    (peft/utils/transformers_weight_conversion.py).
+    """
+    parts = ("gate_proj", "up_proj") if "gate_up" in weight.name else ("down_proj",)
+    if targets.lower() != ALL_LINEAR and not set(parts) <= set(_listed(targets)):
+        return
+    experts, outputs, inputs = weight.shape
+    width = rank * len(parts) * experts
+    yield Weight(f"{weight.name}.lora_A.weight", (width, inputs), weight.count)
+    yield Weight(f"{weight.name}.lora_B.weight", (outputs, width), weight.count)
+
+
+def _adapter(
+    weight: Weight, rank: int, count: int, transposed: bool, twice: bool
+) -> Iterator[Weight]:
+    """The two matrices of an adapter; with `twice` as a part of a fused pair of them."""
+    if weight.is_embedding:
+        entries, width = weight.shape
+        yield Weight(f"{weight.module}.lora_embedding_A", (rank, entries), count)
+        yield Weight(f"{weight.module}.lora_embedding_B", (width, rank), count)
+        return
+    outputs, *inputs = weight.shape
+    if transposed and len(inputs) == 1:
+        outputs, inputs = inputs[0], [outputs]
+    yield Weight(f"{weight.module}.lora_A.weight", (rank, *inputs), count)
+    inner = (2 * rank if twice else rank, *(1 for _ in inputs[1:]))
+    yield Weight(f"{weight.module}.lora_B.weight", (outputs, *inner), count)
+
+
+def _owner(name: str, saved: tuple[str, ...]) -> str:
+    """The outermost module of a weight that is trained whole; empty for none."""
+    parts = name.split(".")[:-1]
+    for end in range(1, len(parts) + 1):
+        module = ".".join(parts[:end])
+        if module.endswith(saved):
+            return module
+    return ""
+
+
+def _copy(weight: Weight, name: str, saved: tuple[str, ...]) -> Weight:
+    """The copy of a weight that is trained whole."""
+    owner = _owner(name, saved)
+    rest = name.removeprefix(f"{owner}.")
+    return replace(weight, name=f"{owner}.modules_to_save.{rest}", trained=True, bits=None)
+
+
+def _saved_output(model: Model, saved: tuple[str, ...]) -> Iterator[Weight]:
+    """The copy of an output projection that is tied to the embedding."""
+    if not model.tied or not saved or not "lm_head".endswith(saved):
+        return
+    tables = [weight for weight in model.weights if weight.is_embedding and weight.count == 1]
+    if tables:
+        largest = max(tables, key=lambda weight: math.prod(weight.shape))
+        yield _copy(largest, "lm_head.weight", saved)

@@ -1,0 +1,213 @@
+"""How much memory a candidate needs on every rank, by component: a function of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...core.hardware import Hardware
+from ...core.settings import Adapter, Fact, Objective, Setting
+from ...core.workload import Workload
+from .activations import Types, activations_of, logits_of, tokens_of
+from .adapters import assumed
+from .estimate import Component, Estimate, Phase
+from .model_sizes import Job, job_of
+from .ranks import Ranks
+from .training_states import (
+    Candidate,
+    States,
+    checkpointing_of,
+    element_bytes,
+    is_deepspeed,
+    loaded_bytes,
+    states_of,
+)
+
+STAYS = (Component.PARAMETERS, Component.OPTIMIZER, Component.CONTEXT)
+"""What is the same at every moment of a step."""
+MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """What torch's caching allocator adds, in shares of what comes and goes in a step.
+
+    Attributes:
+        fragments: held in fragments, beside everything that moves.
+        varying: beside what moves with the tokens, where the lengths of sequences vary.
+        gathered: beside what ZeRO-3 gathers, in blocks of all sizes.
+        margin: added by the bound to what moves.
+        margin_of_states: added by the bound to what stays.
+        margin_in_bytes: added by the bound in any case.
+    """
+
+    fragments: float
+    varying: float
+    gathered: float
+    margin: float
+    margin_of_states: float
+    margin_in_bytes: int
+
+
+EXPANDABLE = Allocator(0.04, 0.1, 0.1, margin=0.15, margin_of_states=0.02, margin_in_bytes=2**29)
+"""With expandable segments, or without a caching allocator as on a CPU."""
+CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_bytes=2**30)
+"""Without: blocks of every size are held. Chosen by the published measurements of reserved memory,
+which docs/memory.md lists by source: `varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3
+rows."""
+
+SURELY = 1.02
+"""Times its limit that an attempt which ran out of memory is taken to have needed at least."""
+MARGIN_OF_PROCESS = 2**26
+"""What the bound adds on a CPU: stacks of threads that start with the training."""
+
+
+def estimate(
+    workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
+) -> Estimate | None:
+    """What one candidate needs on every rank; None where the model isn't known.
+
+    Args:
+        workload: what is trained.
+        candidate: the settings; what is absent is DeepSpeed's or torch's default.
+        hardware: what it runs on.
+        ranks: who trains together.
+    """
+    job = job_for(workload, hardware, ranks)
+    return None if job is None else estimate_of(job, candidate, hardware, ranks)
+
+
+def job_for(workload: Workload, hardware: Hardware, ranks: Ranks) -> Job | None:
+    """What the memory depends on, calibrated with what attempts showed of it.
+
+    An attempt that ran out of memory needed more than it could get, and the formulas must say so
+    too. The first time what comes and goes in a step is scaled; if that was not enough, what is
+    missing doesn't shrink with the batch, and counts as context.
+    """
+    job = job_of(workload)
+    if job is None or not workload.measured:
+        return job
+    contexts = [one.context for one in workload.measured if one.context is not None]
+    job = replace(job, context=max(contexts, default=None))
+    for number, one in enumerate(workload.measured):
+        peak = estimate_of(job, one.settings, hardware, ranks).peak
+        short = max(one.needed, int(SURELY * one.limit)) - peak.total
+        moving = peak.total - sum(peak.components[part] for part in STAYS)
+        if short <= 0:
+            continue
+        if number == 0 and moving > 0:
+            job = replace(job, scale=job.scale * (1 + short / moving))
+        else:
+            context = hardware.accelerator.taken if job.context is None else job.context
+            job = replace(job, context=context + short)
+    return job
+
+
+def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> Estimate:
+    """The same for a job that was worked out once; the resolver asks for many candidates."""
+    states = states_of(job, candidate, ranks.world)
+    context = hardware.accelerator.taken if job.context is None else job.context
+    own_memory = hardware.accelerator.memory > 0
+    stays = {
+        Component.PARAMETERS: int(states.parameters),
+        # On a CPU what is offloaded lies in the same memory.
+        Component.OPTIMIZER: int(states.optimizer + (0 if own_memory else states.host)),
+        Component.CONTEXT: context,
+    }
+    allocator = allocator_of(job.workload, hardware)
+    varies = bool(job.workload.value(Fact.LENGTHS_VARY))
+    partitioned = candidate.get(Setting.ZERO_STAGE) == 3
+
+    def slack_of(moving: dict[Component, int]) -> int:
+        with_tokens = sum(moving.get(part, 0) for part in MOVES_WITH_TOKENS)
+        gathered = int(states.gathered) if partitioned else 0
+        held = allocator.fragments * sum(moving.values()) + allocator.gathered * gathered
+        return int(held + (allocator.varying * with_tokens if varies else 0))
+
+    phases = []
+    for name, moving in phases_of(job, candidate, states).items():
+        scaled = {part: int(job.scale * size) for part, size in moving.items()}
+        phases.append(Phase(name, {**stays, **scaled, Component.SLACK: slack_of(scaled)}))
+    expected = max(phase.total for phase in phases)
+    fixed = sum(stays.values())
+    bound = expected + allocator.margin * (expected - fixed) + allocator.margin_of_states * fixed
+    taken = list(assumed(job.workload))
+    if tokens_of(job.workload, job.model) is None:
+        taken.append("the length of a sequence isn't known: activations and logits aren't counted")
+    return Estimate(
+        phases=tuple(phases),
+        bound=int(bound) + (allocator.margin_in_bytes if own_memory else MARGIN_OF_PROCESS),
+        host=int(states.host * ranks.on_host) if own_memory else 0,
+        assumed=tuple(taken),
+    )
+
+
+def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
+    """How the workers' allocator behaves: as the user's environment says, or the profile's."""
+    device = hardware.accelerator
+    stated = workload.value(Fact.EXPANDABLE_SEGMENTS)
+    if stated is None:
+        stated = any("expandable_segments:True" in text for text in device.environment.values())
+    return EXPANDABLE if stated or device.kind == "cpu" else CACHING
+
+
+def phases_of(job: Job, candidate: Candidate, states: States) -> dict[str, dict[Component, int]]:
+    """The moments of a step that can be the fullest, with what comes and goes in each."""
+    pending = {
+        Component.GRADIENTS: int(states.kept),
+        Component.BUCKETS: int(states.buckets),
+        Component.GATHERED: int(states.gathered),
+    }
+    step = {Component.STEP: int(states.step)}
+    if candidate.get(Setting.ZERO_STAGE) == 3 or not is_deepspeed(job.workload, candidate):
+        step[Component.BUCKETS] = int(states.buckets)
+    tokens = tokens_of(job.workload, job.model)
+    if tokens is None:
+        return {"backward": {**pending, Component.GRADIENTS: int(states.grown)}, "step": step}
+    pairs = 2 if job.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
+    micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1)) * pairs
+    mode = checkpointing_of(job.workload, candidate)
+    size = element_bytes(candidate)
+    held = activations_of(
+        job.model, tokens, micro_batch, types_of(job.workload, candidate), mode, job.workload
+    )
+    logits = logits_of(job.model, tokens, micro_batch, size, job.workload)
+    at_turn = {**pending, Component.VISION: held.vision}
+    whole_head = size * job.head if job.head_is_trained else 0
+    in_layer = {**at_turn, Component.GATHERED: int(states.working)}
+    # The embedding and the first layer come last.
+    before_first = max(states.kept, states.grown - states.passing - size * job.layer)
+    return {
+        "loss": {
+            **at_turn,
+            Component.ACTIVATIONS: held.kept + held.last,
+            Component.LOGITS: logits.peak,
+        },
+        "output projection": {
+            **at_turn,
+            Component.GRADIENTS: int(states.kept) + whole_head,
+            Component.ACTIVATIONS: held.kept + held.last,
+            Component.LOGITS: logits.gradient,
+        },
+        "last layer": {
+            **in_layer,
+            Component.GRADIENTS: int(states.kept + states.passing),
+            Component.ACTIVATIONS: held.kept + held.one,
+        },
+        "first layer": {
+            **in_layer,
+            Component.GRADIENTS: int(before_first),
+            Component.ACTIVATIONS: held.first,
+        },
+        "end of backward": {**in_layer, Component.GRADIENTS: int(states.grown + states.passing)},
+        "step": step,
+    }
+
+
+def types_of(workload: Workload, candidate: Candidate) -> Types:
+    """Bytes of the elements that activations consist of."""
+    computed = element_bytes(candidate)
+    if is_deepspeed(workload, candidate):
+        stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
+        return Types(computed, computed, computed, every_input=stage_3)
+    adapter = 4 if workload.value(Fact.ADAPTER) == Adapter.LORA else computed
+    return Types(computed, loaded_bytes(workload), adapter)

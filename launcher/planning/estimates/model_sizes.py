@@ -1,0 +1,121 @@
+"""What the memory and the time of a training depend on beside the preset, worked out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...core.model import Model
+from ...core.settings import Adapter, Engine, Fact
+from ...core.workload import Workload
+from .adapters import trained_model
+
+DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
+    Fact.REDUCE_BUCKET: 500_000_000,
+    Fact.PREFETCH_BUCKET: 50_000_000,
+    Fact.PERSISTENCE_THRESHOLD: 100_000,
+    Fact.MAX_LIVE_PARAMETERS: 1_000_000_000,
+    Fact.MAX_REUSE_DISTANCE: 1_000_000_000,
+    Fact.SUB_GROUP: 1_000_000_000,
+}
+"""Elements, from deepspeed/runtime/zero/config.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the memory depends on beside the preset, worked out once for all candidates.
+
+    Attributes:
+        workload: what is known.
+        model: with adapters, frozen parts and quantized weights.
+        quantized: bytes of quantized weights, which the training's precision doesn't change.
+        plain: elements of the other parameters.
+        trained: of them those that take a gradient.
+        largest: elements of the largest trained parameter.
+        small: elements of the parameters that ZeRO-3 doesn't partition.
+        layer: elements of one layer of the language model.
+        widest: elements of the largest parameter in a layer.
+        head: elements of the output projection.
+        head_is_trained: whether it takes a gradient.
+        in_fp32: elements that stay in fp32 beside 16-bit weights: adapters.
+        reference: elements of a frozen copy of the model that is held beside it.
+        limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        context: bytes that were seen to be no part of the training; None where nobody could tell.
+        scale: by how much what comes and goes was seen to be larger than the formulas say.
+    """
+
+    workload: Workload
+    model: Model
+    quantized: int
+    plain: int
+    trained: int
+    largest: int
+    small: int
+    layer: int
+    widest: int
+    head: int
+    head_is_trained: bool
+    in_fp32: int
+    reference: int
+    limit: int | None = None
+    context: int | None = None
+    scale: float = 1.0
+
+    def elements(self, fact: Fact) -> int:
+        """A size in DeepSpeed's configuration, in elements.
+
+        Hugging Face fills in "auto" by the hidden width (transformers/integrations/deepspeed.py).
+        """
+        stated = self.workload.value(fact)
+        if stated is not None:
+            return int(stated)
+        width = self.model.language.hidden
+        if self.workload.value(Fact.AUTO_BUCKETS):
+            filled = {
+                Fact.REDUCE_BUCKET: width * width,
+                Fact.PREFETCH_BUCKET: int(0.9 * width * width),
+                Fact.PERSISTENCE_THRESHOLD: 10 * width,
+            }
+            if fact in filled:
+                return filled[fact]
+        return DEEPSPEED_DEFAULTS[fact]
+
+
+def job_of(workload: Workload) -> Job | None:
+    """What the memory depends on; None where the model isn't known, or what it does isn't modelled.
+
+    That is FSDP, and ranks that share a sample or a copy of the model.
+    """
+    model = trained_model(workload)
+    if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
+        return None
+    plain = [one for one in model.weights if one.bits is None]
+    trained = [one for one in plain if one.trained]
+    job = Job(
+        workload=workload,
+        model=model,
+        quantized=sum(math.ceil(one.total * one.bits / 8) for one in model.weights if one.bits),
+        plain=sum(one.total for one in plain),
+        trained=sum(one.total for one in trained),
+        largest=max((one.size for one in trained), default=0),
+        small=0,
+        layer=sum(one.total for one in model.within(model.language)) // model.language.layers,
+        widest=max((one.size for one in model.within(model.language)), default=0),
+        head=model.vocabulary * model.language.hidden,
+        head_is_trained=any(one.trained and model.vocabulary in one.shape for one in plain),
+        in_fp32=sum(one.total for one in trained if ".lora_" in one.name),
+        reference=model.parameters if needs_reference(workload) else 0,
+        limit=min((one.limit for one in workload.measured), default=None),
+    )
+    threshold = job.elements(Fact.PERSISTENCE_THRESHOLD)
+    return replace(job, small=sum(one.total for one in plain if one.size < threshold))
+
+
+def needs_reference(workload: Workload) -> bool:
+    """Whether preferences are trained beside a copy of the model; with adapters peft has none.
+
+    trl/trainer/dpo_trainer.py: the adapters are switched off for the reference's passes.
+    """
+    adapted = workload.value(Fact.ADAPTER) == Adapter.LORA
+    return not adapted and bool(workload.value(Fact.REFERENCE_MODEL))

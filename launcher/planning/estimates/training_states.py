@@ -1,0 +1,271 @@
+"""What training holds from step to step: weights, gradients, optimizer states, buckets.
+
+Notation: P elements of all parameters, Pt of the trained ones, N data-parallel ranks, e bytes of an
+element of the computation (2 in 16 bit, 4 in fp32), g of a gradient, K bytes of master weights and
+optimizer states a trained parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...core.settings import (
+    Checkpointing,
+    Engine,
+    Fact,
+    Offload,
+    Optimizer,
+    Precision,
+    Setting,
+    Value,
+)
+from ...core.workload import Workload
+from .model_sizes import Job
+
+Candidate = Mapping[Setting, Value]
+
+STATE_BYTES = {
+    Optimizer.ADAMW: 8.0,
+    Optimizer.ADAMW_8BIT: 2.0,
+    Optimizer.LION: 4.0,
+    Optimizer.ADAFACTOR: 0.1,
+    Optimizer.SGD: 0.0,
+}
+"""Bytes of optimizer state a trained parameter: two fp32 moments for Adam (arXiv 1412.6980), two of
+8 bits for bitsandbytes' Adam (arXiv 2110.02861), one moment for Lion, Muon and SGD with momentum, a
+row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes on one rank.
+
+    Attributes:
+        parameters: weights, whole or this rank's part.
+        optimizer: master weights and states.
+        kept: gradients that are there through a whole micro batch.
+        grown: gradients at the end of the backward pass, those of `kept` included.
+        passing: the largest gradient, before it is reduced or partitioned.
+        buckets: what gradients are reduced in, during the backward pass.
+        gathered: second copies of parameters at the turn from forward to backward: those that
+            ZeRO-3 has whole then, or autocast's.
+        working: the same while a layer is in its backward pass.
+        step: gradients and their copies at the optimizer step.
+        host: what the rank keeps in host memory.
+    """
+
+    parameters: float
+    optimizer: float
+    kept: float
+    grown: float
+    passing: float
+    buckets: float
+    gathered: float
+    working: float
+    step: float
+    host: float = 0.0
+
+
+def states_of(job: Job, candidate: Candidate, world: int) -> States:
+    """What one rank holds under the candidate."""
+    if not is_deepspeed(job.workload, candidate):
+        return data_parallel(job, candidate, world)
+    stage = int(candidate.get(Setting.ZERO_STAGE, 0))
+    states = (zero_0, zero_1_or_2, zero_1_or_2, zero_3)[stage](job, candidate, world)
+    offload = Offload(str(candidate.get(Setting.OFFLOAD, Offload.NONE)))
+    return states if offload is Offload.NONE else _offloaded(states, job, candidate, world)
+
+
+def zero_0(job: Job, candidate: Candidate, _world: int) -> States:
+    """DeepSpeed without partitioning (runtime/bf16_optimizer.py, fp16/fused_optimizer.py).
+
+    Weights e P, master weights and states K Pt, gradients g Pt; at the step an fp32 copy of them.
+    """
+    size, trained = element_bytes(candidate), job.trained
+    return States(
+        parameters=size * (job.plain + job.reference) + job.quantized,
+        optimizer=(master_bytes(job) - (4 if size == 4 else 0)) * trained,
+        kept=size * trained if _accumulates(candidate) else 0.0,
+        grown=size * trained,
+        passing=size * job.largest,
+        buckets=0.0,
+        gathered=0.0,
+        working=0.0,
+        step=(size + (4 if size == 2 else 0)) * trained,
+    )
+
+
+def zero_1_or_2(job: Job, candidate: Candidate, world: int) -> States:
+    """ZeRO stages 1 and 2 (arXiv 1910.02054; deepspeed/runtime/zero/stage_1_and_2.py).
+
+    - weights e P; master weights and states K Pt / N
+    - gradients of the parameters that overlap this rank's part, those at its borders whole
+      (`averaged_gradients`): g max(Pt / N, largest); stage 1 keeps all, g Pt, until the step
+    - a bucket of reduce_bucket_size, two with overlap_comm (`ipg_buffer`)
+    - the step flattens the gradients in their own type and casts the result to fp32
+    """
+    size, part = element_bytes(candidate), job.trained / world
+    grad = gradient_bytes(job, candidate)
+    own = grad * max(part, min(job.largest, job.trained))
+    grown = own if candidate[Setting.ZERO_STAGE] == 2 else grad * job.trained
+    doubled = 2 if job.workload.value(Fact.OVERLAP_COMM) else 1
+    contiguous = job.workload.value(Fact.CONTIGUOUS_GRADIENTS) is not False
+    bucket = grad * job.elements(Fact.REDUCE_BUCKET) * doubled
+    return States(
+        parameters=size * (job.plain + job.reference) + job.quantized,
+        optimizer=master_bytes(job) * part,
+        kept=grown if _accumulates(candidate) else 0.0,
+        grown=grown,
+        passing=grad * job.largest,
+        buckets=bucket if contiguous else 0.0,
+        gathered=0.0,
+        working=0.0,
+        step=own + (grad + (4 if grad == 2 else 0)) * part,
+    )
+
+
+def zero_3(job: Job, candidate: Candidate, world: int) -> States:
+    """ZeRO stage 3 (arXiv 1910.02054; deepspeed/runtime/zero/stage3.py).
+
+    - weights e P / N, and whole those below the persistence threshold
+    - master weights and states K Pt / N, gradients g Pt / N in a buffer that stays
+      (`grad_partitions_flat_buffer`), a bucket that stays (`ipg_buckets`)
+    - whole for the moment: what is used again within max_reuse_distance isn't released, which at
+      the turn from forward to backward is half that distance from the model's end; the layer at
+      work and the prefetched ones come on top (partitioned_param_coordinator.py)
+    - the step casts the gradients of one sub group to fp32
+    """
+    size, part = element_bytes(candidate), job.trained / world
+    grad = gradient_bytes(job, candidate)
+    retained = min(
+        job.elements(Fact.MAX_REUSE_DISTANCE) // 2, job.elements(Fact.MAX_LIVE_PARAMETERS)
+    )
+    fetched, most = job.elements(Fact.PREFETCH_BUCKET), job.plain - job.small
+    # Reentrant recomputation ends as a forward pass does, with a release; each linear layer is then
+    # gathered again.
+    nested = candidate.get(Setting.GRADIENT_CHECKPOINTING) == Checkpointing.REENTRANT
+    at_work = job.widest if nested else job.layer
+    kept = grad * part
+    group = min(job.elements(Fact.SUB_GROUP), part)
+    return States(
+        parameters=(size * (job.plain + job.reference) + job.quantized) / world + size * job.small,
+        optimizer=master_bytes(job) * part,
+        kept=kept,
+        grown=kept,
+        passing=size * job.largest,
+        buckets=size * job.elements(Fact.REDUCE_BUCKET),
+        gathered=size * min(max(retained, job.head) + fetched, most),
+        working=size * min(max(retained, at_work) + fetched, most),
+        step=kept + (grad + (4 if grad == 2 else 0)) * group,
+    )
+
+
+def _offloaded(states: States, job: Job, candidate: Candidate, world: int) -> States:
+    """The states with the optimizer, or parameters too, in host memory.
+
+    Master weights, states and gradients, in their own type and in fp32, lie in host memory; a
+    gradient goes there as soon as it is reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
+    `offload_optimizer`).
+    """
+    stage = int(candidate.get(Setting.ZERO_STAGE, 0))
+    share = world if stage else 1
+    host = (master_bytes(job) + 4 + gradient_bytes(job, candidate)) * job.trained / share
+    parameters = states.parameters
+    if candidate[Setting.OFFLOAD] == Offload.OPTIMIZER_AND_PARAMETERS and stage == 3:
+        moved = (element_bytes(candidate) * job.plain + job.quantized) / world
+        host, parameters = host + moved, parameters - moved
+    return replace(
+        states,
+        parameters=parameters,
+        optimizer=0.0,
+        kept=states.kept if stage == 1 else 0.0,
+        grown=states.grown if stage == 1 else states.passing,
+        step=states.passing,
+        host=host,
+    )
+
+
+def data_parallel(job: Job, candidate: Candidate, world: int) -> States:
+    """DistributedDataParallel with autocast: everything whole on every rank.
+
+    - weights in the type in which they were loaded, an adapter's in fp32 (peft's
+      `autocast_adapter_dtype`); gradients and states in the trained weights' type
+    - autocast keeps 16-bit copies of fp32 weights through the forward pass
+    - buckets are a second copy of the gradients (torch/nn/parallel/distributed.py,
+      `gradient_as_bucket_view`); the optimizer steps in place
+    """
+    loaded, computed = loaded_bytes(job.workload), element_bytes(candidate)
+    others = job.trained - job.in_fp32
+    gradients = loaded * others + 4 * job.in_fp32
+    state = STATE_BYTES[optimizer_of(job.workload)]
+    cast = job.in_fp32 + (job.plain - job.in_fp32 if loaded == 4 else 0)
+    copies = 2 * cast if computed == 2 else 0
+    return States(
+        parameters=loaded * (job.plain + job.reference - job.in_fp32)
+        + 4 * job.in_fp32
+        + job.quantized,
+        optimizer=(state / 4 * gradients if state >= 4 else state * job.trained),
+        kept=gradients if _accumulates(candidate) else 0.0,
+        grown=gradients,
+        passing=loaded * job.largest,
+        buckets=gradients if world > 1 else 0.0,
+        gathered=copies,
+        working=copies,
+        step=gradients,
+    )
+
+
+def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
+    """Whether DeepSpeed's engine trains."""
+    engine = workload.engine
+    return engine is Engine.DEEPSPEED or (engine is None and Setting.ZERO_STAGE in candidate)
+
+
+def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
+    """How activations are checkpointed; of two implementations that can't be told the lighter."""
+    mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
+    if mode is not None:
+        return Checkpointing(str(mode))
+    is_on = bool(workload.value(Fact.CHECKPOINTED))
+    return Checkpointing.NON_REENTRANT if is_on else Checkpointing.OFF
+
+
+def element_bytes(candidate: Candidate) -> int:
+    """Bytes of an element of the forward and backward computation."""
+    return 4 if candidate.get(Setting.PRECISION) == Precision.FP32 else 2
+
+
+def gradient_bytes(job: Job, candidate: Candidate) -> int:
+    """Bytes of a gradient's element as DeepSpeed keeps it."""
+    return 4 if job.workload.value(Fact.FP32_ACCUMULATION) else element_bytes(candidate)
+
+
+def loaded_bytes(workload: Workload) -> int:
+    """Bytes of a weight's element where no engine casts it.
+
+    Where no argument names it it is transformers' default: since 5.0 that of the checkpoint
+    (modeling_utils.py, `from_pretrained`), before it fp32.
+    """
+    loaded = workload.value(Fact.LOADED_PRECISION)
+    if loaded is not None:
+        return 4 if loaded == Precision.FP32 else 2
+    major = workload.versions.get("transformers", "4").partition(".")[0]
+    of_checkpoint = major.isdecimal() and int(major) >= 5 and workload.model is not None
+    in_16_bit = workload.model is not None and workload.model.stored in ("bfloat16", "float16")
+    return 2 if of_checkpoint and in_16_bit else 4
+
+
+def optimizer_of(workload: Workload) -> Optimizer:
+    """The optimizer; AdamW, everybody's default, where it isn't known."""
+    value = workload.value(Fact.OPTIMIZER)
+    return Optimizer.ADAMW if value is None else Optimizer(str(value))
+
+
+def master_bytes(job: Job) -> float:
+    """K: fp32 master weights and optimizer states, bytes a trained parameter."""
+    return 4 + STATE_BYTES[optimizer_of(job.workload)]
+
+
+def _accumulates(candidate: Candidate) -> bool:
+    return int(candidate.get(Setting.ACCUMULATION, 1)) > 1

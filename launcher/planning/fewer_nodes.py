@@ -1,0 +1,57 @@
+"""What a launch becomes when nodes are lost: the same global batch on fewer workers, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from fractions import Fraction
+
+from ..core.constraint import Cause, CauseKind, Constraint
+from ..core.request import LaunchRequest
+from ..core.settings import Framework
+from ..core.workload import Workload
+
+
+def left(request: LaunchRequest, workload: Workload, lost: Set[int]) -> LaunchRequest | str:
+    """The launch on the nodes that are left; why it can't go on with them, in words.
+
+    Args:
+        request: the launch that lost nodes.
+        workload: what is known of the training.
+        lost: ranks of the lost nodes.
+    """
+    workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
+    least = request.placement.least
+    kept = f"{len(workers)} of {len(request.nodes)} nodes are left"
+    if len(workers) < least:
+        needed = f"at least {least}" if least < request.placement.nodes else str(least)
+        return f"{kept}, and --nnodes asks for {needed}: another allocation may do"
+    whole = request.whole_world or request.world
+    batch = workload.micro_steps
+    if batch is None:
+        return f"{kept}, and the script's batch isn't known, so the global batch can't be kept"
+    if workload.framework is not Framework.TRANSFORMERS:
+        problem = "this script's accumulation can't be set from outside"
+        return f"{kept}, and {problem}: {_whole(batch, whole)} can't be kept"
+    if batch * whole % sum(workers):
+        return f"{kept}: {_whole(batch, whole)} can't be spread evenly over {sum(workers)} workers"
+    return replace(request, workers=workers, whole_world=whole)
+
+
+def _whole(batch: int, world: int) -> str:
+    return f"a global batch of {batch * world}"
+
+
+def growth(request: LaunchRequest) -> Fraction:
+    """By how much a rank's share of the global batch grows, since workers were lost."""
+    return Fraction(request.whole_world or request.world, request.world)
+
+
+def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
+    """Why a rank's share of the batch can't stay; None where no worker was lost."""
+    batch, before = workload.micro_steps, request.whole_world
+    if before in (None, request.world) or batch is None:
+        return None
+    workers = f"{request.world} of {before} workers are left"
+    summary = f"{workers}; the global batch stays {batch * int(before or 0)}"
+    return Constraint((), Cause(CauseKind.HARDWARE, "lost nodes", summary))

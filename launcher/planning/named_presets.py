@@ -1,0 +1,112 @@
+"""Reads the named presets, `presets/*.yaml`, and what `--set` changes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.settings import Engine, Fact, Framework, Origin, Setting, parse_value, range_of
+from ..core.workload import Known, Workload
+from ..system.typed_yaml import DocumentError, line_of, near
+
+PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
+DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
+
+
+def names() -> list[str]:
+    """The presets that we ship."""
+    return sorted(path.stem for path in _root().glob("*.yaml"))
+
+
+def _root() -> Path:
+    return Path(str(files("safe_launch.presets")))
+
+
+def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setting, Known]:
+    """The settings that a preset, by name or by file, and `key=value` pairs ask for.
+
+    The pairs are merged over the preset, and `${...}` in either refers to a key of the whole.
+
+    Raises:
+        LaunchError: there is no such preset, or a key or a value isn't one of a setting.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    path = _path(name) if name is not None else None
+    text = "" if path is None else path.read_text(encoding="utf-8")
+    try:
+        whole = OmegaConf.create(text or "{}")
+        asked = OmegaConf.from_dotlist(list(overrides))
+        plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, asked), resolve=True)
+        own = set(asked)
+    except (OmegaConfBaseException, ValueError) as error:
+        where = path if path is not None else "--set"
+        problem = str(error).splitlines()[0]
+        raise LaunchError(ExitCode.USAGE, f"{where}: {problem}") from error
+    except Exception as error:  # PyYAML's own
+        raise LaunchError(ExitCode.USAGE, f"{path or '--set'}: not YAML: {error}") from error
+    result = {}
+    for key, value in plain.items():
+        source = f"--set {key}" if key in own else f"--preset {name}"
+        try:
+            setting = Setting(str(key))
+            result[setting] = Known(parse_value(setting, value), Origin.FLAG, source)
+        except ValueError as error:
+            known = str(key) in list(Setting)
+            problem = str(error) if known else f"no setting `{key}`"
+            hint = "" if known else near(key, list(Setting))
+            if path is None or key in own:
+                raise LaunchError(ExitCode.USAGE, f"--set: {problem}", hint) from None
+            raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
+        if type(value) is int and value not in range_of(setting):
+            raise LaunchError(ExitCode.USAGE, f"{source}: {setting.value} can't be {value}")
+    return MappingProxyType(result)
+
+
+def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
+    """The workload with what the launcher's own options ask for.
+
+    A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration.
+
+    Raises:
+        LaunchError: the script's loop can't be made to train so.
+    """
+    stage = asked.get(Setting.ZERO_STAGE)
+    plain = workload.engine not in (None, Engine.DEEPSPEED)
+    if stage is None or not plain:
+        return replace(workload, wanted=asked)
+    if stage.value == 0:
+        kept = {one: known for one, known in asked.items() if one not in PARTITIONING}
+        return replace(workload, wanted=MappingProxyType(kept))
+    if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
+        problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"
+        hint = "only scripts on Hugging Face's Trainer can be given DeepSpeed from outside"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    if "deepspeed" not in workload.versions:
+        raise LaunchError(ExitCode.USAGE, f"{stage.source}: deepspeed isn't installed")
+    statements = (
+        (Fact.ENGINE, Known(Engine.DEEPSPEED.value, Origin.LESSON, stage.source)),
+        (Fact.AUTO_BUCKETS, Known(True, Origin.LESSON, stage.source)),
+    )
+    own = {name: known for name, known in workload.known.items() if name not in DDP_ONLY}
+    switched = replace(workload, known=MappingProxyType(own), wanted=asked)
+    return switched.informed(statements)
+
+
+def _path(name: str) -> Path:
+    """The file of a preset."""
+    given = Path(name)
+    if given.suffix in (".yaml", ".yml"):
+        if not given.is_file():
+            raise LaunchError(ExitCode.USAGE, f"--preset {name}: no such file")
+        return given
+    path = _root() / f"{name}.yaml"
+    if not path.is_file():
+        raise LaunchError(ExitCode.USAGE, f"there is no preset `{name}`", near(name, names()))
+    return path

@@ -1,0 +1,157 @@
+"""What would make a run fit that doesn't, or keep what was asked: each with its computed number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..core.constraint import CauseKind
+from ..core.settings import (
+    Adapter,
+    Engine,
+    Fact,
+    Framework,
+    Loss,
+    Name,
+    Offload,
+    Optimizer,
+    Origin,
+    Setting,
+    Value,
+)
+from ..core.workload import Known, Workload
+from .budget import capacity, gib
+from .estimates.memory import job_for
+from .estimates.training_states import optimizer_of
+from .plan import Considered, NoPlan, Plan
+from .search import Rules, judged, resolve
+
+MOST_TIMES = 64
+"""Times as many devices as asked for that are tried at most."""
+SHORTEST = 512
+"""Tokens below which shorter sequences aren't proposed."""
+
+
+def supposed(workload: Workload, name: Name, value: Value) -> Workload:
+    """The workload as if it had a value; what was read is kept beside."""
+    known = {**workload.known, name: Known(value, Origin.LESSON, "supposed")}
+    return replace(workload, known=MappingProxyType(known))
+
+
+def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
+    """Single changes by which something fits, where memory is what refuses; the nearest first."""
+    if not any(one.is_forbidden_by_memory for one in refused.rejected):
+        return ()
+    ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
+    found = [text for way in ways for text in way(refused, rules)]
+    limits = [one.limit for one in refused.workload.measured]
+    usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
+    nothing = f"no single change brings it below {usable} GiB a rank: combine several"
+    return tuple(found) or (nothing,)
+
+
+def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
+    """What would be launched for the workload on so many times the devices, if anything fits."""
+    more = tuple(workers * times for workers in refused.request.nodes)
+    request = replace(refused.request, workers=more)
+    plan = resolve(request, workload, rules.hardware, rules.constraints)
+    return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
+
+
+def _need(one: Considered) -> str:
+    assert one.estimate is not None, "only a known model is judged by memory"
+    text = f"{gib(one.estimate.bound)} GiB a rank with {one.preset}"
+    return f"{text}; {gib(one.estimate.host)} GiB of host memory" if one.estimate.host else text
+
+
+def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    """ZeRO for a script on the Trainer that trains with DDP."""
+    workload = refused.workload
+    switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
+    if workload.engine is not Engine.DDP or not switchable:
+        return
+    own = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
+    others = {name: known for name, known in workload.known.items() if name not in own}
+    variant = replace(workload, known=MappingProxyType(others))
+    variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
+    variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
+    one = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
+    if one is not None:
+        yield f"--preset zero{one.preset.zero_stage}: {_need(one)}"
+
+
+def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    """The least multiple of the devices that is enough."""
+    times = 2
+    while times <= MOST_TIMES:
+        one = best(refused, refused.workload, rules, times)
+        if one is not None:
+            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(one)}"
+            return
+        times *= 2
+
+
+def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    workload = refused.workload
+    if workload.value(Fact.ADAPTER) == Adapter.LORA:
+        return
+    adapted = supposed(workload, Fact.ADAPTER, Adapter.LORA.value)
+    adapted = supposed(adapted, Fact.LORA_TARGETS, "all-linear")
+    for text, variant in (
+        ("LoRA on all linear layers", adapted),
+        ("LoRA on 4-bit weights", supposed(adapted, Fact.QUANTIZATION_BITS, 4)),
+    ):
+        one = best(refused, variant, rules)
+        if one is not None:
+            yield f"{text}: {_need(one)}"
+            return
+
+
+def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    length = refused.workload.value(Fact.SEQUENCE_LENGTH)
+    shorter = int(length) // 2 if length is not None else 0
+    while shorter >= SHORTEST:
+        one = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
+        if one is not None:
+            yield f"sequences of {shorter} tokens: {_need(one)}"
+            return
+        shorter //= 2
+
+
+def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    if optimizer_of(refused.workload) is not Optimizer.ADAMW:
+        return
+    smaller = supposed(refused.workload, Fact.OPTIMIZER, Optimizer.ADAMW_8BIT.value)
+    one = best(refused, smaller, rules)
+    # bitsandbytes' optimizers have no implementation for the host's processors.
+    if one is not None and one.preset.offload in (None, Offload.NONE):
+        yield f"an 8-bit optimizer: {_need(one)}"
+
+
+def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
+    """What costs nearly nothing and would keep what was asked, where memory changed it."""
+    traded = [one for one in plan.changes if one.constraint.cause.kind is CauseKind.MEMORY]
+    workload = plan.workload
+    unknown = workload.value(Fact.SEQUENCE_LENGTH) is None
+    if not traded or unknown or workload.value(Fact.LOSS) not in (None, Loss.CROSS_ENTROPY):
+        return ()
+    if workload.model is None or not workload.model.vocabulary:
+        return ()
+    asked = workload.asked
+    before = judged(asked, workload, rules, job_for(workload, rules.hardware, rules.ranks))
+    kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
+    with_loss = supposed(workload, Fact.LOSS, kind.value)
+    after = judged(asked, with_loss, rules, job_for(with_loss, rules.hardware, rules.ranks))
+    if before.estimate is None or after.estimate is None:
+        return ()
+    saved = before.estimate.bound - after.estimate.bound
+    if saved < 2**28:
+        return ()
+    how = {
+        Loss.FUSED: "a fused loss (use_liger_kernel, where liger-kernel is installed)",
+        Loss.CHUNKED: "a chunked loss (logits of a part of the tokens at a time)",
+    }[kind]
+    fits = after.constraint is None
+    end = ", and what was asked would fit" if fits else ", which alone isn't enough"
+    return (f"{how} takes {gib(saved)} GiB less at nearly no cost{end}",)

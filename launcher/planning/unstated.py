@@ -1,0 +1,155 @@
+"""The facts that a memory estimate hangs on, and that nobody has stated.
+
+An estimate may refuse a training only where it would refuse it whatever those facts are: what no
+argument, no file and no worker says is supposed to be as light as it can be. Where something speaks
+of adapters in words that nobody here understands, it may change nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..core.constraint import CauseKind, Constraint
+from ..core.settings import (
+    Adapter,
+    Attention,
+    Checkpointing,
+    Engine,
+    Fact,
+    Loss,
+    Name,
+    Offload,
+    Optimizer,
+    Origin,
+    Precision,
+    Setting,
+    Value,
+)
+from ..core.workload import Workload
+from .plan import NoPlan, Plan
+from .remedies import supposed
+from .search import resolve
+
+LIGHTEST: Mapping[Name, Value] = MappingProxyType(
+    {
+        Fact.ADAPTER: Adapter.LORA.value,
+        Fact.LORA_RANK: 1,
+        Fact.QUANTIZATION_BITS: 4,
+        Fact.REFERENCE_MODEL: False,
+        Fact.LANGUAGE_TRAINED: False,
+        Fact.VISION_TRAINED: False,
+        Fact.OPTIMIZER: Optimizer.SGD.value,
+        Fact.ATTENTION: Attention.FLASH.value,
+        Fact.LOSS: Loss.FUSED.value,
+        Fact.LENGTHS_VARY: False,
+        Fact.EXPANDABLE_SEGMENTS: True,
+        Fact.ENGINE: Engine.DEEPSPEED.value,
+        Setting.ZERO_STAGE: 3,
+        Setting.OFFLOAD: Offload.OPTIMIZER_AND_PARAMETERS.value,
+        Setting.GRADIENT_CHECKPOINTING: Checkpointing.NON_REENTRANT.value,
+        Setting.MICRO_BATCH: 1,
+        Setting.PRECISION: Precision.BF16.value,
+        Fact.LOADED_PRECISION: Precision.BF16.value,
+    }
+)
+"""What takes the least memory of each fact and setting that an estimate hangs on."""
+IN_THE_MODEL = (
+    Fact.ADAPTER,
+    Fact.LORA_RANK,
+    Fact.QUANTIZATION_BITS,
+    Fact.LANGUAGE_TRAINED,
+    Fact.VISION_TRAINED,
+)
+"""What the model shows as soon as a worker has made it."""
+OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
+"""A model without adapters can't be trained in fewer bits."""
+TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
+OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
+
+
+def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
+    """What a change or a refusal for memory's sake hangs on, in words; empty where it is certain.
+
+    It is certain where an attempt has run out of memory, and where it would be the same if all that
+    is not stated were as light as it can be. Named are the facts of which each alone could undo it,
+    else as few as could do so together.
+
+    Args:
+        found: the plan, or that there is none.
+        constraints: what is forbidden beside what doesn't fit.
+    """
+    workload = found.workload
+    names = unstated(workload)
+    if isinstance(found, Plan):
+        is_hinted = Fact.ADAPTER in names and workload.value(Fact.ADAPTER_HINTED)
+        names = [name for name in names if name in IN_THE_MODEL] if is_hinted else []
+    if workload.measured or not names or not _is_ruled_by_memory(found):
+        return ()
+
+    def fits(lighter: Iterable[Name]) -> bool:
+        supposedly = _lightened(workload, lighter)
+        other = resolve(found.request, supposedly, found.hardware, constraints)
+        return isinstance(other, Plan) and (isinstance(found, NoPlan) or not other.changes)
+
+    if not fits(names):
+        return ()
+    needed = [name for name in names if fits([name])]
+    if not needed:
+        needed = names
+        for name in names:
+            fewer = [one for one in needed if one is not name]
+            needed = fewer if fits(fewer) else needed
+    return tuple(_text(workload, name) for name in needed)
+
+
+def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
+    """Whether it is memory that changes something, or that leaves nothing."""
+    if isinstance(found, NoPlan):
+        return any(one.is_forbidden_by_memory for one in found.rejected)
+    return any(one.constraint.cause.kind is CauseKind.MEMORY for one in found.changes)
+
+
+def unstated(workload: Workload) -> list[Name]:
+    """What an estimate hangs on and neither arguments nor files nor workers have said."""
+    seen = workload.known.get(Fact.ADAPTER)
+    is_seen = seen is not None and seen.origin >= Origin.OBSERVED
+    has_tower = workload.model is not None and workload.model.vision is not None
+    is_whole = is_stated(workload, Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
+    is_plain = is_stated(workload, Fact.ENGINE) and workload.engine is Engine.DDP
+    pointless: set[Name] = {
+        *(IN_THE_MODEL if is_seen else ()),
+        *(OF_ADAPTERS if is_whole else ()),
+        *(() if has_tower else TOWERS),
+        *(OF_DEEPSPEED if is_plain else ()),
+        *({Fact.SEQUENCE_LENGTH} - workload.known.keys()),
+    }
+    return [
+        name
+        for name in (*LIGHTEST, Fact.SEQUENCE_LENGTH)
+        if name not in pointless and not is_stated(workload, name)
+    ]
+
+
+def is_stated(workload: Workload, name: Name) -> bool:
+    """Whether somebody has said it; a default may be another in the script's own arguments."""
+    known = workload.known.get(name)
+    return name in workload.wanted or (known is not None and known.origin >= Origin.CONFIG)
+
+
+def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
+    """The workload with these facts and settings as light as they can be."""
+    for name in names:
+        if name in LIGHTEST:
+            workload = supposed(workload, name, LIGHTEST[name])
+        else:  # without a length the tokens aren't counted
+            known = {one: value for one, value in workload.known.items() if one is not name}
+            workload = replace(workload, known=MappingProxyType(known))
+    return workload
+
+
+def _text(workload: Workload, name: Name) -> str:
+    hint = Fact.ADAPTER_HINTED if name is Fact.ADAPTER else name
+    known = workload.known.get(name) or workload.known.get(hint)
+    return f"{name.value} ({'nobody says it' if known is None else known.source})"

@@ -1,0 +1,38 @@
+"""Accelerators in rows of text: what was found on this host, and what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.hardware import Accelerator, Hardware
+from ..planning.budget import gib
+
+COLUMNS = ("name", "GiB", "taken", "types", "TFLOP/s", "GB/s", "link GB/s")
+
+
+def found_rows(hardware: Hardware) -> list[tuple[str, str]]:
+    """What was found, in the launcher's rows."""
+    device = hardware.accelerator
+    count = f"{hardware.accelerators} x " if hardware.accelerators else ""
+    size = f", {gib(device.memory)} GiB each" if device.memory else ", no accelerator found"
+    rows = [("found", f"{count}{device.name}{size}")]
+    rows.append(("host", f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of memory"))
+    rows += [("sets", f"{name}={value}") for name, value in device.environment.items()]
+    rows += [("known", text) for text in device.restrictions]
+    return rows + [("note", text) for text in hardware.notes]
+
+
+def known_table(devices: Sequence[Accelerator], nodes: Sequence[str]) -> str:
+    """All profiles as a table but those for unknown devices, and the names of the nodes."""
+    lines = [COLUMNS]
+    for one in devices:
+        if one.name != one.kind:
+            types = " ".join(sorted(str(kind.value) for kind in one.precisions))
+            cells = (gib(one.memory), gib(one.taken), types, f"{one.compute / 1e12:g}")
+            lines.append((one.name, *cells, f"{one.bandwidth / 1e9:g}", f"{one.link / 1e9:g}"))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*table, "", f"nodes: {', '.join(nodes)}"])

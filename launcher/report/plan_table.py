@@ -1,0 +1,201 @@
+"""A plan, or that there is none, in full: a table for people and a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..core.constraint import CauseKind
+from ..core.hardware import Hardware
+from ..core.request import LaunchRequest
+from ..core.settings import Offload, Setting
+from ..core.workload import Workload
+from ..planning.budget import capacity, gib
+from ..planning.estimates.estimate import Component, Estimate
+from ..planning.estimates.ranks import Ranks, ranks_of
+from ..planning.plan import Change, Considered, NoPlan, Plan
+
+Row = tuple[str, str]
+SHOWN = 12
+"""Candidates in the table; the document has all of them."""
+GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
+    ("params", (Component.PARAMETERS, Component.GATHERED)),
+    ("grads", (Component.GRADIENTS, Component.BUCKETS, Component.STEP)),
+    ("optim", (Component.OPTIMIZER,)),
+    ("activ", (Component.ACTIVATIONS, Component.VISION)),
+    ("logits", (Component.LOGITS,)),
+    ("other", (Component.CONTEXT, Component.SLACK)),
+)
+"""The columns of the table, and what is counted in each."""
+
+
+def known_rows(workload: Workload) -> Iterator[Row]:
+    """All that is known of the workload, with where each value was read."""
+    for name, known in workload.known.items():
+        yield "known", f"{name.value} = {known.value} ({known.source})"
+    for setting, known in workload.wanted.items():
+        yield "asked", f"{setting.value} = {known.value} ({known.source})"
+    for distribution, version in workload.versions.items():
+        yield "version", f"{distribution} {version}"
+
+
+def model_text(workload: Workload, trained: int | None) -> str:
+    """The model in a line.
+
+    Args:
+        workload: its model is described.
+        trained: elements that take a gradient, adapters included; None where that isn't modelled.
+    """
+    model = workload.model
+    if model is None:
+        return "not known, so memory isn't estimated: no local folder or cached hub name was found"
+    text = f"{model.architecture}: {_count(model.parameters)} parameters"
+    if trained is not None:
+        text += f", {_count(trained)} trained"
+    return f"{text} ({model.source})"
+
+
+def _count(number: int) -> str:
+    for unit, size in (("B", 10**9), ("M", 10**6)):
+        if number >= size:
+            return f"{number / size:.2f} {unit}"
+    return f"{number:,}"
+
+
+def memory_text(estimate: Estimate, hardware: Hardware, ranks: Ranks) -> str:
+    """What the chosen preset needs, by component, and what there is."""
+    parts = ", ".join(
+        f"{name.value} {gib(size)}"
+        for name, size in estimate.peak.components.items()
+        if size >= 2**20
+    )
+    text = (
+        f"{gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most, "
+        f"{gib(capacity(hardware, ranks))} usable; fullest at the {estimate.peak.name}: {parts}"
+    )
+    if estimate.host:
+        text += f"; host memory {gib(estimate.host)} GiB a node"
+    return "\n".join([text, *estimate.assumed])
+
+
+def label(one: Considered) -> str:
+    """A candidate's name in the table, e.g. `zero3+optimizer/non_reentrant 2x8`."""
+    settings = one.preset.settings()
+    stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
+    name = "as the script has it" if stage is None else f"zero{stage}"
+    if offload not in (None, Offload.NONE):
+        name += "+offload" if offload == Offload.OPTIMIZER else "+offload-all"
+    mode = settings.get(Setting.GRADIENT_CHECKPOINTING)
+    name += f" {mode}" if mode is not None else ""
+    micro, steps = settings.get(Setting.MICRO_BATCH), settings.get(Setting.ACCUMULATION)
+    return f"{name} {micro}x{steps}" if micro is not None and steps is not None else name
+
+
+def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:
+    """The candidates, the preferred first: GiB a rank by component, relative time, verdict."""
+    shown = _selected(considered, chosen)
+    asked_seconds = next((one.seconds for one in considered if one.seconds), None)
+    if chosen is not None and chosen.seconds:
+        asked_seconds = chosen.seconds
+    names = [label(one) for one in shown]
+    width = max(map(len, [*names, "candidate"]))
+    head = " ".join(f"{name:>6}" for name, _ in GROUPS)
+    lines = [f"  {'candidate':<{width}} {head} {'most':>6} {'time':>5}  verdict"]
+    for one, name in zip(shown, names, strict=True):
+        cells = [f"{'-':>6}"] * (len(GROUPS) + 1) + [f"{'-':>5}"]
+        if one.estimate is not None:
+            peak = one.estimate.peak.components
+            sizes = [sum(peak.get(part, 0) for part in parts) for _, parts in GROUPS]
+            cells = [f"{gib(size):>6}" for size in (*sizes, one.estimate.bound)]
+            ratio = one.seconds / asked_seconds if one.seconds and asked_seconds else None
+            cells.append(f"{'-' if ratio is None else format(ratio, '.2f'):>5}")
+        lines.append(f"  {name:<{width}} {' '.join(cells)}  {_verdict(one, chosen)}")
+    left = len(considered) - len(shown)
+    return [*lines, f"  and {left} more (--json has all)"] if left > 0 else lines
+
+
+def _selected(considered: Sequence[Considered], chosen: Considered | None) -> list[Considered]:
+    """The first ones, the chosen one and those next to it."""
+    if chosen is None:
+        smallest = sorted(considered, key=lambda one: one.estimate.bound if one.estimate else 0)
+        return [*considered[: SHOWN // 2], *smallest[: SHOWN // 2]]
+    at = considered.index(chosen)
+    before = list(considered[: min(at, SHOWN - 4)])
+    return [*before, *considered[at : at + SHOWN - len(before)]]
+
+
+def _verdict(one: Considered, chosen: Considered | None) -> str:
+    if one is chosen:
+        doubtful = "chosen" if one.fits_as_expected else "chosen, though doubtful"
+        return "chosen, though tight" if one.is_tight else doubtful
+    if one.constraint is None:
+        return "possible" if one.fits_as_expected else "doubtful"
+    cause = one.constraint.cause
+    return "doesn't fit" if cause.kind is CauseKind.MEMORY else cause.name
+
+
+def document(
+    request: LaunchRequest, workload: Workload, hardware: Hardware, outcome: Plan | NoPlan
+) -> dict[str, Any]:
+    """Everything that `plan --json` prints: sizes in bytes, times in seconds."""
+    is_plan = isinstance(outcome, Plan)
+    considered = outcome.considered if isinstance(outcome, Plan) else outcome.rejected
+    return {
+        "command": request.command,
+        "workers": request.nproc,
+        "nodes": request.nodes,
+        "world": request.world,
+        "placement": dict(request.placement.sources),
+        "hardware": hardware,
+        "usable_bytes": capacity(hardware, ranks_of(request, hardware)),
+        "framework": workload.framework,
+        "versions": workload.versions,
+        "known": {name.value: _known(known) for name, known in workload.known.items()},
+        "wanted": {name.value: _known(known) for name, known in workload.wanted.items()},
+        "model": workload.model,
+        "notes": workload.notes,
+        "feasible": is_plan,
+        "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
+        "changes": [_change(one) for one in outcome.changes] if isinstance(outcome, Plan) else [],
+        "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
+        "doubts": outcome.doubts if isinstance(outcome, Plan) else (),
+        "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
+        "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
+        "candidates": [_considered(one) for one in considered],
+    }
+
+
+def _known(known: Any) -> dict[str, Any]:
+    return {"value": known.value, "origin": known.origin.name.lower(), "source": known.source}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "setting": change.setting,
+        "old": change.old,
+        "source": change.source,
+        "new": change.new,
+        "cause": change.constraint.cause,
+    }
+
+
+def _considered(one: Considered) -> dict[str, Any]:
+    return {
+        "preset": one.preset.settings(),
+        "rejected": None if one.constraint is None else one.constraint.cause,
+        "seconds": one.seconds,
+        "estimate": _estimate(one.estimate),
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {
+        "expected": estimate.expected,
+        "bound": estimate.bound,
+        "host": estimate.host,
+        "phase": estimate.peak.name,
+        "components": {name.value: size for name, size in estimate.peak.components.items()},
+        "assumed": estimate.assumed,
+    }

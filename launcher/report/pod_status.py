@@ -1,0 +1,101 @@
+"""The one line that a pod's status keeps of how it ended: a container's termination message."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..catalogue.entry import Finding
+from ..core.errors import ExitCode, LaunchError, meaning
+from ..core.source_location import Spot
+from ..evidence.exit_reason import death_text
+from ..planning.plan import NoPlan
+from . import explain
+
+VARIABLE = "SAFE_LAUNCH_TERMINATION_LOG"
+"""Environment variable that names the file; empty for none."""
+PATH = Path("/dev/termination-log")
+"""The file of a container whose manifest names no other `terminationMessagePath`."""
+LIMIT = 4096
+"""Bytes of it that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
+MESSAGE = 2000
+"""Bytes of an exception's message at most, so that the line that raised it is told too."""
+
+
+def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str:
+    """A failed training in one line: what began it, the user's own line, and what to do.
+
+    Args:
+        code: the launcher's exit code.
+        finding: the root cause.
+        spots: lines of the user's that the failure is about.
+    """
+    record, entry = finding.record, finding.entry
+    parts = [death_text(record)]
+    if entry is not None:
+        parts[0] += f": {entry.title} ({entry.id})"
+    elif record.message:
+        parts[0] += f": {_cut(record.message, MESSAGE)}"
+    parts += explain.where_texts(record, spots)[:1]
+    if entry is not None:
+        parts.append(f"do: {explain.first_paragraph(entry.sections['What to do'])}")
+    return _line(code, parts)
+
+
+def dead_end_line(refused: NoPlan) -> str:
+    """A training for which there is no plan: what rules all of them out, and what would help."""
+    rows = explain.dead_end_rows(refused)
+    because = [text for label, text in rows if label == "because"]
+    helps = [f"would do: {text}" for label, text in rows if label == "would do"]
+    return _line(ExitCode.NO_PLAN, [*because, *helps])
+
+
+def stop_line(number: int) -> str:
+    """A training that a signal has stopped from outside."""
+    return _line(128 + number, [f"stopped from outside by {signal.Signals(number).name}"])
+
+
+def error_line(error: LaunchError) -> str:
+    """What can't be launched, and why."""
+    return _line(error.code, [error.problem, *([f"do: {error.hint}"] if error.hint else [])])
+
+
+def end_line(code: int, why: str) -> str:
+    """Any other end than success."""
+    return _line(code, [why])
+
+
+def _line(code: int, parts: Sequence[str]) -> str:
+    text = f"safe-launch: exit code {code} ({meaning(code)}): {'; '.join(filter(None, parts))}"
+    return _cut(" ".join(text.split()), LIMIT)
+
+
+def _cut(text: str, size: int) -> str:
+    """The text's beginning in so many bytes at most; never half a letter."""
+    whole = text.encode(errors="replace")
+    if len(whole) <= size:
+        return text
+    return whole[: size - 3].decode(errors="ignore") + "…"
+
+
+def place(environment: Mapping[str, str], default: Path = PATH) -> Path | None:
+    """Where the line goes; None outside of a pod."""
+    if VARIABLE in environment:
+        return Path(environment[VARIABLE]) if environment[VARIABLE] else None
+    is_pod = "KUBERNETES_SERVICE_HOST" in environment
+    return default if is_pod and default.is_file() and os.access(default, os.W_OK) else None
+
+
+def write(text: str, environment: Mapping[str, str]) -> None:
+    """Leaves the line for the pod's status; what can't be written is no reason to end otherwise.
+
+    The file is written in place: it is mounted into the container, and another of its name wouldn't
+    be the kubelet's.
+    """
+    path = place(environment)
+    if path is not None:
+        with suppress(OSError):
+            path.write_text(text, "utf-8", "replace")

@@ -1,0 +1,191 @@
+"""One placement from what several sources say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import PORT, JoinTimes, Placement
+from .statements import Told
+
+
+def merged(
+    stated: Sequence[Told], scheduled: Told | None, times: JoinTimes, is_launch: bool
+) -> Placement:
+    """The placement of this launcher.
+
+    Args:
+        stated: what people and platforms say in torchrun's words, the first before the others.
+        scheduled: what the scheduler says that started this launcher.
+        times: how long to wait.
+        is_launch: the nodes are going to meet; otherwise only a plan is wanted.
+
+    Raises:
+        LaunchError: two sources contradict each other.
+    """
+    refusal = None if scheduled is None else scheduled.refusal
+    if scheduled is not None and refusal is not None:
+        if _first(stated, "nodes") is not None:
+            scheduled = replace(scheduled, nodes=None, rank=None)
+        elif is_launch:
+            raise refusal
+    every = [*stated, *([] if scheduled is None else [scheduled])]
+    counted = _first(every, "nodes")
+    _refuse_lone_rank(stated, counted)
+    if counted is None or counted.nodes is None:
+        only = replace(alone(scheduled, times), meeting=_meeting(stated))
+        if scheduled is None or scheduled.rank is None:
+            return only
+        text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
+        return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
+    least, most = _agreed(counted, scheduled)
+    if most == 1:
+        return replace(alone(scheduled, times), meeting=_meeting(stated))
+    numbered = _numbered(every, scheduled)
+    rank = None if numbered is None else numbered.rank
+    if numbered is not None and rank is not None and rank >= most:
+        problem = (
+            f"this is node {rank} ({numbered.origin('rank')}), but there are {most} "
+            f"({counted.origin('nodes')})"
+        )
+        raise LaunchError(ExitCode.USAGE, problem, "nodes are numbered from 0")
+    if rank is None and any(one.is_head for one in every):
+        rank = 0
+    address, port, job = (_first(every, name) for name in ("address", "port", "job"))
+    found = replace(
+        alone(scheduled, times),
+        nodes=most,
+        least=least,
+        rank=rank,
+        address="" if address is None else address.address,
+        port=PORT if port is None or port.port is None else port.port,
+        job="" if job is None else job.job,
+    )
+    return replace(found, sources=tuple(_rows(found, stated, scheduled)))
+
+
+def _refuse_lone_rank(stated: Sequence[Told], counted: Told | None) -> None:
+    """Refuses a rank beside no number of nodes: every node would train by itself, as the first.
+
+    Raises:
+        LaunchError: there is one.
+    """
+    named = _first(stated, "rank")
+    if named is not None and named.rank and (counted is None or counted.nodes == (1, 1)):
+        how = "nothing says how many nodes there are"
+        if counted is not None:
+            how = f"there is 1 ({counted.origin('nodes')})"
+        problem = f"this is node {named.rank} ({named.origin('rank')}), but {how}"
+        raise LaunchError(ExitCode.USAGE, problem, "give --nnodes, the same on every node")
+
+
+def alone(scheduled: Told | None, times: JoinTimes) -> Placement:
+    """The placement of a launcher without others, with the scheduler's devices."""
+    if scheduled is None:
+        return Placement(times=times)
+    return Placement(
+        local=scheduled.local,
+        beside=scheduled.beside,
+        nproc=scheduled.nproc,
+        nproc_source="" if scheduled.nproc is None else scheduled.origin("nproc"),
+        times=times,
+    )
+
+
+def _meeting(stated: Sequence[Told]) -> int:
+    """The port that people name on a single node; a script may use it for a process group."""
+    named = _first(stated, "port")
+    return 0 if named is None or named.port is None else named.port
+
+
+def _first(every: Sequence[Told], name: str) -> Told | None:
+    """The first source that says something of one kind."""
+    return next((one for one in every if getattr(one, name) not in (None, "")), None)
+
+
+def _agreed(counted: Told, scheduled: Told | None) -> tuple[int, int]:
+    """The least and the greatest number of nodes; the scheduler knows how many it has started.
+
+    Raises:
+        LaunchError: it has started fewer or more than were asked for.
+    """
+    assert counted.nodes is not None, "it says how many"
+    least, most = counted.nodes
+    if scheduled is None or scheduled.nodes is None or scheduled is counted:
+        return least, most
+    there = scheduled.nodes[1]
+    if least <= there <= most:
+        return least, there
+    asked = f"{counted.origin('nodes')} {_range(least, most)}"
+    what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
+    problem = f"{asked}, but {scheduled.by} has started {there} {what} "
+    raise LaunchError(
+        ExitCode.USAGE,
+        f"{problem}({scheduled.origin('nodes')})",
+        f"leave {counted.origin('nodes')} out: {scheduled.by} knows; "
+        "--standalone lets every launcher train by itself",
+    )
+
+
+def _numbered(every: Sequence[Told], scheduled: Told | None) -> Told | None:
+    """Who says which node this is.
+
+    Raises:
+        LaunchError: somebody contradicts the scheduler.
+    """
+    found = _first(every, "rank")
+    if found is None or scheduled is None or scheduled.rank is None:
+        return found
+    if found.rank != scheduled.rank:
+        problem = (
+            f"{found.origin('rank')} {found.rank}, but to {scheduled.by} this is node "
+            f"{scheduled.rank} ({scheduled.origin('rank')})"
+        )
+        hint = f"leave {found.origin('rank')} out"
+        if scheduled.nodes is None:
+            hint += f", or unset {scheduled.origin('rank')} where it numbers something else"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    return found
+
+
+def _range(least: int, most: int) -> str:
+    return str(most) if least == most else f"{least}:{most}"
+
+
+def _rows(
+    found: Placement, stated: Sequence[Told], scheduled: Told | None
+) -> list[tuple[str, str]]:
+    """What was read where, for people."""
+
+    def source(name: str) -> str:
+        """Who says it, and who is not listened to."""
+        every = [*stated, *([] if scheduled is None else [scheduled])]
+        first = _first(every, name)
+        if first is None:
+            return ""
+        value = getattr(first, name)
+        unused = [
+            f"{one.origin(name)} isn't used"
+            for one in stated
+            if one is not first and getattr(one, name) not in (None, "", value)
+        ]
+        return "; ".join([first.origin(name), *unused])
+
+    count = str(found.nodes) if found.least == found.nodes else f"{found.least} to {found.nodes}"
+    if scheduled is not None and scheduled.has_tasks:
+        count += f" launchers, {found.beside} of them on this host"
+    if found.rank is None:
+        text = f"{count}, numbered as they join ({source('nodes')})"
+    else:
+        where = source("rank") or source("address")
+        text = f"{count}, this is node {found.rank} ({source('nodes')}, {where})"
+    rows = [("nodes", text)]
+    if found.address:
+        shown = f"[{found.address}]" if ":" in found.address else found.address
+        by = source("port") or "the default port"
+        text = f"{shown}:{found.port} ({', '.join(dict.fromkeys((source('address'), by)))})"
+        rows.append(("node 0", text))
+    if found.job:
+        rows.append(("job", f"{found.job} ({source('job')})"))
+    return rows

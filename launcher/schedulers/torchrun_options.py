@@ -1,0 +1,216 @@
+"""torchrun's options for many nodes, and the PET_* variables that stand for them."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import JoinTimes
+from ..system.typed_yaml import near
+from .statements import Told, port, whole
+from .this_host import Here
+
+OPTIONS = (
+    "nnodes",
+    "node_rank",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "standalone",
+    "master_addr",
+    "master_port",
+    "local_addr",
+)
+"""By torchrun's names; `--nproc-per-node` is read where the workers are counted."""
+BACKENDS = ("static", "c10d")
+SECONDS = ("join_timeout", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout")
+CONFIGURATION = (
+    *SECONDS,
+    "keep_alive_interval",
+    "keep_alive_max_attempt",
+    "read_timeout",
+    "is_host",
+    "store_type",
+)
+"""What torch 2.13 reads of --rdzv-conf, torch/distributed/elastic/rendezvous: c10d and static."""
+KEEP_ALIVE = (5.0, 3.0)
+"""torch's seconds between two signs of life, and how many may be missed."""
+YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The options that PET_* variables give; a switch that is off, or empty, is not given."""
+    given = {name: environment.get(f"PET_{name.upper()}", "") for name in OPTIONS}
+    if given["standalone"].lower() in NO:
+        given["standalone"] = ""
+    return {name: value for name, value in given.items() if value}
+
+
+def spelled(name: str, by_variable: bool) -> str:
+    """An option as a person writes it."""
+    return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
+
+
+def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
+    """What the options say.
+
+    Args:
+        given: their values by torchrun's names.
+        by_variable: they come from PET_* variables.
+        here: this host, which may be the endpoint.
+
+    Raises:
+        LaunchError: a value has no meaning.
+    """
+    name = {one: spelled(one, by_variable) for one in OPTIONS}
+    refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
+    conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
+    result = Told(
+        by="PET_*" if by_variable else "the command line",
+        nodes=node_range(given["nnodes"], name["nnodes"]) if "nnodes" in given else None,
+        rank=whole(given["node_rank"], name["node_rank"]) if "node_rank" in given else None,
+        job=given.get("rdzv_id", ""),
+        address=given.get("master_addr", "").removeprefix("[").removesuffix("]"),
+        port=port(given["master_port"], name["master_port"]) if "master_port" in given else None,
+        origins={
+            "nodes": name["nnodes"],
+            "rank": name["node_rank"],
+            "job": name["rdzv_id"],
+            "address": name["master_addr"],
+            "port": name["master_port"],
+        },
+    )
+    if "rdzv_endpoint" in given:
+        address, own_port = endpoint(given["rdzv_endpoint"], name["rdzv_endpoint"])
+        label = name["rdzv_endpoint"]
+        if result.address and result.address != address:
+            label += f"; not {name['master_addr']} {result.address}"
+        origins = {**result.origins, "address": label}
+        result = replace(result, address=address, origins=origins)
+        if own_port is not None:
+            origins["port"] = name["rdzv_endpoint"]
+            result = replace(result, port=own_port)
+    if "is_host" in conf:
+        return replace(result, is_head=conf["is_host"].lower() in YES)
+    own = {given.get("local_addr", "").removeprefix("[").removesuffix("]")} - {""}
+    if result.address and result.rank is None:
+        return replace(result, is_head=result.address in own or here.owns(result.address))
+    return result
+
+
+def refuse_backend(backend: str, name: str) -> None:
+    """The nodes meet at node 0's launcher, whatever the backend is called.
+
+    Raises:
+        LaunchError: it is etcd, or nothing that torchrun knows.
+    """
+    if backend.startswith("etcd"):
+        problem = f"{name} {backend}: no etcd is needed, the launcher of node 0 does what it did"
+        hint = f"{name} c10d, and --rdzv-endpoint HOST:PORT with the host of node 0"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    if backend not in BACKENDS:
+        raise LaunchError(ExitCode.USAGE, f"{name} {backend!r} is unknown", near(backend, BACKENDS))
+
+
+def node_range(text: str, name: str) -> tuple[int, int]:
+    """The least and the greatest number of nodes in `N` or `MIN:MAX`.
+
+    Raises:
+        LaunchError: it is neither.
+    """
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", text.strip(), re.ASCII)
+    if found is None:
+        raise LaunchError(ExitCode.USAGE, f"{name} {text!r} is neither a number nor MIN:MAX")
+    least, most = int(found[1]), int(found[2] or found[1])
+    if least < 1:
+        raise LaunchError(ExitCode.USAGE, f"{name} {text}: at least one node is needed")
+    if most < least:
+        raise LaunchError(ExitCode.USAGE, f"{name} {text}: MIN is greater than MAX")
+    return least, most
+
+
+def endpoint(text: str, name: str) -> tuple[str, int | None]:
+    """Host and port of `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
+
+    An IPv6 address without brackets has no port: its last part would be taken for one.
+
+    Raises:
+        LaunchError: it is none of these.
+    """
+    text = text.strip()
+    found = re.fullmatch(r"\[([^][]+)\](?::([^:/]*))?|([\w.-]+)(?::([^:/]*))?", text)
+    host = text if found is None else found[1] or found[3]
+    if (found is None or found[1]) and not is_ipv6(host):
+        problem = f"{name} {text!r} is not of the form HOST, HOST:PORT or [IPV6]:PORT"
+        raise LaunchError(ExitCode.USAGE, problem)
+    listens = None if found is None else found[2] if found[1] else found[4]
+    # torchrun's own --standalone writes localhost:0.
+    return host, None if listens in (None, "0") else port(listens, name)
+
+
+def is_ipv6(text: str) -> bool:
+    """Whether this is an IPv6 address, with or without a scope."""
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def configuration(text: str, name: str) -> dict[str, str]:
+    """The settings of --rdzv-conf.
+
+    Raises:
+        LaunchError: one is unknown, or its value has no meaning.
+    """
+    result = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        key, equals, value = (one.strip() for one in part.partition("="))
+        if key not in CONFIGURATION:
+            problem = f"{name}: there is no setting {key!r}"
+            raise LaunchError(ExitCode.USAGE, problem, near(key, CONFIGURATION))
+        if not equals or not value:
+            raise LaunchError(ExitCode.USAGE, f"{name}: {key} needs a value, as in {key}=...")
+        result[key] = value
+        if key == "is_host" and value.lower() not in YES + NO:
+            raise LaunchError(ExitCode.USAGE, f"{name}: is_host={value} is neither true nor false")
+        if key == "store_type" and value.lower() != "tcp":
+            problem = f"{name}: store_type={value}: the nodes meet over the network, not in a file"
+            raise LaunchError(ExitCode.USAGE, problem, "leave it out")
+        if key not in ("is_host", "store_type"):
+            seconds(value, f"{name}: {key}")
+    return result
+
+
+def seconds(text: str, name: str) -> float:
+    """A time in seconds, more than none.
+
+    Raises:
+        LaunchError: it is no such time.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise LaunchError(ExitCode.USAGE, f"{name} {text}: a number of seconds above 0 is needed")
+    return value
+
+
+def times(conf: Mapping[str, str], silence: float | None) -> JoinTimes:
+    """How long to wait, by --rdzv-conf and --node-timeout; ours where they say nothing."""
+    default = JoinTimes()
+    number = {key: float(value) for key, value in conf.items() if key in SECONDS}
+    if silence is None and {"keep_alive_interval", "keep_alive_max_attempt"} & conf.keys():
+        interval = float(conf.get("keep_alive_interval", KEEP_ALIVE[0]))
+        silence = interval * float(conf.get("keep_alive_max_attempt", KEEP_ALIVE[1]))
+    return JoinTimes(
+        join=number.get("join_timeout", number.get("timeout", default.join)),
+        last_call=number.get("last_call_timeout", default.last_call),
+        silence=default.silence if silence is None else silence,
+    )

@@ -1,0 +1,91 @@
+"""A launch over several nodes: they come together, node 0 leads, the others follow."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from ..catalogue.entry import KnownFailure
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Hardware
+from ..core.request import LaunchRequest
+from ..core.workload import Workload
+from ..machine import profiles
+from ..nodes.compatibility import differences, merged
+from ..nodes.connection import Link, broadcast
+from ..nodes.messages import Farewell, Message, Refusal, Signalled
+from ..nodes.rendezvous import gather, hello_of, join
+from ..system import terminal
+from ..workers import start
+from ..workers.forkserver.client import Server
+from . import follower, loop
+
+
+def launch(
+    request: LaunchRequest,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    read: Callable[[LaunchRequest], Workload],
+    server: Server,
+) -> int:
+    """Trains on all nodes of the job; returns the exit code, which is the same on each.
+
+    Args:
+        request: this node's launch.
+        hardware: what this node has.
+        catalogue: the known failures.
+        read: what is known of the training, once the number of workers is.
+        server: what this node's workers are forked from.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    loop.require_torch()
+    workload = read(request)
+    if not server.pids:
+        start.prepare()  # before other nodes count on this one
+    placement = request.placement
+    own = hello_of(request, hardware, dict(workload.versions))
+    if not placement.is_head:
+        link, welcome = join(placement, own, terminal.say)
+        _stop_together([link], Signalled)
+        environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
+        return follower.follow(request, environment, link, welcome, server)
+    joined = gather(placement, own, terminal.say)
+    _stop_together(joined.links, _stopped)
+    try:
+        notes = differences(joined.hellos)
+        if notes and request.strict:
+            hint = "--strict wants all nodes to be alike"
+            raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
+        together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))
+        workload = read(together)
+    except LaunchError as error:
+        broadcast(joined.links, Refusal(error.code, error.problem, error.hint))
+        raise
+    least = merged(joined.hellos)
+    environment = profiles.environment_beside(hardware.accelerator, joined.devices)
+    device = replace(least.accelerator, environment=environment)
+    least = replace(least, accelerator=device, notes=(*least.notes, *notes))
+    return loop.launch(together, workload, least, catalogue, server, joined)
+
+
+def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) -> None:
+    """Lets the other launchers know of a signal that ends this one between two attempts.
+
+    While workers run, `supervise` takes the signals.
+    """
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        broadcast(links, message_of(number))
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _stopped(number: int) -> Farewell:
+    return Farewell(128 + number, f"stopped by {signal.Signals(number).name}")

@@ -1,0 +1,116 @@
+"""What the user's own lines give reason to fear, before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..catalogue.entry import KnownFailure, constraints_of
+from ..core.settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
+from ..core.source_location import Spot
+from ..planning.plan import Plan
+from ..workload.script.line_searches import spots
+from ..workload.script.user_files import user_files
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A line of the user's that is known to fail under the plan, if it does what it looks like.
+
+    Attributes:
+        entry: the known failure.
+        spot: the line.
+    """
+
+    entry: KnownFailure
+    spot: Spot
+
+
+def _has_several(plan: Plan) -> bool:
+    """Whether several ranks see several devices."""
+    here = plan.request.nproc * plan.request.placement.beside
+    return here > 1 and plan.hardware.accelerators > 1
+
+
+def _is_zero(plan: Plan, least: int) -> bool:
+    """Whether DeepSpeed trains with at least that ZeRO stage."""
+    return plan.workload.engine is Engine.DEEPSPEED and (plan.preset.zero_stage or 0) >= least
+
+
+def _is_own_loop(plan: Plan) -> bool:
+    """Whether the training loop is the user's own, without DeepSpeed or FSDP."""
+    is_ddp = plan.workload.engine in (None, Engine.DDP)
+    return plan.workload.framework is Framework.NONE and is_ddp
+
+
+def _is_on_trainer(plan: Plan) -> bool:
+    return plan.workload.framework is Framework.TRANSFORMERS
+
+
+def _is_scaled(plan: Plan) -> bool:
+    """Whether torch's gradient scaler trains all of a model."""
+    adapted = plan.workload.value(Fact.ADAPTER) == Adapter.LORA
+    partly = adapted or plan.workload.value(Fact.FROZEN_PARAMETERS) is True
+    is_ddp = plan.workload.engine in (None, Engine.DDP)
+    is_fp16 = plan.preset.precision is Precision.FP16
+    return is_fp16 and is_ddp and not partly and _is_on_trainer(plan)
+
+
+def _transformers(plan: Plan, allowed: str) -> bool:
+    """Whether the installed transformers is among these versions."""
+    from packaging.specifiers import SpecifierSet
+
+    version = plan.workload.versions.get("transformers")
+    return version is not None and SpecifierSet(allowed, prereleases=True).contains(version)
+
+
+HARMS: dict[str, Callable[[Plan], bool]] = {
+    "device_maps": lambda plan: (
+        _has_several(plan)
+        and plan.workload.framework is not Framework.NONE
+        and not _is_zero(plan, 3)
+    ),
+    "device_map_arguments": lambda plan: _is_zero(plan, 3) and _is_on_trainer(plan),
+    "half_precision_loads": _is_scaled,
+    "fixed_devices": lambda plan: _has_several(plan) and _is_own_loop(plan),
+    "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
+    # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.
+    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _transformers(plan, "<5"),
+    # Gone in 4.57.1 at the latest.
+    "outdated_arguments": lambda plan: _transformers(plan, ">=4.57"),
+}
+"""Under which plans the lines that a search finds do harm; without a condition under any."""
+
+
+def suspicions(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[Suspicion, ...]:
+    """The user's lines that entries point at and that the plan doesn't avoid.
+
+    Args:
+        plan: what is going to be launched.
+        entries: those that concern the installed versions.
+    """
+    relevant = [one for one in entries if one.points_at is not None and is_open(one, plan)]
+    if not relevant:
+        return ()
+    files = tuple(map(str, dict.fromkeys(user_files(plan.request))))
+    return tuple(
+        Suspicion(entry, spot)
+        for entry in relevant
+        if entry.points_at is not None
+        for spot in spots(entry.points_at, files)
+    )
+
+
+def is_open(entry: KnownFailure, plan: Plan) -> bool:
+    """Whether the plan would be forbidden if the facts that the entry proves were known.
+
+    What is known otherwise holds against that. An entry that forbids nothing is one that no plan
+    avoids.
+    """
+    harms = HARMS.get(entry.points_at or "")
+    if harms is not None and not harms(plan):
+        return False
+    point: dict[Name, Value] = {**dict(entry.proves.items()), **plan.workload.facts}
+    point.update(plan.preset.settings().items())
+    rules = constraints_of(entry)
+    return not rules or any(one.forbids(point) for one in rules)

@@ -1,0 +1,85 @@
+"""The run directory: what each attempt was, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.plain_json import plain
+
+
+def new_id() -> str:
+    """The id of a new run."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
+    """The directory of a run, made under `log_dir` or the user's cache.
+
+    Nodes that share a file system share it.
+
+    Raises:
+        LaunchError: it can't be made.
+    """
+    root = default_root() if log_dir is None else log_dir
+    folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return folder
+
+
+def default_root() -> Path:
+    """Where run directories go if nobody says otherwise (XDG base directory specification)."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "safe-launch" / "runs"
+
+
+def attempt_folder(run: Path, number: int) -> Path:
+    """The folder of an attempt; made if the disk has room, else what belongs there isn't kept."""
+    folder = run / f"attempt-{number + 1}"
+    with suppress(OSError):
+        folder.mkdir(exist_ok=True)
+    return folder
+
+
+def write(path: Path, content: object) -> None:
+    """Writes a value as JSON.
+
+    Raises:
+        LaunchError: the file can't be written.
+    """
+    try:
+        path.write_text(f"{lines(content)}\n", encoding="utf-8")
+    except OSError as error:
+        raise _cannot(path, error) from error
+
+
+def _cannot(path: Path, error: OSError) -> LaunchError:
+    return LaunchError(
+        ExitCode.CANNOT_WRITE,
+        f"the run directory can't be written: {path}: {error.strerror}",
+        "make room there, or name another place with --log-dir",
+    )
+
+
+def lines(content: object, depth: int = 2) -> str:
+    """A value as JSON, its members on lines of their own, and the members of these.
+
+    The rest is left to json's fast encoder, which knows no lines: thousands of ranks may fail.
+    """
+    content = plain(content) if is_dataclass(content) else content
+    if depth and content and isinstance(content, Mapping):
+        rows = [f"{json.dumps(name)}: {lines(one, depth - 1)}" for name, one in content.items()]
+        return "{\n" + ",\n".join(rows) + "\n}"
+    if depth and content and isinstance(content, list | tuple):
+        return "[\n" + ",\n".join(lines(one, depth - 1) for one in content) + "\n]"
+    return json.dumps(content, default=plain)

@@ -1,0 +1,138 @@
+"""YAML read against typed schemas, with errors that name the file, the line and the key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from ..core.errors import ExitCode, LaunchError
+
+Schema = TypeVar("Schema")
+MISSING = "???"
+"""The default of a field that a document must give."""
+
+
+class DocumentError(LaunchError):
+    """A YAML document that doesn't follow its schema."""
+
+    def __init__(self, path: Path, line: int, problem: str, hint: str = "") -> None:
+        super().__init__(ExitCode.USAGE, f"{path}:{line}: {problem}", hint)
+
+
+def read_document(path: Path, text: str, schema: type[Schema], first_line: int = 1) -> Schema:
+    """The YAML `text` of the file `path` as an instance of the dataclass `schema`.
+
+    Args:
+        path: the file, for messages.
+        text: YAML, a mapping.
+        schema: dataclass whose fields are the keys; a trailing underscore of a field's name, for
+            names that Python keeps to itself, isn't part of the key.
+        first_line: number of the text's first line in the file.
+
+    Raises:
+        DocumentError: not YAML, not a mapping, an unknown key, a value of the wrong type, or a
+            missing value.
+    """
+    import msgspec
+    import yaml
+
+    try:
+        raw = yaml.load(text, _loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = first_line + (0 if mark is None else mark.line)
+        raise DocumentError(path, line, f"not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DocumentError(path, first_line, f"not YAML: {problem}") from error
+    if not isinstance(raw, dict):
+        raise DocumentError(path, first_line, "a mapping of keys to values is expected")
+    known = {field.name.removesuffix("_"): field for field in fields(schema)}  # type: ignore[arg-type]
+    kinds = _types(schema)  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            line = line_of(str(key), text, first_line)
+            raise DocumentError(path, line, f"unknown key `{key!s}`", near(key, list(known)))
+        name = known[key].name
+        try:
+            values[name] = msgspec.convert(value, kinds[name])
+        except (msgspec.ValidationError, RecursionError) as error:
+            problem = str(error)[:1].lower() + str(error).partition(" - at ")[0][1:]
+            line = line_of(str(key), text, first_line)
+            hint = "put quotes around it" if problem.startswith("expected `str`") else ""
+            raise DocumentError(path, line, f"`{key!s}`: {problem}", hint) from error
+    for key, field in known.items():
+        if field.name not in values and field.default == MISSING:
+            raise DocumentError(path, first_line, f"`{key}` is missing")
+    return schema(**values)
+
+
+@cache
+def _types(schema: type[Any]) -> dict[str, Any]:
+    """The types of a schema's fields by name."""
+    return get_type_hints(schema)
+
+
+@cache
+def _loader() -> Any:
+    """YAML's safe loader, in C where there is one, that refuses a key given twice."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for place, (key, _) in enumerate(node.value):
+                if keys[place] in keys[:place]:
+                    problem = f"found duplicate key {keys[place]}"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file of arguments, as the user's framework would read it.
+
+    Raises:
+        LaunchError: the file doesn't exist or isn't a mapping; the message names the line.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        # Indented with tabs, JSON isn't YAML.
+        value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise LaunchError(ExitCode.USAGE, f"there is no file of arguments {path}") from None
+    except json.JSONDecodeError as error:
+        raise DocumentError(path, error.lineno, f"not JSON: {error.msg}") from error
+    except yaml.MarkedYAMLError as error:
+        line = 1 if error.problem_mark is None else error.problem_mark.line + 1
+        raise DocumentError(path, line, f"can't be read: {error.problem}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+    if not isinstance(value, dict):
+        raise DocumentError(path, 1, "a mapping of arguments is expected")
+    return value
+
+
+def near(word: object, known: Any) -> str:
+    """A did-you-mean hint for a misspelt word."""
+    close = difflib.get_close_matches(str(word), [str(one) for one in known], n=1)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return f"known are {', '.join(sorted(str(one) for one in known))}"
+
+
+def line_of(key: str, text: str, first_line: int) -> int:
+    """The line on which a key stands; the first where it can't be found."""
+    for number, line in enumerate(text.splitlines()):
+        if key and re.match(rf"[\s\-]*{re.escape(key)}\s*:", line):
+            return first_line + number
+    return first_line

@@ -1,0 +1,247 @@
+"""The workers' output: passed on to the console line by line, and kept in a log for each rank."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import selectors
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
+
+PATIENCE = 0.5
+"""Seconds without output, after the workers' end, after which no more is expected."""
+TAIL = 64 * 1024
+"""Bytes of each rank's latest output that are kept for the diagnosis."""
+
+NAMES = {OUT: "stdout", ERR: "stderr"}
+LINE_END = re.compile(rb"\r\n?|\n")
+INNER_LINE_END = re.compile(rb"(?:\r\n?|\n)(?=.)", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Stream:
+    """One worker's stdout or stderr.
+
+    Attributes:
+        rank: whose.
+        console: descriptor on which the launcher passes it on.
+        reader: our end of the pipe.
+        writer: the worker's end, for `/proc/self/fd/N`.
+        logs: where all of it is kept.
+        is_shown: it goes to the console.
+        is_headed: with `head` before every line.
+        head: what tells its lines from other ranks'.
+        words: what a line must have one of to be kept among such lines as well.
+        waiting: an incomplete line.
+        line: the line so far, as it was shown.
+    """
+
+    rank: int
+    console: int
+    reader: int
+    writer: int
+    logs: list[BinaryIO] = field(default_factory=list)
+    is_shown: bool = True
+    is_headed: bool = False
+    head: bytes = b""
+    words: tuple[bytes, ...] = ()
+    waiting: bytes = b""
+    line: bytes = b""
+
+    @property
+    def path(self) -> str:
+        """A path that opens the worker's end."""
+        return f"/proc/self/fd/{self.writer}"
+
+
+@dataclass(slots=True)
+class Output:
+    """The streams of all workers of an attempt and the thread that passes them on.
+
+    The thread alone writes to the console, so that a paused terminal delays nobody's supervision.
+
+    Attributes:
+        folder: where the logs go, as `rank-N.log`.
+        warn: told, once a log, why it couldn't be written on.
+        asked: what becomes of the output besides.
+        role: the workers', which may stand before their lines.
+        streams: stdout and stderr of every rank.
+        tails: the latest output of every rank.
+    """
+
+    folder: Path
+    warn: Callable[[str], None]
+    asked: Streams = field(default_factory=Streams)
+    role: str = "default"
+    streams: list[Stream] = field(default_factory=list)
+    tails: dict[int, deque[bytes]] = field(default_factory=dict)
+    _logs: dict[BinaryIO, str] = field(default_factory=dict)
+    _matching: dict[int, BinaryIO] = field(default_factory=dict)
+    _thread: threading.Thread | None = None
+    _passed: int = 0
+    _showing: bool = False
+
+    def open(self, ranks: Iterable[int]) -> None:
+        """Makes the pipes and the log files."""
+        words = dict(self.asked.words)
+        for console in words:
+            path = self.folder / f"filtered_{NAMES[console]}.log"
+            for log in self._opened(path, "the file of chosen lines"):
+                self._matching[console] = log
+        stamp = time.strftime("%Y%m%d%H%M%S")
+        for local, rank in enumerate(ranks):
+            self.tails[rank] = deque()
+            whose = f"rank {rank}'s log"
+            both = self._opened(self.folder / f"rank-{rank}.log", whose)
+            if self.asked.folder is not None:
+                both += self._opened(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
+            for console, name in NAMES.items():
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                stream = Stream(rank, console, reader, writer, [*both])
+                if self.asked.is_split(local, console):
+                    stream.logs += self._opened(self.folder / f"rank-{rank}.{name}.log", whose)
+                stream.is_shown = self.asked.is_shown(local, console)
+                stream.is_headed = self.asked.is_headed(local, console)
+                stream.head = self.asked.head(local, rank, self.role).encode()
+                stream.words = tuple(one.encode() for one in words.get(console, ()))
+                self.streams.append(stream)
+
+    def _opened(self, path: Path, whose: str) -> list[BinaryIO]:
+        """A log, if it can be written."""
+        try:
+            log = path.open("wb", buffering=0)
+        except OSError as error:
+            self.warn(f"{whose} isn't written ({path}: {error.strerror})")
+            return []
+        self._logs[log] = whose
+        return [log]
+
+    def start(self) -> None:
+        """Begins to pass output on; the workers have opened their ends by now."""
+        for stream in self.streams:
+            os.close(stream.writer)
+        self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
+        self._thread.start()
+
+    def finish(self, give_up: Callable[[], bool]) -> None:
+        """Waits until everything that the workers wrote has been passed on.
+
+        A process that they left behind may hold a pipe open for ever, so it ends where nothing has
+        come for a while; a console that is slow or paused is waited for until `give_up` says so.
+        """
+        done = -1
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(PATIENCE)
+            if give_up() or (done == self._passed and not self._showing):
+                break
+            done = self._passed
+        for log in self._logs:
+            with suppress(OSError):
+                log.close()
+
+    def tail(self, rank: int) -> tuple[str, ...]:
+        """The latest lines of a rank's output."""
+        text = b"".join(self.tails[rank]).decode("utf-8", errors="replace")
+        return tuple(text.replace("\r", "\n").splitlines()[-200:])
+
+    def _pass_on(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for stream in self.streams:
+                selector.register(stream.reader, selectors.EVENT_READ, stream)
+            while selector.get_map():
+                waiting = any(stream.waiting for stream in self.streams)
+                ready = selector.select(QUIET if waiting else None)
+                for key, _ in ready:
+                    stream = key.data
+                    chunk = os.read(stream.reader, 65536)
+                    if not chunk:
+                        selector.unregister(stream.reader)
+                        os.close(stream.reader)
+                    self._take(stream, chunk)
+                if not ready:
+                    for stream in self.streams:
+                        self._show(stream, len(stream.waiting))
+
+    def _take(self, stream: Stream, chunk: bytes) -> None:
+        """Logs a chunk and shows its complete lines; an empty chunk is the stream's end."""
+        if chunk:
+            self._keep(stream, chunk)
+        end = len(stream.waiting) + max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        stream.waiting += chunk
+        has_line = end > len(stream.waiting) - len(chunk)
+        if has_line and chunk:
+            self._show(stream, end)
+        elif not chunk or len(stream.waiting) > LONGEST:
+            self._show(stream, len(stream.waiting))
+        if not chunk:
+            self._match(stream, stream.line)
+
+    def _show(self, stream: Stream, size: int) -> None:
+        shown, stream.waiting = stream.waiting[:size], stream.waiting[size:]
+        self._showing = True
+        try:
+            shown = self._read_lines(stream, shown)
+            while shown and stream.is_shown:
+                select.select([], [stream.console], [])
+                shown = shown[os.write(stream.console, shown) :]
+        except OSError:
+            return  # nobody listens any more (`| head`); the log goes on
+        finally:
+            self._showing = False
+            self._passed += size
+
+    def _read_lines(self, stream: Stream, text: bytes) -> bytes:
+        """Keeps the lines with a word that is looked for; the text as it goes to the console."""
+        if not text or not (stream.is_headed or stream.words):
+            return text
+        begins = not stream.line
+        *whole, stream.line = LINE_END.split(stream.line + text)
+        for line in whole:
+            self._match(stream, line)
+        if not stream.is_headed:
+            return text
+        inner = INNER_LINE_END.sub(lambda found: found[0] + stream.head, text)
+        return stream.head + inner if begins else inner
+
+    def _match(self, stream: Stream, line: bytes) -> None:
+        if stream.console in self._matching and any(word in line for word in stream.words):
+            self._write(self._matching[stream.console], stream.head + line + b"\n")
+
+    def _keep(self, stream: Stream, chunk: bytes) -> None:
+        tail = self.tails[stream.rank]
+        tail.append(chunk)
+        while sum(map(len, tail)) - len(tail[0]) > TAIL:
+            tail.popleft()
+        for log in stream.logs:
+            self._write(log, chunk)
+
+    def _write(self, log: BinaryIO, text: bytes) -> None:
+        """Writes to a log; one that can't be written any further is given up."""
+        if log not in self._logs:
+            return
+        try:
+            log.write(text)
+        except OSError as error:
+            whose = self._logs.pop(log)
+            with suppress(OSError):
+                log.close()
+            why = f"{whose} isn't written any further ({log.name}: {error.strerror})"
+            self.warn(f"{why}; the training goes on")
+
+
+def flush_console() -> None:
+    """Writes out what this process itself has printed, before the workers print."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,272 @@
+"""Starts the workers of an attempt with torch elastic, and names their environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import checkpoint
+from ..core import preset
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import VISIBLE
+from ..core.request import LaunchRequest
+from ..evidence import worker_channel
+from ..machine import cpu_affinity
+from ..nodes.messages import Order
+from ..system import orphans
+from ..system.signals import STOPS
+from . import local_rank_macro
+from .forkserver.client import Forked, Server
+from .output import Output
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing import PContext
+
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+Variables = dict[str, str]
+"""A part of a process's environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a node knows by itself of an attempt, for its workers; none of it crosses a link.
+
+    Attributes:
+        environment: variables that the devices' profiles say.
+        resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
+    """
+
+    environment: Mapping[str, str]
+    resume: str = ""
+
+
+def prepare() -> None:
+    """Imports what starts workers; that takes seconds, in which a launcher answers nobody."""
+    from torch.distributed.elastic import multiprocessing  # noqa: F401
+
+
+def environments(
+    order: Order,
+    own: Own,
+    request: LaunchRequest,
+    channel_name: str,
+    mark: str,
+    folder: Path,
+    interface: str | None = None,
+) -> dict[int, Variables]:
+    """What each worker finds in its environment beyond the launcher's own, by local rank.
+
+    Scripts under torch elastic's `record` write what they die of to TORCHELASTIC_ERROR_FILE.
+
+    The names up to TORCHELASTIC_* are those that torchrun gives
+    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
+    scheduler starts a task for every device, several launchers share a host, and local ranks count
+    over all of them, unless each sees its own device alone.
+    """
+    placement, nproc = request.placement, request.nproc
+    shares = placement.beside > 1 and placement.shows_all_devices
+    local = placement.local * nproc if shares else 0
+    common = {
+        "WORLD_SIZE": order.world,
+        "LOCAL_WORLD_SIZE": nproc * placement.beside if shares else nproc,
+        "GROUP_RANK": order.rank,
+        "GROUP_WORLD_SIZE": len(order.workers),
+        "ROLE_NAME": request.role,
+        "ROLE_WORLD_SIZE": order.world,
+        "MASTER_ADDR": placement.address or "localhost",
+        "MASTER_PORT": order.port,
+        "TORCHELASTIC_RESTART_COUNT": order.attempt,
+        "TORCHELASTIC_MAX_RESTARTS": max(request.max_restarts, order.attempt),
+        "TORCHELASTIC_RUN_ID": order.run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": True,
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
+            signal.Signals(number).name for number in (*STOPS, *request.forwarded)
+        ),
+        # deepspeed's (deepspeed/launcher/launch.py)
+        "CROSS_RANK": order.rank,
+        "CROSS_SIZE": len(order.workers),
+        orphans.VARIABLE: mark,
+        worker_channel.VARIABLE: channel_name,
+        preset.VARIABLE: preset.encode(order.preset),
+        preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
+        preset.REPLACED_VARIABLE: preset.encode(order.replaced),
+        checkpoint.VARIABLE: own.resume,
+        **lasting(request, own.environment),
+    }
+    if interface is not None:
+        common |= _defaults({"GLOO_SOCKET_IFNAME": interface})
+    return {
+        place: {
+            **{name: str(value) for name, value in common.items()},
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local + place),
+            "ROLE_RANK": str(rank),
+            ERROR_FILE: str(folder.absolute() / f"rank-{rank}.error.json"),
+            **_own(request, place, local + place),
+        }
+        for place, rank in enumerate(order.ranks)
+    }
+
+
+def _own(request: LaunchRequest, place: int, local: int) -> Variables:
+    """What a worker has for itself: its device alone, its cores.
+
+    Args:
+        request: this node's launch.
+        place: the worker's among those of this launcher.
+        local: its local rank.
+    """
+    result: Variables = {}
+    if request.own_device:
+        # As `_set_local_rank_env` in torch's local_elastic_agent.py, and the same for Ascend's.
+        for name in VISIBLE:
+            listed = os.environ.get(name)
+            result[name] = str(local) if listed is None else listed.split(",")[local].strip()
+        result |= {"LOCAL_RANK": "0", local_rank_macro.VARIABLE: str(local)}
+    if request.cores:
+        own = request.cores[place]
+        result |= {cpu_affinity.VARIABLE: ",".join(map(str, own)), "OMP_NUM_THREADS": str(len(own))}
+    return result
+
+
+def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
+    """The part of it that is the same in every attempt.
+
+    Args:
+        request: this node's launch.
+        environment: what the accelerator's profile says.
+    """
+    threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
+    return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
+
+
+def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
+    """What forks this launcher's workers; begun, unless they are to be fresh processes.
+
+    Args:
+        request: this node's launch.
+        environment: what the accelerator's profile says.
+        mark: what tells the processes of this launcher from all others.
+    """
+    own: tuple[str, ...] = ()
+    if request.nproc > 1:
+        own = ("RANK", "ROLE_RANK", ERROR_FILE, *(() if request.own_device else ("LOCAL_RANK",)))
+    result = Server(mark, command(request), lasting(request, environment), own)
+    if request.start_method == "forkserver" and not request.is_program:
+        result.begin()
+    return result
+
+
+def command(request: LaunchRequest) -> tuple[str, ...]:
+    """A worker's command line, in which `macros.LOCAL_RANK` stands for its local rank."""
+    if request.is_program:
+        return (request.script, *request.arguments)
+    kind = "module" if request.is_module else "script"
+    worker = ("-u", "-m", "safe_launch.worker", kind, request.script)
+    option = request.local_rank_option
+    local = [f"{option}={local_rank_macro.LOCAL_RANK}"] if option else []
+    return (request.interpreter or sys.executable, *worker, *local, *request.arguments)
+
+
+def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that the user has not set.
+
+    PYTORCH_ALLOC_CONF, the newer name for every device, rules out the device's own: torch_npu
+    refuses both.
+    """
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in os.environ
+        and not (name.endswith("_ALLOC_CONF") and "PYTORCH_ALLOC_CONF" in os.environ)
+    }
+
+
+def start(
+    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output, server: Server
+) -> PContext | Forked:
+    """This node's workers, each leading a session of its own.
+
+    Args:
+        request: this node's launch.
+        first: rank of the first of them.
+        envs: their environments by local rank.
+        pipes: where their output goes.
+        server: what they are forked from; where it can't be, they are fresh processes.
+    """
+    streams = {
+        place: tuple(one.writer for one in pipes.streams if one.rank == first + place)
+        for place in envs
+    }
+    forked = server.fork(envs, streams)
+    if forked is not None:
+        return forked
+    if server.store is not None:
+        server.store.host()
+    return _spawned(request, first, envs, pipes)
+
+
+def _spawned(
+    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
+) -> PContext:
+    """Workers that torch elastic starts as fresh processes.
+
+    Raises:
+        LaunchError: they are programs that can't be executed, or torch can't bind them.
+    """
+    from torch.distributed.elastic.multiprocessing import start_processes
+    from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
+
+    class Pipes(LogsSpecs):  # type: ignore[misc]  # torch is typed as Any
+        """Sends each worker's stdout and stderr into our pipes instead of into files."""
+
+        def reify(self, envs: dict[int, Variables]) -> Any:
+            paths: dict[int, dict[int, str]] = {1: {}, 2: {}}
+            for stream in pipes.streams:
+                paths[stream.console][stream.rank - first] = stream.path
+            errors = {place: env[ERROR_FILE] for place, env in envs.items()}
+            return LogsDest(stdouts=paths[1], stderrs=paths[2], error_files=errors)
+
+        @property
+        def root_log_dir(self) -> str:
+            return str(pipes.folder)
+
+    # Elastic reports failures to the log as well; what is to be said, the session says.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    entry, *words = command(request)
+    # A worker fills in its arguments by itself; a program can't.
+    own = {place: local_rank_macro.filled(words, env) for place, env in envs.items()}
+    try:
+        return start_processes(
+            name="worker",
+            entrypoint=entry,
+            args={place: tuple(own[place] if request.is_program else words) for place in envs},
+            envs=envs,
+            logs_specs=Pipes(),
+            **_binding(request),
+        )
+    except Exception as error:
+        orphans.kill(envs[0][orphans.VARIABLE])  # the first may have been started by then
+        if request.numa_binding:
+            problem = f"--numa-binding {request.numa_binding}: torch can't do it here: {error}"
+            raise LaunchError(ExitCode.USAGE, problem) from error
+        if not request.is_program or not isinstance(error, OSError):
+            raise
+        problem = f"{request.script} can't be executed: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem, "a script needs #! in its first line") from error
+
+
+def _binding(request: LaunchRequest) -> dict[str, Any]:
+    """What torch is told for workers near their GPUs, where that is asked for."""
+    if not request.numa_binding:
+        return {}
+    from torch.numa.binding import AffinityMode, NumaOptions
+
+    return {"numa_options": NumaOptions(AffinityMode(request.numa_binding))}

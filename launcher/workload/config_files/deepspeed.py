@@ -1,0 +1,157 @@
+"""DeepSpeed's JSON configuration: reading it, and editing a copy of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import errno
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...core.settings import Offload, Setting, Value
+
+Config = dict[str, Any]
+
+OFFLOADS = {
+    (False, False): Offload.NONE,
+    (True, False): Offload.OPTIMIZER,
+    (True, True): Offload.OPTIMIZER_AND_PARAMETERS,
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that DeepSpeed couldn't read either; the message says where and why."""
+
+
+def load(source: object) -> Config:
+    """A copy of the configuration that a path, a JSON text, base64 of one, or a dict stands for.
+
+    Raises:
+        ConfigError: the file doesn't exist or isn't a JSON object.
+    """
+    if isinstance(source, Mapping):
+        return copy.deepcopy(dict(source))
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"a DeepSpeed configuration is a path or a dict, not {source!r}")
+    name, text = str(source), ""
+    if name.lstrip().startswith("{"):
+        name, text = "the JSON given for DeepSpeed", name
+    else:
+        text = _file_or_base64(name)
+    try:
+        config = json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
+    return config
+
+
+def _file_or_base64(name: str) -> str:
+    """The text of a file of that name; where there is none, the name itself decoded."""
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: can't be read: {error}") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise ConfigError(f"{name}: can't be read: {error.strerror}") from error
+    try:
+        return base64.urlsafe_b64decode(name).decode("utf-8")
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{name}: no such DeepSpeed configuration file") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; DeepSpeed refuses one with a key that stands twice, and so do we."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"the key `{key}` stands twice")
+    return dict(pairs)
+
+
+def section(config: Config, name: str) -> Config:
+    """A section of the configuration; empty where it is absent or no mapping."""
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def offload_of(config: Config) -> Offload:
+    """What a configuration keeps in host memory."""
+    zero = section(config, "zero_optimization")
+    held = tuple(
+        section(zero, name).get("device", "none") not in (None, "none")
+        for name in ("offload_optimizer", "offload_param")
+    )
+    return OFFLOADS.get((held[0], held[1]), Offload.OPTIMIZER_AND_PARAMETERS)
+
+
+def _set_offload(config: Config, offload: Offload) -> None:
+    """Puts the two sections of offload where they belong; what they say already is kept.
+
+    Pinned memory is what DeepSpeed's own examples take; the swapping to disk of a section for NVMe
+    stays as it is.
+    """
+    zero = config["zero_optimization"] = section(config, "zero_optimization")
+    for name, held in (
+        ("offload_optimizer", offload is not Offload.NONE),
+        ("offload_param", offload is Offload.OPTIMIZER_AND_PARAMETERS),
+    ):
+        own = section(zero, name)
+        if not held:
+            zero.pop(name, None)
+        elif own.get("device", "none") in (None, "none"):
+            zero[name] = {"pin_memory": True, **own, "device": "cpu"}
+
+
+def minimal(settings: Mapping[Setting, Value]) -> Config:
+    """A configuration for a script on Hugging Face's Trainer that has none of its own.
+
+    "auto" is filled in by transformers from its own arguments (integrations/deepspeed.py).
+    """
+    buckets = {
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+    config: Config = {
+        "zero_optimization": {"stage": 0, **buckets},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+    }
+    return with_settings(config, settings)
+
+
+def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
+    """A copy of the configuration with the settings; what belongs to another stage is taken out.
+
+    `offload_param` is stage 3's alone (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
+    keys are ignored below stage 3 and stay. `train_batch_size` stays, since micro batch and
+    accumulation only change so that it is kept; an "auto" stays where the framework fills it in
+    from its own arguments.
+    """
+    edited = copy.deepcopy(config)
+    if Setting.ZERO_STAGE in settings:
+        zero = edited["zero_optimization"] = section(edited, "zero_optimization")
+        zero["stage"] = settings[Setting.ZERO_STAGE]
+        if zero["stage"] != 3:
+            zero.pop("offload_param", None)
+    if Setting.OFFLOAD in settings:
+        _set_offload(edited, Offload(str(settings[Setting.OFFLOAD])))
+    for setting, key in (
+        (Setting.MICRO_BATCH, "train_micro_batch_size_per_gpu"),
+        (Setting.ACCUMULATION, "gradient_accumulation_steps"),
+    ):
+        if setting in settings and edited.get(key) != "auto":
+            edited[key] = settings[setting]
+    return edited

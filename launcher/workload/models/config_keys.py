@@ -1,0 +1,115 @@
+"""Sizes in a config.json, by whatever key its type of model calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ...core.errors import ExitCode, LaunchError
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "head_dim": ("head_dim", "kv_channels"),
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "positions": ("max_position_embeddings", "n_positions", "seq_length"),
+    "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "expert_ffn": ("moe_intermediate_size",),
+    "experts_per_token": ("num_experts_per_tok", "moe_topk", "num_experts_per_token"),
+    "patch": ("patch_size",),
+    "image": ("image_size",),
+    "channels": ("num_channels", "in_channels", "in_chans"),
+    "frames": ("temporal_patch_size",),
+}
+"""Keys of config.json by the name that the templates use."""
+
+_POSITIVE = ("hidden", "layers", "heads", "kv", "head_dim", "ffn", "vocab", "patch")
+
+
+class MissingSizeError(Exception):
+    """A configuration doesn't say what its type of model needs; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSizes:
+    """Looks up sizes in a configuration.
+
+    Attributes:
+        config: config.json, or the part of it that is about one tower.
+        where: how messages call it, up to the key: `Qwen2-7B/config.json: ` or
+            `.../config.json: text_config.`.
+        defaults: what the configuration's class takes where a key is missing.
+        derived: sizes that go before all others.
+    """
+
+    config: Mapping[str, Any]
+    where: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    derived: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def raw(self, key: str) -> Any:
+        """A key as the configuration or its class has it; None where neither does."""
+        value = self.config.get(key)
+        return self.defaults.get(key) if value is None else value
+
+    def __getitem__(self, name: str) -> int:
+        """The size called `name`: a name of `ALIASES`, a derived one or a key.
+
+        Raises:
+            MissingSizeError: nothing says it.
+            LaunchError: what says it is no size.
+        """
+        if name in self.derived:
+            return self.derived[name]
+        for source in (self.config, self.defaults):
+            for key in ALIASES.get(name, (name,)):
+                value = source.get(key)
+                if value is not None:
+                    return self._checked(name, key, value)
+        match name:
+            case "kv":
+                return self["heads"]
+            case "head_dim":
+                return self["hidden"] // self["heads"]
+            case "q":
+                return self["heads"] * self["head_dim"]
+            case "k":
+                return self["kv"] * self["head_dim"]
+            case "dense" | "sparse":
+                return self["layers"]
+            case "patches":
+                return (self["image"] // self["patch"]) ** 2
+            case "channels":
+                return 3
+            case "frames":
+                return 2
+        raise MissingSizeError(f"{self.where}{ALIASES.get(name, (name,))[0]}")
+
+    def get(self, name: str, default: int = 0) -> int:
+        """The size called `name`, or `default` where nothing says it."""
+        try:
+            return self[name]
+        except MissingSizeError:
+            return default
+
+    def _checked(self, name: str, key: str, value: object) -> int:
+        least = 1 if name in _POSITIVE else 0
+        if isinstance(value, float) and value.is_integer() and name not in ALIASES:
+            value = int(value)
+        if isinstance(value, bool) and name in ALIASES:
+            value = None
+        if isinstance(value, (list, dict)):
+            raise MissingSizeError(f"{self.where}{key}, which isn't one number")
+        if not isinstance(value, int) or value < least:
+            kind = "a positive whole number" if least else "a whole number of 0 or more"
+            raise LaunchError(
+                ExitCode.USAGE,
+                f"{self.where}{key} is {kind}, not {self.config.get(key)!r}",
+                "the model can't be built from this configuration; restore the file as published",
+            )
+        return int(value)

@@ -1,0 +1,138 @@
+"""Finds a model on this machine and reads its shape, without network and without its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.model import Model
+from .from_config import UnknownShapeError, shape
+from .safetensors_headers import read_tensors, shards
+from .stored_weights import weights_of
+
+
+def read_model(
+    name_or_path: str,
+    where: str,
+    notes: list[str],
+    environment: Mapping[str, str] | None = None,
+) -> Model | None:
+    """The shape of a model; None where it can't be known from what is on this machine.
+
+    Args:
+        name_or_path: a folder, or a name on a hub whose files are in a cache of this machine.
+        where: folder that relative paths start from.
+        notes: takes in words why there is none, or what was left out.
+        environment: variables that say where the caches are; this process's own where None.
+
+    Raises:
+        LaunchError: a file of the model is broken, so that training would fail as well.
+    """
+    try:
+        folder = Path(where, Path(name_or_path).expanduser())
+        is_cached = not folder.is_dir()
+        found = folder
+        if is_cached:
+            cached = _cached(name_or_path, os.environ if environment is None else environment)
+            found = folder if cached is None else cached
+        path = found / "config.json"
+        exists = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # no name that a file can have
+        notes.append(f"{name_or_path[:80]!r} can't be looked up, so the model is unknown: {error}")
+        return None
+    if is_cached and found is folder:
+        notes.append(
+            f"{name_or_path} is neither a folder nor in a cache of this machine, so the size of "
+            "the model isn't known before it is loaded"
+        )
+        return None
+    if not exists:
+        notes.append(f"{found} has no config.json, so the model's size isn't known")
+        return None
+    config = _config(path)
+    try:
+        files = shards(found)
+    except LaunchError as error:
+        if not is_cached:
+            raise
+        notes.append(f"{error.problem}; the script will download it")
+        files = []
+    stored = weights_of(read_tensors(files), config) if files else None
+    headers = f" and {len(files)} safetensors header{'s'[: len(files) != 1]}" if files else ""
+    label = name_or_path if is_cached else found.name
+    try:
+        return shape(config, stored or None, str(path), f"{label}: config.json{headers}")
+    except UnknownShapeError as error:
+        notes.append(str(error))
+        return None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """A config.json.
+
+    Raises:
+        LaunchError: it can't be read, or isn't a JSON object.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise LaunchError(ExitCode.USAGE, f"{path}{line}: not JSON: {error}") from error
+    except (OSError, ValueError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+    if not isinstance(config, dict):
+        raise LaunchError(ExitCode.USAGE, f"{path}: a JSON object is expected")
+    return config
+
+
+def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
+    """The newest files of a hub's model in this machine's caches; None where there are none."""
+    parts = name.strip("/").split("/")
+    if len(parts) > 2 or not all(parts) or any(part in (".", "..") for part in parts):
+        return None
+    for cache in _hub_caches(environment):
+        snapshots = cache / f"models--{'--'.join(parts)}" / "snapshots"
+        main = snapshots.parent / "refs" / "main"
+        if main.is_file():
+            folder = snapshots / main.read_text(encoding="utf-8", errors="replace").strip()
+            if folder.is_dir() and folder != snapshots:
+                return folder
+        revisions = list(snapshots.iterdir()) if snapshots.is_dir() else []
+        if len(revisions) == 1:
+            return revisions[0]
+    if len(parts) == 2:
+        for cache in _modelscope_caches(environment):
+            # ModelScope writes dots as three underscores.
+            for folder in (cache / name, cache / parts[0] / parts[1].replace(".", "___")):
+                if (folder / "config.json").is_file():
+                    return folder
+    return None
+
+
+def _hub_caches(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where huggingface_hub keeps models (huggingface_hub/constants.py)."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"):
+        if environment.get(variable):
+            yield Path(environment[variable]).expanduser()
+    home = environment.get("HF_HOME")
+    if home:
+        yield Path(home).expanduser() / "hub"
+    elif environment.get("XDG_CACHE_HOME"):
+        yield Path(environment["XDG_CACHE_HOME"]).expanduser() / "huggingface" / "hub"
+    else:
+        yield Path(environment.get("HOME", "~")).expanduser() / ".cache" / "huggingface" / "hub"
+
+
+def _modelscope_caches(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where modelscope keeps models (modelscope/utils/file_utils.py)."""
+    home = environment.get("MODELSCOPE_CACHE")
+    base = Path(environment.get("HOME", "~")).expanduser() / ".cache" / "modelscope"
+    for folder in (Path(home).expanduser(),) if home else (base, base / "hub"):
+        yield folder / "models"
+        yield folder / "hub" / "models"
+        yield folder / "hub"
+        yield folder

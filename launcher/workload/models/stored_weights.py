@@ -1,0 +1,121 @@
+"""The weights that the tensors of a checkpoint are, quantized ones as what they stand for.
+
+Layouts: GPTQ (gptqmodel/nn_modules/qlinear), AWQ (awq/modules/linear/gemm.py), bitsandbytes
+(bitsandbytes/functional.py, QuantState.as_dict), FP8 in blocks (transformers/integrations/
+finegrained_fp8.py), compressed-tensors (compressed_tensors/compressors).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...core.model import Weight, grouped
+from .safetensors_headers import Tensor
+
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_BUFFERS = re.compile(
+    r"(rotary_emb\.|inv_freq$|running_(mean|var)$|masked_bias$|e_score_correction_bias$"
+    r"|(^|\.)h\.\d+\.attn\.bias$|attention\.bias$)"
+)
+"""Constants that old checkpoints hold beside the weights."""
+_PIECES = re.compile(
+    r"\.(qweight|qzeros|scales|g_idx|SCB|weight_format|weight_scale_inv|weight_scale|input_scale"
+    r"|weight_packed|weight_shape|weight_zero_point|weight_g_idx"
+    r"|weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+))$"
+)
+"""What belongs to a quantized weight."""
+
+
+_LEFT_OUT = 0.01
+"""Part of a checkpoint's bytes that may be constants; more of them are packed in an unknown way."""
+
+
+def weights_of(
+    tensors: Mapping[str, Tensor], config: Mapping[str, Any]
+) -> tuple[Weight, ...] | None:
+    """The weights in a checkpoint, equal ones of all layers as one.
+
+    A quantized weight counts all that is stored for it in its bits, and is never trained. None
+    where weights are packed in a way that isn't known.
+    """
+    pieces: dict[str, dict[str, Tensor]] = {}
+    plain: list[Tensor] = []
+    for tensor in tensors.values():
+        piece = _PIECES.search(tensor.name)
+        if piece is not None:
+            pieces.setdefault(tensor.name[: piece.start()], {})[piece.group(1)] = tensor
+        elif not _BUFFERS.search(tensor.name):
+            plain.append(tensor)
+    quantization = config.get("quantization_config")
+    settings = quantization if isinstance(quantization, Mapping) else {}
+    quantized: dict[tuple[str, tuple[int, ...], float], int] = {}
+    for name, shape, bits in _quantized(pieces, tensors, settings):
+        key = (grouped([(name, shape, False)])[0].name, shape, bits)
+        quantized[key] = quantized.get(key, 0) + 1
+    packed = {f"{module}.weight" for module in pieces}
+    others = [one for one in plain if one.name not in packed and one.dtype not in _FLOATS]
+    whole = sum(tensor.end - tensor.begin for tensor in tensors.values())
+    if sum(tensor.end - tensor.begin for tensor in others) > _LEFT_OUT * whole:
+        return None
+    floats = grouped(
+        (tensor.name, tensor.shape, True)
+        for tensor in plain
+        if tensor.name not in packed and tensor.dtype in _FLOATS
+    )
+    return floats + tuple(
+        Weight(name, shape, count, trained=False, bits=bits)
+        for (name, shape, bits), count in quantized.items()
+    )
+
+
+def _quantized(
+    pieces: Mapping[str, Mapping[str, Tensor]],
+    tensors: Mapping[str, Tensor],
+    settings: Mapping[str, Any],
+) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    """Name, shape and bits of each quantized weight."""
+    for module, parts in pieces.items():
+        name = f"{module}.weight"
+        weight = tensors.get(name)
+        stored = sum(part.end - part.begin for part in parts.values())
+        shape: tuple[int, ...]
+        if "qweight" in parts:
+            shape = _unpacked(parts["qweight"].shape, parts.get("scales"), settings)
+        elif "weight_shape" in parts:
+            content = parts["weight_shape"].content()
+            shape = struct.unpack(f"<{len(content) // 8}q", content[: len(content) // 8 * 8])
+        elif weight is None:
+            continue
+        else:
+            stored += weight.end - weight.begin
+            shape = _recorded(parts) or weight.shape
+        elements = math.prod(shape)
+        if elements > 0:
+            yield name, shape, round(8 * stored / elements, 4)
+
+
+def _unpacked(
+    packed: tuple[int, ...], scales: Tensor | None, settings: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """[outputs, inputs] of GPTQ's and AWQ's integers, which hold several weights each."""
+    bits = settings.get("bits") or settings.get("w_bit")
+    inputs, outputs = packed if len(packed) == 2 else (0, 0)
+    if scales is not None and len(scales.shape) == 2 and scales.shape[1] != outputs:
+        return scales.shape[1], inputs  # AWQ packs outputs
+    return outputs, inputs * 32 // (bits if isinstance(bits, int) and bits > 0 else 4)
+
+
+def _recorded(parts: Mapping[str, Tensor]) -> tuple[int, ...] | None:
+    """The shape that bitsandbytes records beside its packed 4-bit weights."""
+    for piece, tensor in parts.items():
+        if piece.startswith("weight.quant_state."):
+            try:
+                return tuple(int(size) for size in json.loads(tensor.content())["shape"])
+            except (KeyError, TypeError, ValueError, UnicodeDecodeError, OSError):
+                return None
+    return None

@@ -1,0 +1,86 @@
+"""The readers: how each framework says what it will train, read without running the script.
+
+A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch another way of
+saying it, add a module here and to `READERS`. Each statement carries where it was read, and of two
+on one thing the one of the higher origin holds, so the order here matters only among equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from ..core.request import LaunchRequest
+from ..core.settings import Framework
+from ..core.workload import Statement, Workload
+from .readers import (
+    accelerate_environment,
+    deepspeed_json,
+    flag_embedding,
+    llama_factory,
+    minicpm_v,
+    ms_swift,
+    peft_flags,
+    preference_flags,
+    training_arguments,
+    vision_flags,
+    workload_flags,
+)
+from .readers.model_folder import read_model_of
+from .script.script import FRAMEWORKS, Script, installed, read_script
+
+PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
+
+
+class Reader(Protocol):
+    """What every module in `READERS` provides."""
+
+    def read(self, script: Script) -> Iterable[Statement]:
+        """The statements found; what can't be known is left out.
+
+        Raises:
+            LaunchError: a file that the run needs can't be used as it is.
+        """
+
+
+READERS: tuple[Reader, ...] = (
+    training_arguments,
+    deepspeed_json,
+    ms_swift,
+    accelerate_environment,
+    llama_factory,
+    minicpm_v,
+    flag_embedding,
+    peft_flags,
+    vision_flags,
+    preference_flags,
+    workload_flags,
+)
+
+
+def read_workload(request: LaunchRequest) -> Workload:
+    """All that the readers find about what is going to be trained.
+
+    Raises:
+        LaunchError: the script, or a file that it names, can't be used as it is.
+    """
+    if request.is_program:
+        return Workload(framework=Framework.NONE, versions=installed(FRAMEWORKS), notes=(PROGRAM,))
+    script = read_script(request)
+    workload = Workload(framework=_framework(script), versions=script.versions)
+    for reader in READERS:
+        workload = workload.informed(reader.read(script))
+    model, notes = read_model_of(script)
+    workload = workload.informed(vision_flags.image_statements(script, model))
+    return replace(workload, notes=tuple(dict.fromkeys((*script.notes, *notes))), model=model)
+
+
+def _framework(script: Script) -> Framework:
+    """Who owns the training loop: told by what the script imports and which flags it is given."""
+    trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
+    if script.owner or script.names & trainers or training_arguments.given(script):
+        return Framework.TRANSFORMERS
+    if "accelerate" in script.names:
+        return Framework.ACCELERATE
+    return Framework.NONE

@@ -1,0 +1,36 @@
+"""Reads what FlagEmbedding's modules decide beside their flags.
+
+Checked in its version 1.4.2: FlagEmbedding/finetune/*/decoder_only/*/arguments.py, and
+FlagEmbedding/abc/finetune/embedder/AbsModeling.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.settings import Adapter, Fact, Origin, Setting, Value
+from ...core.workload import Known, Statement
+from ..script.script import Script
+
+TARGETS = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Adapters that need no flag, DDP's flag, and whether the batch is part of the loss."""
+    if script.owner != "FlagEmbedding":
+        return
+    # It wraps the model in a class of its own, so the Trainer takes it for none of transformers'.
+    yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", True)
+    if "embedder" in script.program:
+        source = "FlagEmbedding's embedders take the other passages of a batch for wrong ones"
+        yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.DEFAULT, source)
+    switch = script.boolean("use_lora")
+    if "decoder_only" in script.program and (switch is None or switch.value):
+        yield Fact.ADAPTER, _default("use_lora", Adapter.LORA.value)
+        yield Fact.FROZEN_PARAMETERS, _default("use_lora", True)
+        yield Fact.LORA_RANK, _default("lora_rank", 64)
+        yield Fact.LORA_TARGETS, _default("target_modules", TARGETS)
+
+
+def _default(name: str, value: Value) -> Known:
+    return Known(value, Origin.DEFAULT, f"FlagEmbedding's default of {name}")

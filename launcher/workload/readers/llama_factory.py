@@ -1,0 +1,95 @@
+"""Reads what LLaMA-Factory says in its own way, and its defaults.
+
+Checked in its version 0.9.5: src/llamafactory/hparams, model/adapter.py,
+model/model_utils/checkpointing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.settings import Adapter, Checkpointing, Fact, Origin, Precision, Setting, Value
+from ...core.workload import Known, Statement
+from ..script.script import Given, Script
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Length, adapters, towers, checkpointing and types where file and flags leave them open.
+
+    Raises:
+        LaunchError: it would refuse what is asked for.
+    """
+    if script.owner != "llamafactory" or script.text("model_name_or_path") is None:
+        return
+    kind = script.text("finetuning_type")
+    _refuse(script, kind)
+    defaults: list[tuple[Fact, str, Value]] = [
+        (Fact.SEQUENCE_LENGTH, "cutoff_len", 2048),
+        (Fact.VISION_TRAINED, "freeze_vision_tower", False),
+        (Fact.ADAPTER, "finetuning_type", Adapter.LORA.value),
+        (Fact.FROZEN_PARAMETERS, "finetuning_type", True),
+    ]
+    adapted = kind is None or kind.value == "lora"
+    if adapted:
+        defaults.append((Fact.LORA_RANK, "lora_rank", 8))
+        defaults.append((Fact.LORA_TARGETS, "lora_target", "all-linear"))
+    for fact, name, value in defaults:
+        if name not in script.flags:
+            yield fact, _default(name, value)
+    if adapted:
+        yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", False)
+    yield from _checkpointing(script)
+    yield from _types(script, kind)
+
+
+def _default(name: str, value: Value) -> Known:
+    return Known(value, Origin.DEFAULT, f"LLaMA-Factory's default of {name}")
+
+
+def _refuse(script: Script, kind: Given | None) -> None:
+    bits = script.text("quantization_bit")
+    if bits is not None and kind is not None and kind.value in ("full", "freeze"):
+        problem = f"{bits.source}: a quantized model can't be trained with {kind.source} "
+        hint = "LLaMA-Factory takes it with `finetuning_type: lora` or `oft`"
+        raise LaunchError(ExitCode.USAGE, problem + str(kind.value), hint)
+
+
+def _checkpointing(script: Script) -> Iterator[Statement]:
+    """On by its own switch whatever the Trainer's says, and reentrant."""
+    off = script.boolean("disable_gradient_checkpointing")
+    if off is not None and off.value:
+        known = Known(Checkpointing.OFF.value, off.origin, off.source)
+        yield Setting.GRADIENT_CHECKPOINTING, known
+        return
+    mode = script.boolean("use_reentrant_gc")
+    if mode is not None and not mode.value:
+        known = Known(Checkpointing.NON_REENTRANT.value, mode.origin, mode.source)
+        yield Setting.GRADIENT_CHECKPOINTING, known
+        return
+    asked = script.boolean("gradient_checkpointing")
+    known = _default("use_reentrant_gc", Checkpointing.REENTRANT.value)
+    if asked is not None and asked.value:
+        known = Known(known.value, asked.origin, f"{asked.source}, {known.source}")
+    yield Setting.GRADIENT_CHECKPOINTING, known
+
+
+def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
+    """The weights are loaded in the computation's type; trained ones become fp32.
+
+    `pure_bf16` keeps them as they are.
+    """
+    pure = script.boolean("pure_bf16")
+    if pure is not None and pure.value:
+        yield Setting.PRECISION, Known(Precision.BF16.value, pure.origin, pure.source)
+        yield Fact.LOADED_PRECISION, Known(Precision.BF16.value, pure.origin, pure.source)
+        return
+    for precision in (Precision.BF16, Precision.FP16):
+        asked = script.boolean(precision.value)
+        if asked is not None and asked.value:
+            if kind is not None and kind.value == "full":
+                source = "LLaMA-Factory's cast of trained weights"
+                yield Fact.LOADED_PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
+            else:
+                yield Fact.LOADED_PRECISION, Known(precision.value, asked.origin, asked.source)
+            return

@@ -1,0 +1,203 @@
+"""Reads what ms-swift says in its own way: DeepSpeed configurations by name, its defaults.
+
+Checked in its versions 2.2 to 4.5, and run at 4.6: swift/llm/utils/argument.py in 2.x,
+swift/llm/argument in 3.x, swift/arguments and swift/trainers/mixin.py in 4.x.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...core.settings import (
+    Adapter,
+    Checkpointing,
+    Engine,
+    Fact,
+    Offload,
+    Origin,
+    Precision,
+    Setting,
+    Value,
+)
+from ...core.workload import Known, Statement
+from ..config_files.deepspeed import ConfigError, load
+from ..script.script import Script, installed, package_folders
+from .deepspeed_json import statements
+from .peft_flags import KINDS, LORA
+from .training_arguments import mode_asked
+from .vocabulary import dtype_named
+
+FOLDERS = ("config", "llm/ds_config")
+"""Where its configurations lie in 4.x, and in 2.x and 3.x."""
+CONFIGURATIONS = {
+    "zero0": (0, Offload.NONE),
+    "zero1": (1, Offload.NONE),
+    "zero2": (2, Offload.NONE),
+    "zero3": (3, Offload.NONE),
+    "zero2_offload": (2, Offload.OPTIMIZER),
+    "zero3_offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
+    "default-zero2": (2, Offload.NONE),
+    "default-zero3": (3, Offload.NONE),
+    "zero2-offload": (2, Offload.OPTIMIZER),
+    "zero3-offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
+}
+"""What they say of stage and offload; `zero3-offload` of 2.x leaves the optimizer on the device."""
+BUCKET = 200_000_000
+"""Both bucket sizes below stage 3; at stage 3 they are "auto"."""
+SIGNS = {
+    "tuner_type": 4,
+    "train_type": 3,
+    "sft_type": 2,
+    "model_id_or_path": 2,
+    "batch_size": 2,
+    "dtype": 2,
+    "model": 3,
+    "torch_dtype": 3,
+}
+"""Flags by the first major version that has them, the surest first."""
+REENTRANT_WITH_DDP = re.compile(r"3\.[0-5](\.|$)")
+"""Versions that take the reentrant checkpointing with DDP too."""
+WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
+"""Versions that leave the accumulation to transformers' default."""
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """The configuration that is named, and what it defaults to otherwise than the Trainer."""
+    if script.owner != "swift":
+        return
+    found = installed(("ms-swift",)).get("ms-swift", "")
+    major = int(found.partition(".")[0]) if found[:1].isdigit() else _major(script)
+    yield from _configuration(script)
+    yield from _batch(script, major, found)
+    yield from _checkpointing(script, major, found)
+    yield from _precision(script, major)
+    yield from _trained(script, major)
+    length = script.flags.get("max_length")
+    if major == 2 and length is None:
+        yield Fact.SEQUENCE_LENGTH, _default("max_length", 2048)
+
+
+def _default(name: str, value: Value) -> Known:
+    return Known(value, Origin.DEFAULT, f"ms-swift's default of {name}")
+
+
+def _major(script: Script) -> int | None:
+    """The major version that the flags are of; None where they don't tell."""
+    return next((major for flag, major in SIGNS.items() if flag in script.flags), None)
+
+
+def _configuration(script: Script) -> Iterator[Statement]:
+    """What a named configuration says: read where ms-swift is installed, else by its name."""
+    named = script.text("deepspeed")
+    if named is None or str(named.value) not in CONFIGURATIONS:
+        return
+    source = f"{named.source} {named.value}"
+    file = str(named.value).removeprefix("default-").replace("-", "_") + ".json"
+    for folder in package_folders("swift"):
+        for path in (folder / one / file for one in FOLDERS):
+            if path.is_file():
+                yield from _shipped(path, source, script)
+                return
+    stage, offload = CONFIGURATIONS[str(named.value)]
+    values: list[tuple[Setting | Fact, Value]] = [
+        (Fact.ENGINE, Engine.DEEPSPEED.value),
+        (Setting.ZERO_STAGE, stage),
+        (Setting.OFFLOAD, offload.value),
+        (Fact.CONTIGUOUS_GRADIENTS, True),
+    ]
+    if stage == 3:
+        values.append((Fact.AUTO_BUCKETS, True))
+    else:
+        values += [(Fact.REDUCE_BUCKET, BUCKET), (Fact.ALLGATHER_BUCKET, BUCKET)]
+    for name, value in values:
+        yield name, Known(value, named.origin, source)
+
+
+def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:
+    try:
+        yield from statements(load(str(path)), source, script)
+    except ConfigError as error:
+        script.notes.append(f"{source}: {error}")
+
+
+def _batch(script: Script, major: int | None, version: str) -> Iterator[Statement]:
+    """A micro batch of 1, and as much accumulation as makes 16 of it."""
+    names = ("per_device_train_batch_size", "batch_size")
+    given = next((one for name in names if (one := script.number(name))), None)
+    if given is None and set(names) & script.flags.keys():
+        return
+    micro = 1 if given is None else int(given.value)
+    if given is None:
+        yield Setting.MICRO_BATCH, _default(names[0], micro)
+    else:
+        yield Setting.MICRO_BATCH, Known(micro, given.origin, given.source)
+    undecided = major is None or (major == 3 and not version)
+    if "gradient_accumulation_steps" in script.flags or undecided:
+        return
+    steps = max(1, math.ceil(16 / micro / script.world))
+    if WITHOUT_ACCUMULATION.match(version):
+        steps = 1
+    yield Setting.ACCUMULATION, _default("gradient_accumulation_steps", steps)
+
+
+def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[Statement]:
+    """On unless it is switched off; 3.6 and later take the non-reentrant one with DDP."""
+    switch = script.boolean("gradient_checkpointing")
+    if (switch is None and "gradient_checkpointing" in script.flags) or (
+        switch is not None and not switch.value
+    ):
+        return
+    asked = mode_asked(script)
+    if asked is not None:
+        yield Setting.GRADIENT_CHECKPOINTING, asked
+        return
+    partitioned = script.text("deepspeed") is not None
+    mode = Checkpointing.REENTRANT if partitioned else Checkpointing.NON_REENTRANT
+    if major == 2 or major is None or (major == 3 and not partitioned and not version):
+        return
+    if REENTRANT_WITH_DDP.match(version):
+        mode = Checkpointing.REENTRANT
+    default = _default("use_reentrant", mode.value)
+    if switch is not None:
+        default = Known(mode.value, switch.origin, f"{switch.source}, {default.source}")
+    yield Setting.GRADIENT_CHECKPOINTING, default
+
+
+def _precision(script: Script, major: int | None) -> Iterator[Statement]:
+    """The computation is in the type that the weights are loaded in; fp32 becomes fp16 from 3.0."""
+    if {"bf16", "fp16"} & script.flags.keys():
+        return
+    for flag in ("torch_dtype", "dtype"):
+        given = script.text(flag)
+        kind = None if given is None else dtype_named(str(given.value))
+        if given is None or kind is None or (kind is Precision.FP32 and major is None):
+            continue
+        if kind is Precision.FP32 and major != 2:
+            kind = Precision.FP16
+        yield Setting.PRECISION, Known(kind.value, given.origin, given.source)
+        return
+
+
+def _trained(script: Script, major: int | None) -> Iterator[Statement]:
+    """LoRA of rank 8; from 3.0 on in all linear layers, those of a vision tower left out."""
+    kind = next((one for name in KINDS if (one := script.text(name))), None)
+    if kind is None:
+        if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
+            return  # 2.x trains everything there
+        yield Fact.ADAPTER, _default("the tuner's type", Adapter.LORA.value)
+        yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", True)
+    adapted = kind is None or str(kind.value) in LORA
+    if adapted and "lora_rank" not in script.flags:
+        yield Fact.LORA_RANK, _default("lora_rank", 8)
+    if adapted and major == 4:
+        # Left to transformers, for which a model that peft wraps is none of its own.
+        source = "transformers' default of ddp_find_unused_parameters with ms-swift's adapters"
+        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+    if major is None or major < 3:
+        return
+    if adapted and "target_modules" not in script.flags:
+        yield Fact.LORA_TARGETS, _default("target_modules", "all-linear")
+    yield Fact.VISION_TRAINED, _default("freeze_vit", False)

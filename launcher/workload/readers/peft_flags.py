@@ -1,0 +1,180 @@
+"""Reads the flags by which the common scripts ask for adapters and quantization."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.settings import Adapter, Fact, Origin, Setting
+from ...core.workload import Known, Statement
+from ..script.script import FALSE, Given, Script
+
+SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
+"""Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
+QUANTIZED = ("q_lora", "use_qlora")
+"""Booleans: Qwen's and MiniCPM-V's scripts, which heed them with `use_lora` alone."""
+KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
+"""Words: LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
+LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
+FROZEN_BASE = {
+    *("adapter", "bone", "boft", "ia3", "llamapro", "oft", "reft", "vera", "fourierft"),
+    *("lora_llm", "freeze"),
+}
+"""Kinds of which only that is known: they leave weights of the model as they are."""
+PARTS = ("use_llm_lora", "use_backbone_lora")
+"""InternVL's: the rank, 0 for none, of adapters in the language model and in the vision tower."""
+RANKS = ("lora_rank", "lora_r", "lora_dim", *PARTS, "r")
+TARGETS = ("target_regex", "lora_target_modules", "lora_target", "target_modules")
+SAVED = ("lora_modules_to_save", "modules_to_save", "additional_target")
+ALL = {"all", "all-linear", "all_linear"}
+DEFAULTS = {"default", "auto", "embedding", "all-embedding", "all-norm"}
+"""Words of ms-swift for targets that depend on the model."""
+LOADED_IN = (
+    *(("load_in_4bit", 4), ("load_in_8bit", 8)),
+    *(("use_4bit_quantization", 4), ("use_8bit_quantization", 8)),
+)
+"""Booleans: transformers' and trl's; peft's examples."""
+BITS = ("quantization_bit", "quant_bits", "bits")
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Adapters with rank and targets, bits of quantized weights.
+
+    Raises:
+        LaunchError: two flags exclude each other, so that loading the model would fail.
+    """
+    adapter = adapter_of(script)
+    if adapter is not None:
+        yield from _adapted(script, adapter)
+    if adapter is None or adapter.value == Adapter.LORA:
+        yield from _lora(script, wanted=adapter is not None)
+    hint = _hint(script) if adapter is None or not adapter.value else None
+    if hint:
+        yield Fact.ADAPTER_HINTED, Known(True, Origin.FLAG, hint)
+    yield from _bits(script)
+
+
+def adapter_of(script: Script) -> Given | None:
+    """What the flags say of adapters: a member of `Adapter`, or empty for another kind than those.
+
+    None where they say nothing.
+    """
+    for name in KINDS:
+        kind = script.text(name)
+        if kind is not None:
+            word = str(kind.value).lower()
+            value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
+            return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
+    switches = [one for name in SWITCHES if (one := script.boolean(name)) is not None]
+    parts = [one for name in PARTS if (one := script.text(name)) and str(one.value) != "0"]
+    asked = [one for one in switches if one.value] + parts
+    quantized = [one for name in QUANTIZED if (one := script.boolean(name)) and one.value]
+    if asked or (quantized and not switches):
+        chosen = [*asked, *quantized][0]
+        return Given(Adapter.LORA, chosen.origin, chosen.source)
+    return Given(Adapter.NONE, switches[0].origin, switches[0].source) if switches else None
+
+
+def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
+    if not adapter.value:
+        word = adapter.source.rpartition(" ")[2]
+        script.notes.append(f"{adapter.source}: the memory is reckoned as if all were trained")
+        if word in FROZEN_BASE:
+            yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+        return
+    yield Fact.ADAPTER, _known(adapter, adapter.value.value)
+    if adapter.value is not Adapter.LORA:
+        return
+    yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+    words = (*KINDS, *PARTS)
+    if not any(script.text(name) for name in words):
+        # A model that peft wraps is no PreTrainedModel: transformers/trainer.py then lets DDP
+        # look for unused parameters unless it is told otherwise.
+        source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
+        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+
+
+def _hint(script: Script) -> str:
+    """What speaks of adapters without telling whether any are trained; empty for nothing."""
+    for name, given in script.flags.items():
+        says_no = str(given.value).lower() in (*FALSE, "none")
+        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not says_no:
+            return given.source
+    named = [name for name in script.names if re.search(r"lora|peft", name, re.IGNORECASE)]
+    return f"the script names {min(named)}" if named else ""
+
+
+def _known(given: Given, value: str | int | bool) -> Known:
+    return Known(value, given.origin, given.source)
+
+
+def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
+    """Rank and targets; without a flag that asks for adapters they may come from the script."""
+    if "ModelConfig" in script.names and "trl" in script.names and wanted:
+        source = "trl's default of lora_r"  # trl/trainer/model_config.py
+        yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
+    for name in RANKS:
+        rank = script.number(name) if script.text(name) else None
+        if rank is not None and (wanted or name != "r"):
+            yield Fact.LORA_RANK, _known(rank, rank.value)
+            break
+    for fact, names in ((Fact.LORA_TARGETS, TARGETS), (Fact.LORA_SAVED, SAVED)):
+        for name in names:
+            given = script.text(name)
+            words = [] if given is None else words_of(given)
+            if given is None or not words:
+                continue
+            lowered = {one.lower() for one in words}
+            if fact is Fact.LORA_TARGETS and lowered & ALL:
+                yield fact, _known(given, "all-linear")
+            elif not lowered & DEFAULTS:
+                yield fact, _known(given, ",".join(words))
+            break
+
+
+def words_of(given: Given) -> list[str]:
+    """A list that is given as words, separated by commas or spaces, in brackets or as YAML.
+
+    A single regular expression stays whole.
+    """
+    if isinstance(given.value, list):
+        return [str(one) for one in given.value]
+    words = list(given.words) or [str(given.value)]
+    text = " ".join(words).strip()
+    if text.startswith("[") and text.endswith("]"):
+        parts = [one.strip(" '\"") for one in text[1:-1].split(",")]
+        return [one for one in parts if one]
+    if len(words) == 1 and re.search(r"[\\^$*+?()|{}]", text):
+        return [text]
+    return [one for one in re.split(r"[,\s]+", text) if one]
+
+
+def _bits(script: Script) -> Iterator[Statement]:
+    loads = [
+        (one, bits)
+        for name, bits in LOADED_IN
+        if (one := script.boolean(name)) is not None and one.value
+    ]
+    if len(loads) > 1:
+        first, second = (one.source for one, _ in loads)
+        problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
+        raise LaunchError(ExitCode.USAGE, problem)
+    for given, bits in loads:
+        yield Fact.QUANTIZATION_BITS, _known(given, bits)
+        return
+    for name in BITS:
+        number = script.text(name)
+        if number is not None and str(number.value) in ("2", "3", "4", "8"):
+            yield Fact.QUANTIZATION_BITS, _known(number, int(number.value))
+            return
+    adapter = adapter_of(script)
+    for name in QUANTIZED:
+        switch = script.boolean(name)
+        if switch and switch.value and adapter and adapter.value == Adapter.LORA:
+            yield Fact.QUANTIZATION_BITS, _known(switch, 4)
+            return
+    for name in KINDS:
+        kind = script.text(name)
+        if kind is not None and str(kind.value).lower() == "qlora":
+            yield Fact.QUANTIZATION_BITS, _known(kind, 4)

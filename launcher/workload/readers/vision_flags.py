@@ -1,0 +1,99 @@
+"""Reads which parts of a vision-language model a script trains, and how large its images are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.model import Model
+from ...core.settings import Adapter, Fact, Origin
+from ...core.workload import Known, Statement
+from ..script.script import Given, Script
+from .peft_flags import adapter_of
+
+VISION, LANGUAGE = Fact.VISION_TRAINED, Fact.LANGUAGE_TRAINED
+FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
+    (VISION, False, ("freeze_vit", "freeze_vision_tower", "freeze_vision")),
+    (VISION, True, ("tune_vision", "tune_mm_vision", "train_vision", "unfreeze_mm_vision_tower")),
+    (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
+    (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),
+)
+"""What is told, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
+frozen (ms-swift, LLaMA-Factory, InternVL), and its names."""
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Frozen towers, as flags; of a language model with adapters see `_says`."""
+    for fact, when, names in FLAGS:
+        for name in names:
+            switch = script.boolean(name)
+            if switch is not None:
+                yield from _part(script, fact, switch, bool(switch.value) is when)
+    yield from _backbone(script)
+    parts = script.text("mm_tunable_parts")
+    if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
+        names_ = str(parts.value).split(",")
+        yield from _part(script, VISION, parts, "mm_vision_tower" in names_)
+        yield from _part(script, LANGUAGE, parts, "mm_language_model" in names_)
+    projector = script.boolean("tune_mm_mlp_adapter")
+    if projector is not None and projector.value:  # LLaVA's first stage trains nothing else
+        yield from _part(script, VISION, projector, False)
+        yield from _part(script, LANGUAGE, projector, False)
+
+
+def _part(script: Script, fact: Fact, given: Given, trained: bool) -> Iterator[Statement]:
+    """One part of the model.
+
+    A language model that scripts freeze to give it adapters is trained by these; in ms-swift and
+    LLaMA-Factory freezing keeps the adapters away too.
+    """
+    if not trained:
+        yield Fact.FROZEN_PARAMETERS, Known(True, given.origin, given.source)
+        adapter = adapter_of(script)
+        adapted = adapter is not None and adapter.value == Adapter.LORA
+        if fact is LANGUAGE and adapted and script.owner not in ("swift", "llamafactory"):
+            return
+    yield fact, Known(trained, given.origin, given.source)
+
+
+def _backbone(script: Script) -> Iterator[Statement]:
+    """`freeze_backbone`: InternVL's vision tower, LLaVA's language model."""
+    switch = script.boolean("freeze_backbone")
+    if switch is None:
+        return
+    if "vision_tower" in script.flags or "llava" in script.names:
+        yield from _part(script, LANGUAGE, switch, not switch.value)
+    elif {"freeze_mlp", "freeze_llm", "vision_path"} & script.flags.keys():
+        yield from _part(script, VISION, switch, not switch.value)
+    elif switch.value:
+        yield Fact.FROZEN_PARAMETERS, Known(True, switch.origin, switch.source)
+
+
+def image_statements(script: Script, model: Model | None) -> Iterator[Statement]:
+    """Patches of one image at most, where model and script leave no doubt of their size.
+
+    A tower of any size (Qwen-VL's) takes as many patches as `max_pixels` holds; one of a fixed size
+    (InternVL's) takes the image in tiles, and a small copy of it whole.
+    """
+    tower = None if model is None else model.vision
+    if tower is None or not tower.patch:
+        return
+    if tower.image:
+        tiles = script.number("max_dynamic_patch")
+        size = script.number("force_image_size")
+        thumbnail = script.boolean("use_thumbnail")
+        if tiles is not None:
+            whole = int(thumbnail is not None and bool(thumbnail.value))
+            side = (int(size.value) if size is not None else tower.image) // tower.patch
+            patches = (int(tiles.value) + whole) * side**2
+            yield Fact.IMAGE_PATCHES, Known(patches, tiles.origin, f"{tiles.source}, one image")
+        return
+    for name in ("max_pixels", "image_max_pixels"):
+        pixels = script.number(name)
+        if pixels is not None:
+            patches = int(pixels.value) // tower.patch**2
+            yield Fact.IMAGE_PATCHES, Known(patches, pixels.origin, f"{pixels.source}, one image")
+            return
+    text = script.environment.get("MAX_PIXELS", "")
+    if script.owner == "swift" and text.isdecimal() and int(text):
+        patches = int(text) // tower.patch**2
+        yield Fact.IMAGE_PATCHES, Known(patches, Origin.CONFIG, "$MAX_PIXELS, one image")

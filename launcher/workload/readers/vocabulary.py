@@ -1,0 +1,71 @@
+"""The words in which frameworks ask for optimizers, attention and types, in our terms."""
+
+from __future__ import annotations
+
+from ...core.settings import Attention, Optimizer, Precision
+
+OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
+    ("galore", None),
+    ("apollo", None),
+    ("lomo", None),
+    ("ademamix", None),
+    ("grokadamw", None),
+    ("4bit", None),
+    ("8bit", Optimizer.ADAMW_8BIT),
+    ("adafactor", Optimizer.ADAFACTOR),
+    ("lion", Optimizer.LION),
+    ("muon", Optimizer.LION),
+    ("adam", Optimizer.ADAMW),
+    ("lamb", Optimizer.ADAMW),
+    ("lorap", Optimizer.ADAMW),
+    ("multimodal", Optimizer.ADAMW),
+    ("rmsprop", Optimizer.LION),
+    ("adagrad", Optimizer.LION),
+    ("schedule_free_sgd", Optimizer.LION),
+    ("sgd", Optimizer.SGD),
+)
+"""Parts of names (transformers/training_args.py, OptimizerNames; deepspeed/runtime/config.py;
+swift/optimizers/mapping.py), the first that matches decides; None where the states are others than
+those that we have a name for. 8-bit optimizers of one state are taken for the one of two."""
+
+ATTENTIONS: tuple[tuple[str, Attention | None], ...] = (
+    ("auto", None),
+    ("flex", None),
+    ("eager", Attention.EAGER),
+    ("disabled", Attention.EAGER),
+    ("sdpa", Attention.SDPA),
+    ("flash_att", Attention.FLASH),
+    ("flash-att", Attention.FLASH),
+    ("fa2", Attention.FLASH),
+    ("fa3", Attention.FLASH),
+)
+"""Parts of names of attention implementations (transformers/modeling_utils.py, names of kernels on
+the hub, `AttentionFunction` of src/llamafactory/extras/constants.py)."""
+
+DTYPES = {
+    "bfloat16": Precision.BF16,
+    "bf16": Precision.BF16,
+    "float16": Precision.FP16,
+    "fp16": Precision.FP16,
+    "half": Precision.FP16,
+    "float32": Precision.FP32,
+    "fp32": Precision.FP32,
+    "float": Precision.FP32,
+}
+
+
+def optimizer_named(name: str) -> Optimizer | None:
+    """The optimizer of that name; None where nobody knows it."""
+    lowered = name.lower()
+    return next((kind for part, kind in OPTIMIZERS if part in lowered), None)
+
+
+def attention_named(name: str) -> Attention | None:
+    """The implementation of that name; None where nobody knows it or the model decides."""
+    lowered = name.lower()
+    return next((kind for part, kind in ATTENTIONS if part in lowered), None)
+
+
+def dtype_named(name: str) -> Precision | None:
+    """The type of that name; None for `auto` and unknown ones."""
+    return DTYPES.get(name.lower().removeprefix("torch."))

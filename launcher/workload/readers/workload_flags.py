@@ -1,0 +1,182 @@
+"""Reads what decides the memory beside batch and stage: lengths, optimizer, attention, loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.settings import Attention, Fact, Loss, Optimizer, Origin
+from ...core.workload import Known, Statement
+from ..script.script import FALSE, TRUE, Given, Script
+from .vocabulary import attention_named, dtype_named, optimizer_named
+
+LENGTHS = (
+    "max_seq_length",
+    "max_seq_len",
+    "model_max_length",
+    "cutoff_len",
+    "max_length",
+    "block_size",
+)
+"""TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's and MiniCPM-V's,
+LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers."""
+FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
+LOW_RANK = ("use_galore", "use_apollo", "use_badam")
+PARALLEL = (
+    *("sequence_parallel_size", "sequence_parallel_degree", "context_parallel_size", "sp_size"),
+    *("tensor_parallel_size", "tensor_model_parallel_size", "tp_size"),
+    *("pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size", "cp_size"),
+)
+"""ms-swift's, Megatron's, InternVL's and others'."""
+ONE_STATE = ("use_muon", "use_adam_mini")
+"""Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """Parallelism, lengths, optimizer, attention, loss and the type of the loaded weights."""
+    yield from _parallel(script)
+    yield from _length(script)
+    yield from _optimizer(script)
+    yield from _attention(script)
+    yield from _loss(script)
+    yield from _loaded(script)
+    yield from _allocator(script)
+
+
+def _known(given: Given, value: object) -> Known:
+    return Known(value, given.origin, given.source)  # type: ignore[arg-type]
+
+
+def _parallel(script: Script) -> Iterator[Statement]:
+    for name in PARALLEL:
+        ranks = script.number(name) if script.text(name) else None
+        if ranks is not None and int(ranks.value) > 1:
+            script.notes.append(f"{ranks.source} {ranks.value}: its memory isn't modelled")
+            yield Fact.MODEL_PARALLEL, _known(ranks, ranks.value)
+            return
+
+
+def _length(script: Script) -> Iterator[Statement]:
+    for name in LENGTHS:
+        given = script.text(name)
+        if given is None or str(given.value).lower() in ("-1", "none"):
+            continue  # no limit (ms-swift 2.x, trl)
+        length = script.number(name)
+        if length is not None:
+            yield Fact.SEQUENCE_LENGTH, _known(length, length.value)
+            return
+    prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
+    if prompt is not None and answer is not None:
+        source = f"{prompt.source} + {answer.source}"
+        total = int(prompt.value) + int(answer.value)
+        yield Fact.SEQUENCE_LENGTH, Known(total, min(prompt.origin, answer.origin), source)
+    yield from _group(script)
+
+
+def _group(script: Script) -> Iterator[Statement]:
+    """FlagEmbedding: a sample is a query and a group of passages, each padded by itself.
+
+    A reranker takes the query with every passage (FlagEmbedding/abc/finetune/*/AbsArguments.py).
+    """
+    passage = script.number("passage_max_len")
+    if passage is None:
+        return
+    query, size = script.number("query_max_len"), script.number("train_group_size")
+    queries = 32 if query is None else int(query.value)
+    passages = 8 if size is None else int(size.value)
+    again = passages if "reranker" in script.program else 1
+    total = passages * int(passage.value) + again * queries
+    source = f"{passage.source}, {passages} passages and {again} times the query"
+    yield Fact.SEQUENCE_LENGTH, Known(total, passage.origin, source)
+
+
+def _optimizer(script: Script) -> Iterator[Statement]:
+    for name in (*LOW_RANK, *ONE_STATE):
+        switch = script.boolean(name)
+        if switch is not None and switch.value:
+            if name in ONE_STATE:
+                yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
+            else:
+                script.notes.append(f"{switch.source}: AdamW's states are reckoned with")
+            return
+    # ms-swift's `optimizer` names a plugin, which outranks `optim`.
+    named = script.text("optimizer") or script.text("optim")
+    if named is None:
+        if script.takes_all:
+            source = "transformers' default of optim"
+            yield Fact.OPTIMIZER, Known(Optimizer.ADAMW.value, Origin.DEFAULT, source)
+        return
+    optimizer = optimizer_named(str(named.value))
+    if optimizer is None:
+        script.notes.append(
+            f"{named.source}: {named.value!r} isn't known, AdamW's states are taken"
+        )
+    else:
+        yield Fact.OPTIMIZER, _known(named, optimizer.value)
+
+
+def _attention(script: Script) -> Iterator[Statement]:
+    for name in ("attn_implementation", "attn_impl", "flash_attn"):
+        named = script.text(name)
+        kind = None if named is None else attention_named(str(named.value))
+        if named is not None and kind is not None:
+            yield Fact.ATTENTION, _known(named, kind.value)
+            return
+    for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
+        given = script.flags.get(name)
+        # What isn't a boolean is a word for "as the model says": ms-swift's `auto`.
+        is_switch = given is not None and (
+            given.value is None or str(given.value).lower() in TRUE + FALSE
+        )
+        switch = script.boolean(name) if is_switch else None
+        if switch is not None and switch.value:
+            yield Fact.ATTENTION, _known(switch, Attention.FLASH.value)
+            return
+
+
+def _loss(script: Script) -> Iterator[Statement]:
+    for name in FUSED:
+        switch = script.boolean(name)
+        if switch is not None and switch.value and _fuses(script, name):
+            yield Fact.LOSS, _known(switch, Loss.FUSED.value)
+            return
+    kind = script.text("loss_type")
+    if kind is not None and "chunked" in str(kind.value):
+        yield Fact.LOSS, _known(kind, Loss.CHUNKED.value)
+
+
+def _fuses(script: Script, name: str) -> bool:
+    """Whether Liger's kernels include the fused projection and loss.
+
+    LLaMA-Factory leaves it out where the trainer needs the logits (model_utils/liger_kernel.py);
+    `liger_kernel_config` can switch it off (transformers/training_args.py).
+    """
+    stage = script.text("stage")
+    if name == "enable_liger_kernel":
+        return stage is None or str(stage.value) in ("pt", "sft")
+    config = script.text("liger_kernel_config")
+    text = "" if config is None else str(config.value).replace('"', "'").replace(" ", "")
+    return "'fused_linear_cross_entropy':false" not in text.lower()
+
+
+def _loaded(script: Script) -> Iterator[Statement]:
+    for name in ("torch_dtype", "dtype", "model_dtype"):
+        named = script.text(name)
+        kind = None if named is None else dtype_named(str(named.value))
+        if named is not None and kind is not None:
+            yield Fact.LOADED_PRECISION, _known(named, kind.value)
+            return
+
+
+def _allocator(script: Script) -> Iterator[Statement]:
+    """What the user's environment says of torch's allocator; without it the profile decides."""
+    for name in (
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_NPU_ALLOC_CONF",
+        "PYTORCH_HIP_ALLOC_CONF",
+    ):
+        if name in script.environment:
+            text = script.environment[name].lower().replace(" ", "")
+            grows = any(f"expandable_segments:{word}" in text for word in TRUE)
+            yield Fact.EXPANDABLE_SEGMENTS, Known(grows, Origin.CONFIG, f"${name}")
+            return

@@ -1,0 +1,47 @@
+"""The user's own source files: the script, and the modules that it imports from its own folder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...core.request import LaunchRequest
+from .script import module_file
+
+
+def user_files(request: LaunchRequest) -> Iterator[Path]:
+    """The script and the modules that it imports from its own folder, if it is the user's."""
+    if request.is_program:
+        return
+    path = module_file(request.script) if request.is_module else Path(request.script)
+    if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
+        return
+    yield path
+    tree = tree_of(path)
+    if tree is None:
+        return
+    roots = (path.parent, Path()) if request.is_module else (path.parent,)
+    for name in imported(tree):
+        for root in roots:
+            stem = root.joinpath(*name.split("."))
+            yield from filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py"))
+
+
+def tree_of(path: Path) -> ast.Module | None:
+    """A file's syntax tree; None where it isn't there or isn't Python."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Names of the modules that a file imports, with what it may import from them as a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level < 2:
+            head = [node.module] if node.module else []
+            yield from head
+            yield from (".".join([*head, alias.name]) for alias in node.names)

@@ -1,0 +1,208 @@
+"""What a launcher owes its user, over two nodes: codes, the right rank, signals, logs; for real."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from support.entries import ENTRY
+from support.hosts import needs_hosts, network
+from support.jobs import FAST, PORT, begin, ended, ending, exist, job, run_folders, wait_for
+from support.stacks import ROOT
+
+pytestmark = needs_hosts
+PROGRAMS = ROOT / "tests" / "programs"
+FAILS, STUBBORN = PROGRAMS / "fails.py", PROGRAMS / "stubborn.py"
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("1:raise", 1, "rank 1 on beta raised ValueError"),
+        ("1:exit42", 42, "rank 1 on beta left with exit code 42"),
+    ],
+)
+def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Path) -> None:
+    """No relaunch; the worker's own code everywhere; explained on node 0, a line on node 1."""
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, FAILS, how, own=FAST) as (head, other),
+    ):
+        ended([head, other], code)
+        assert words in head.words()
+        source = "raise ValueError(" if how == "1:raise" else "sys.exit("
+        lines = enumerate(FAILS.read_text().splitlines(), 1)
+        line = next(number for number, text in lines if text.strip().startswith(source))
+        if how == "1:raise":
+            assert f'  File "{FAILS}", line {line}, in <module>' in head.said()
+            assert head.said().endswith("\nValueError: the bug of rank 1\n")
+        else:
+            assert f"{FAILS}:{line} in <module>: sys.exit(" in head.words()
+        assert f"node 0 ended the run: failed: {words}" in other.words()
+        for one in (head, other):
+            assert "relaunching" not in one.words()
+    (run,) = run_folders(tmp_path)
+    names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    files = ("failures.json", "plan.json", "rank-0.log", "rank-1.log")
+    expected = [*(f"attempt-1/{name}" for name in files), "outcome.json", "request.json"]
+    assert names == expected, "both nodes write into one folder that they share"
+    told = json.loads((run / "attempt-1" / "failures.json").read_text())["findings"][0]["record"]
+    assert (told["rank"], told["host"], told["exit_code"]) == (1, "beta", code)
+
+
+def test_a_cause_on_node_1_whose_record_comes_last(tmp_path: Path) -> None:
+    """Rank 3 fails of it, tells that first, and all nodes are being stopped: rank 2 is named."""
+    program = (PROGRAMS / "fails_slowly.py", "overtaken")
+    own = [*FAST, "--nproc=2"]
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *program, own=own, env={"CAUSE": 2}) as (head, other),
+    ):
+        ended([head, other], 1)
+        assert "attempt 1: failed: rank 2 on beta raised CauseError" in head.words()
+        assert head.said().endswith("\nCauseError: the cause\n")
+
+
+def test_torchrun_leaves_the_other_node_waiting(tmp_path: Path) -> None:
+    """The measure: its code is 1, and node 0, whose worker is stuck, isn't told."""
+    with network("alpha", "beta") as hosts:
+        launchers = [
+            begin(
+                host,
+                tmp_path,
+                "torchrun",
+                "--nnodes=2",
+                f"--node-rank={rank}",
+                "--master-addr=alpha",
+                f"--master-port={PORT}",
+                "--nproc-per-node=1",
+                FAILS,
+                "1:exit42",
+                env={"READY": tmp_path / "all"},
+            )
+            for rank, host in enumerate(hosts)
+        ]
+        with ending(launchers):
+            assert launchers[1].process.wait(180) == 1
+            assert launchers[0].process.poll() is None
+            for process in hosts[0].processes():
+                process.kill()
+
+
+@pytest.mark.parametrize(("first", "delay"), [(0, 0.05), (1, 0.02), (1, 0.05)])
+def test_names_the_rank_that_failed_first(first: int, delay: float, tmp_path: Path) -> None:
+    """One node's rank fails, the other's follows: the first is named, whatever node it is on.
+
+    Word of it takes longer than that: 100 ms.
+    """
+    plan = (f"{first}:raise", f"{1 - first}:{delay}@exit3")
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, FAILS, *plan, own=FAST, env={"READY": tmp_path / "all"}) as launchers,
+    ):
+        hosts[1].weather(delay=0.1)
+        ended(launchers, 1)
+        assert launchers[0].says(rf"attempt 1: failed: rank {first} (on beta )?raised ValueError")
+
+
+@pytest.mark.parametrize(
+    ("number", "told", "code"),
+    [(signal.SIGTERM, (0,), 143), (signal.SIGTERM, (0, 1), 143), (signal.SIGINT, (1,), 130)],
+)
+def test_a_stop_of_one_launcher_stops_both(
+    number: signal.Signals, told: tuple[int, ...], code: int, tmp_path: Path
+) -> None:
+    """Workers of both nodes get the signal and their time; the code is 128 + N on both."""
+    command = (STUBBORN, tmp_path, number.name)
+    with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command) as launchers:
+        wait_for(exist(tmp_path, "ready-{}", (0, 1)))
+        for one in told:
+            launchers[one].send(number)
+        ended(launchers, code)
+        for rank in (0, 1):
+            assert (tmp_path / f"goodbye-{rank}").read_text() == "had time to clean up"
+        assert f"attempt 1: stopped by {number.name}" in launchers[0].words()
+
+
+def test_workers_that_ignore_signals(tmp_path: Path) -> None:
+    """Each launcher goes from INT over TERM to KILL; SIGUSR1 before is for those who handle it."""
+    command = (STUBBORN, tmp_path)
+    own = ("--interrupt-timeout=0.5", "--shutdown-timeout=0.5")
+    with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
+        wait_for(exist(tmp_path, "ready-{}", (0, 1)))
+        for one in launchers:
+            one.send(signal.SIGUSR1)
+        noted = tmp_path / "signals-0"
+        wait_for(lambda: noted.exists() and noted.read_text() == "SIGUSR1\n")
+        wait_for(lambda: launchers[1].says("isn't passed on: rank 1 has no handler for it"))
+        launchers[1].send(signal.SIGINT)
+        ended(launchers, 130)
+        for rank, one in enumerate(launchers):
+            own_signals = (tmp_path / f"signals-{rank}").read_text().split()
+            assert own_signals[-2:] == ["SIGINT", "SIGTERM"]
+            assert f"rank {rank} goes on after SIGINT, SIGTERM: sending SIGKILL" in one.words()
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_repeated_stop_goes_on_to_the_next_step_on_both(told: int, tmp_path: Path) -> None:
+    """The third one is SIGKILL, at once: nobody waits for times that are meant to be long."""
+    own = ("--interrupt-timeout=300", "--shutdown-timeout=300")
+    command = (STUBBORN, tmp_path)
+    with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
+        wait_for(exist(tmp_path, "ready-{}", (0, 1)))
+        for name in ("SIGINT", "SIGTERM"):
+            launchers[told].send(signal.SIGINT)
+            for rank in (0, 1):
+                noted = tmp_path / f"signals-{rank}"
+                wait_for(lambda path=noted, word=name: path.exists() and word in path.read_text())
+        launchers[told].send(signal.SIGINT)
+        ended(launchers, 130)
+
+
+def test_a_death_after_the_end(tmp_path: Path) -> None:
+    """Workers that abort at exit have run the script to its end: a success on both nodes."""
+    command = (PROGRAMS / "ends.py", "abort-at-exit")
+    each = ([], ["--log-dir=elsewhere"])
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, each=each) as launchers,
+    ):
+        ended(launchers, 0)
+        assert launchers[0].says("rank 1 was ended by SIGABRT after its script had finished")
+    (run,), (other,) = ((tmp_path / name).iterdir() for name in ("runs", "elsewhere"))
+    assert run.name == other.name
+    names = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
+    assert names == ["attempt-1/rank-1.log"], "a folder of its own has what is node 1's"
+    assert not (run / "attempt-1" / "rank-1.log").exists()
+
+
+def test_nothing_is_changed_where_node_0_may_only_suggest(tmp_path: Path) -> None:
+    """What node 0 is told by --fix holds for all."""
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "bad-weather.md").write_text(ENTRY.format(kind="transient", more=""))
+    command = (PROGRAMS / "stays.py", tmp_path, 1)
+    own = ("--catalogue=house", *FAST)
+    each = (["--fix=suggest"], [])
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, own=own, each=each) as launchers,
+    ):
+        ended(launchers, 1)
+        assert "not relaunched: --fix suggest allows 0" in launchers[0].words()
+
+
+def test_strict_refuses_on_both_nodes(tmp_path: Path) -> None:
+    """What the plan would change before the launch ends both launchers before any worker starts."""
+    arguments = ("--use_lora=True", "--gradient_checkpointing=True", "--output_dir=out")
+    command = (ROOT / "tests" / "scenarios" / "hf_lora.py", *arguments)
+    kwargs = '--gradient_checkpointing_kwargs={"use_reentrant": true}'
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, kwargs, own=["--strict"]) as launchers,
+    ):
+        ended(launchers, 78)
+        assert "gradient_checkpointing: reentrant -> non_reentrant" in launchers[0].words()
+    for run in run_folders(tmp_path):
+        assert not list(run.rglob("rank-*.log"))

@@ -1,0 +1,343 @@
+"""On a real Slurm: what it tells tasks, the batch script that is shipped, and every way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from support.hosts import needs_hosts
+from support.slurm_cluster import KILL_WAIT, Cluster, cluster, wait_until
+from support.stacks import CURRENT, EXAMPLES, ROOT
+
+PROGRAMS = ROOT / "tests" / "programs"
+LAUNCHER = str(CURRENT.bin / "safe-launch")
+PLACES = (sys.executable, PROGRAMS / "places.py")
+ALIKE = [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)]
+"""One launcher on each of two nodes, with two workers."""
+ONE_EACH = [(0, 4, 0, 2, 1), (1, 4, 1, 2, 1), (2, 4, 0, 2, 1), (3, 4, 1, 2, 1)]
+"""Two launchers on each of two nodes, with a worker each."""
+LACKING = [one for one in ("slurmctld", "slurmd", "srun", "munged") if not shutil.which(one)]
+pytestmark = [
+    needs_hosts,
+    pytest.mark.skipif(bool(LACKING), reason=f"Slurm needs {', '.join(LACKING)}"),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two nodes with four pretended accelerators each."""
+    folder = tmp_path_factory.mktemp("slurm")
+    with cluster(folder) as result:
+        yield result
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job from the shipped batch script.
+
+    Attributes:
+        slurm: where it runs.
+        folder: where it works, and writes its output.
+        number: Slurm's.
+    """
+
+    slurm: Cluster
+    folder: Path
+    number: str
+
+    def output(self) -> str:
+        """What it has written so far."""
+        return "".join(path.read_text() for path in self.folder.glob("*.out"))
+
+    def end(self) -> tuple[str, str]:
+        """Waits for its end; its state and its exit code as Slurm has it, code:signal."""
+        state = self.slurm.wait(self.number)
+        wait_until(self.slurm.idle, self.slurm.logs)
+        return state, self.slurm.field(self.number, "ExitCode")
+
+    def ready(self, ranks: int = 2, name: str = "ready") -> None:
+        """Waits until its workers are under way: each has left a file."""
+        files = [self.folder / f"{name}-{rank}" for rank in range(ranks)]
+        self.until(lambda: all(file.exists() for file in files))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until a condition holds."""
+        wait_until(condition, lambda: f"{self.output()}\n{self.slurm.logs()}")
+
+    def launcher(self, node: int) -> psutil.Process:
+        """The launcher on a node: the task itself, not what it has started."""
+        (found,) = [
+            process
+            for process in self.slurm.nodes[node].processes()
+            if process.cmdline()[1:2] == [LAUNCHER] and process.parent().name() == "slurmstepd"  # type: ignore[union-attr]
+        ]
+        return found
+
+
+@pytest.fixture
+def submit(slurm: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Submits the batch script as the command `template` fills it in, and as a user edits it."""
+    jobs: list[Job] = []
+
+    def submitted(*words: str | Path, edits: dict[str, str] | None = None) -> Job:
+        script = tmp_path / "job.sbatch"
+        command = [LAUNCHER, "template", "slurm", "-o", script, "--nodes=2", *words]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        text = script.read_text()
+        for old, new in (edits or {}).items():
+            assert old in text
+            text = text.replace(old, new)
+        script.write_text(text)
+        own = {name: text for name, text in CURRENT.environment().items() if name not in os.environ}
+        path = CURRENT.environment()["PATH"]
+        number = slurm.submit(f"--chdir={tmp_path}", script, **{**own, "PATH": path})
+        jobs.append(Job(slurm, tmp_path, number))
+        return jobs[-1]
+
+    yield submitted
+    for job in jobs:  # what a failed test leaves mustn't fail the next one
+        slurm.run("scancel", job.number)
+        slurm.restore()
+
+
+def places(text: str) -> list[tuple[int, int, int, int, int | None]]:
+    """Rank, nodes, index on the host, launchers on the host and workers of each launcher."""
+    found = [json.loads(line) for line in text.splitlines()]
+    names = ("rank", "nodes", "local", "beside", "nproc")
+    (head,) = [one["host"] for one in found if one["rank"] == 0]
+    assert {one["address"] for one in found} <= {head, ""}
+    return sorted(tuple(one[name] for name in names) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("-N2 --ntasks-per-node=1", [(0, 2, 0, 1, None), (1, 2, 0, 1, None)]),
+        ("-N2 --ntasks-per-node=1 --gpus-per-node=2", ALIKE),
+        ("-N2 --ntasks-per-node=1 --gres=gpu:a100:2", ALIKE),
+        ("-N2 --ntasks-per-node=1 --gpus=4", [(0, 2, 0, 1, 3), (1, 2, 0, 1, 1)]),
+        ("-N2 --ntasks-per-node=2 --gpus-per-node=2", ONE_EACH),
+        ("-N2 --ntasks-per-node=2 --gpus-per-task=1", ONE_EACH),
+        ("-N2 -n3", [(0, 3, 0, 2, 1), (1, 3, 1, 2, 1), (2, 3, 0, 1, 1)]),
+        ("-N1 -n1 --gpus-per-node=2", [(0, 1, 0, 1, 2)]),
+        ("-N1 -n2 --gpus-per-task=a100:2", [(0, 2, 0, 2, 2), (1, 2, 1, 2, 2)]),
+    ],
+)
+def test_what_a_task_is_told(slurm: Cluster, options: str, expected: list[tuple[int, ...]]) -> None:
+    """However tasks are asked for, each launcher knows its place and its number of workers."""
+    assert places(slurm.run("srun", *options.split(), *PLACES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "expected"),
+    [
+        ("--nodes=2 --gpus-per-node=2", "srun", ALIKE),
+        ("--nodes=2 --gres=gpu:a100:2", "srun", ALIKE),
+        ("--nodes=2 --gres=gpu:2 --exclusive", "srun", ALIKE),
+        ("--nodes=2", "srun -N1 -n1", [(0, 1, 0, 1, None)]),
+        ("--nodes=1 --gpus-per-node=2", "", [(0, 1, 0, 1, 2)]),
+    ],
+)
+def test_what_a_batch_job_is_told(
+    slurm: Cluster, tmp_path: Path, options: str, command: str, expected: list[tuple[int, ...]]
+) -> None:
+    """A step inherits what the job asked for; on one node the batch script may do without."""
+    assert places(batch(slurm, tmp_path, options, command)) == expected
+
+
+def test_a_batch_script_of_two_nodes_needs_srun(slurm: Cluster, tmp_path: Path) -> None:
+    """Slurm tells the shell that it is task 0 of 2: no second launcher is waited for in vain."""
+    for text in (
+        batch(slurm, tmp_path, "--nodes=2", ""),
+        slurm.run("salloc", "--nodes=2", *map(str, PLACES)),
+    ):
+        problem = json.loads(text)["problem"]
+        assert problem == "the job has 2 nodes (SLURM_NNODES), but only one launcher was started"
+
+
+def batch(slurm: Cluster, folder: Path, options: str, command: str) -> str:
+    """What a batch script writes that asks for the place of its launchers."""
+    script = folder / "places.sbatch"
+    script.write_text(f"#!/bin/bash\n{command} {' '.join(map(str, PLACES))}\n")
+    output = folder / "places.out"
+    job = slurm.submit("--ntasks-per-node=1", f"--output={output}", *options.split(), script)
+    assert slurm.wait(job) == "COMPLETED", output.read_text()
+    return output.read_text()
+
+
+def test_what_fails_on_two_nodes_is_corrected_on_both(
+    submit: Callable[..., Job], tmp_path: Path
+) -> None:
+    """The example dies of ZeRO-2 as it does on one node, and then trains with the right losses."""
+    common = ["--max_steps=12", "--learning_rate=1e-2", "--logging_steps=1", "--use_cpu"]
+    common += ["--report_to=none", "--save_strategy=no", "--output_dir=out", "--disable_tqdm=True"]
+    script = EXAMPLES / "finetune.py"
+    single = (*common, "--per_device_train_batch_size=8", "--loss_file=expected.json")
+    done = CURRENT.run("python", script, *single, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    dies = [f"--deepspeed={EXAMPLES / 'zero2.json'}", "--gradient_checkpointing=True"]
+    dies += ['--gradient_checkpointing_kwargs={"use_reentrant": true}']
+    own = ["--per_device_train_batch_size=4", "--loss_file=losses.json"]
+    job = submit("--", "--log-dir=runs", script, *common, *dies, *own)
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    said = job.output()
+    assert "change   gradient_checkpointing: reentrant -> non_reentrant" in said
+    assert "node 1 of 2: joined node 0 (gpu01)" in said
+    assert "attempt 2: succeeded" in said
+    losses, expected = (
+        json.loads((tmp_path / name).read_text()) for name in ("losses.json", "expected.json")
+    )
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert left(job) == []
+
+
+def left(job: Job) -> list[str]:
+    """What still runs on the nodes beside Slurm itself, and what the script has left behind."""
+    names = [path.name for path in job.folder.glob(".safe-launch-*")]
+    for process in [process for node in job.slurm.nodes for process in node.processes()]:
+        with suppress(psutil.Error):  # it has just ended
+            if process.name() != "slurmd":
+                names.append(" ".join(process.cmdline()))
+    return names
+
+
+def test_scancel_ends_everything(submit: Callable[..., Job], tmp_path: Path) -> None:
+    """Workers get SIGTERM; who doesn't heed it, and what has fled, is gone before KillWait."""
+    job = submit("--", "--log-dir=runs", "--shutdown-timeout=2", PROGRAMS / "stubborn.py", tmp_path)
+    job.ready()
+    begun = time.monotonic()
+    job.slurm.run("scancel", job.number)
+    state, code = job.end()
+    assert time.monotonic() - begun < KILL_WAIT
+    assert (state, code) == ("CANCELLED", "143:0")
+    for rank in range(2):
+        assert set((tmp_path / f"signals-{rank}").read_text().split()) == {"SIGTERM"}
+    assert left(job) == []
+
+
+def test_a_warning_is_for_those_who_heed_it(submit: Callable[..., Job], tmp_path: Path) -> None:
+    """Rank 0 gets SIGUSR1, rank 1 has no handler and goes on; a run that then ends well is done."""
+    job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "stubborn.py", tmp_path)
+    job.ready()
+    job.slurm.run("scancel", "--batch", "--signal=USR1", job.number)
+    job.until(lambda: (tmp_path / "signals-0").exists())
+    job.until(lambda: "rank 1 has no handler" in job.output())
+    (tmp_path / "finish").touch()
+    assert job.end() == ("COMPLETED", "0:0")
+    assert job.slurm.field(job.number, "Restarts") == "0"
+    assert set((tmp_path / "signals-0").read_text().split()) == {"SIGUSR1"}
+    assert not (tmp_path / "signals-1").exists()
+    for rank in range(2):  # a success leaves what the script itself left running; Slurm need not
+        with suppress(ProcessLookupError):
+            os.kill(int((tmp_path / f"grandchild-{rank}").read_text()), signal.SIGKILL)
+
+
+def test_a_task_of_an_array_is_warned_alone(submit: Callable[..., Job], tmp_path: Path) -> None:
+    """The last task has the array's own number; the others mustn't hear of it."""
+    edits = {"--requeue\n": "--requeue\n#SBATCH --array=1-2\n", "FOLDER": "$SLURM_ARRAY_TASK_ID"}
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    words = ("--nodes=1", "--", "--log-dir=runs", PROGRAMS / "stubborn.py", "FOLDER", "SIGTERM")
+    job = submit(*words, edits=edits)
+    job.ready(1, "1/ready")
+    job.ready(1, "2/ready")
+    job.slurm.run("scancel", "--batch", "--signal=USR1", f"{job.number}_2")
+    job.until(lambda: (tmp_path / "2" / "signals-0").exists())
+    job.slurm.run("scancel", f"{job.number}_1")
+    job.until(lambda: (tmp_path / "1" / "goodbye-0").exists())
+    job.slurm.run("scancel", f"{job.number}_2")
+    job.until(job.slurm.idle)
+    assert set((tmp_path / "1" / "signals-0").read_text().split()) == {"SIGTERM"}
+    assert set((tmp_path / "2" / "signals-0").read_text().split()) == {"SIGUSR1", "SIGTERM"}
+    assert left(job) == []
+
+
+def test_before_its_time_limit_a_job_queues_itself_again(
+    submit: Callable[..., Job], tmp_path: Path
+) -> None:
+    """A real limit: who doesn't heed SIGUSR1 gets SIGTERM, and goes on where he was, once."""
+    edits = {"--signal=B:USR1@120": "--signal=B:USR1@50", "grace=60": "grace=1"}
+    words = ("--time=1", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job = submit(*words, edits=edits)
+    job.ready(name="step")
+    job.until(lambda: job.slurm.field(job.number, "Restarts") == "1")
+    job.slurm.run("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
+    (tmp_path / "finish").touch()
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    said = job.output()
+    assert "exit code 143; queued again: 0 of 1 times so far" in said
+    steps = re.findall(r"rank 1 goes on from step (\d+)", said)
+    assert len(steps) == 2, said
+    first, second = map(int, steps)
+    assert first == 0 < second
+    assert left(job) == []
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_lost_launcher_is_tried_elsewhere(
+    submit: Callable[..., Job], tmp_path: Path, node: int
+) -> None:
+    """SIGKILL of one node's launcher ends the other with 75, and the job is queued again."""
+    job = submit("--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job.ready(name="step")
+    job.launcher(node).send_signal(signal.SIGKILL)
+    job.until(lambda: job.slurm.field(job.number, "Restarts") == "1")
+    (tmp_path / "finish").touch()
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    assert "exit code 75; queued again: 0 of 1 times so far" in job.output()
+    assert left(job) == []
+
+
+def test_a_preempted_job_goes_on_later(
+    submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
+) -> None:
+    """Slurm tells the launchers alone, by SIGTERM; the job makes room at once and queues again."""
+    job = submit("--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job.ready(name="step")
+    script = tmp_path / "urgent.sh"
+    script.write_text(f"#!/bin/bash\nls {tmp_path}/step-0\n")
+    urgent = slurm.submit("-p", "urgent", "--nodes=2", "--exclusive", "-o", "/dev/null", script)
+    assert slurm.wait(urgent) == "COMPLETED"
+    (tmp_path / "finish").touch()
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    assert slurm.field(job.number, "Restarts") == "1"
+    assert "exit code 143; queued again" in job.output()
+    assert left(job) == []
+
+
+def test_a_killed_daemon_ends_nothing_by_itself(
+    submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
+) -> None:
+    """The tasks go on without slurmd; when Slurm gives the node up it requeues the job."""
+    job = submit("--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    job.ready(name="step")
+    slurm.daemons["gpu02"].kill()
+    slurm.daemons["gpu02"].wait()
+    before = (tmp_path / "step-1").read_text()
+    job.until(lambda: (tmp_path / "step-1").read_text() != before)
+    job.until(lambda: slurm.field(job.number, "Restarts") == "1")
+    job.until(lambda: left(job) == [])
+    assert "exit code 143" in job.output()
+    (tmp_path / "finish").touch()
+    slurm.start_node(slurm.nodes[1])
+    assert job.end() == ("COMPLETED", "0:0"), job.output()
+    assert left(job) == []
+
+
+def test_a_users_own_mistake_is_not_tried_again(submit: Callable[..., Job]) -> None:
+    """A job that would fail again in the same way ends with the worker's own code."""
+    job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "fails.py", "1:exit42")
+    assert job.end() == ("FAILED", "42:0"), job.output()
+    assert job.slurm.field(job.number, "Restarts") == "0"

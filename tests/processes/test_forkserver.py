@@ -1,0 +1,502 @@
+"""Workers forked from a process that has imported for them: what they are, and when they aren't."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safe_launch.workers.forkserver import preload
+from safe_launch.workers.forkserver.client import Server
+from safe_launch.workload.script.imports import Filter, Import, Step, Variable, module_steps, steps
+from support.stacks import CURRENT
+
+# The variables of a process that was forked are those that its server was started with.
+IS_FORKED = (
+    "import os, pathlib\n"
+    "forked = b'LOCAL_RANK=' not in pathlib.Path('/proc/self/environ').read_bytes()\n"
+)
+
+
+def write(folder: Path, **texts: str) -> None:
+    """Modules by name."""
+    for name, text in texts.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that counts as one of installed packages."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    return folder
+
+
+def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Launches two workers in the folder."""
+    return CURRENT.run(
+        "safe-launch",
+        *("--log-dir", folder / "runs", "--nproc", "2", *arguments),
+        cwd=folder,
+        PYTHONPATH=str(folder / "site-packages"),
+        **variables,
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What the launcher has said, in one line."""
+    return " ".join(done.stderr.replace("[safe-launch]", "").split())
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the workers have printed, in no order; both have to have succeeded."""
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_workers_are_forked_unless_fresh_ones_are_asked_for(tmp_path: Path) -> None:
+    """They are the launcher's own children either way; the launcher itself has no torch."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import sys, torch\n"
+        + "parent = f'/proc/{os.getppid()}'\n"
+        + "is_ours = 'safe-launch' in pathlib.Path(parent, 'cmdline').read_text()\n"
+        + "has_torch = 'libtorch' in pathlib.Path(parent, 'maps').read_text()\n"
+        + "print(forked, is_ours, has_torch, sys.argv[1:])\n",
+    )
+    forked = launch(tmp_path, "train.py", "--lr", "1")
+    assert lines(forked) == ["True True False ['--lr', '1']"] * 2
+    fresh = launch(tmp_path, "--start-method", "spawn", "train.py", "--lr", "1")
+    assert lines(fresh) == ["False True True ['--lr', '1']"] * 2
+    assert "imports itself" not in said(forked) + said(fresh)
+
+
+def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
+    """The store is there, though nobody in the launcher hosts it."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import torch, torch.distributed as dist\n"
+        + "dist.init_process_group('gloo')\n"
+        + "total = torch.ones(1)\n"
+        + "dist.all_reduce(total)\n"
+        + "print(forked, total.item(), dist.get_world_size())\n"
+        + "dist.destroy_process_group()\n",
+    )
+    assert lines(launch(tmp_path, "train.py")) == ["True 2.0 2"] * 2
+
+
+def test_workers_share_no_random_state(tmp_path: Path) -> None:
+    """As two fresh interpreters, they draw differently unless the script seeds them."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import random, numpy, torch, uuid\n"
+        + "print(forked, random.random())\n"
+        + "print(forked, numpy.random.rand())\n"
+        + "print(forked, torch.rand(1).item())\n"
+        + "print(forked, uuid.uuid4())\n",
+    )
+    printed = lines(launch(tmp_path, "train.py"))
+    assert len(set(printed)) == len(printed) == 8
+    assert all(line.startswith("True") for line in printed)
+
+
+def test_what_an_import_prints_comes_from_every_worker(tmp_path: Path, installed: Path) -> None:
+    """Also where it was done once for both; a module of the user's is run by each worker."""
+    write(installed, loud="import os\nprint('loud', flush=True)\nos.write(2, b'and clear\\n')\n")
+    write(tmp_path, own="print('own')\n", train="import loud\nimport own\n" + IS_FORKED)
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["loud"] * 2 + ["own"] * 2
+    assert done.stderr.count("and clear") == 2
+
+
+READS = "import os\nMODE = os.environ.get('LOUD_MODE', 'nothing')\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "repeats"),
+    [
+        ("os.environ['LOUD_MODE'] = 'set'", 1),
+        ("os.environ.setdefault('LOUD_MODE', 'set')", 1),
+        ("os.environ.update({'LOUD_MODE': 'set'})", 1),
+        ("value = [os.environ.update({'LOUD_MODE': 'set'})]", 1),
+        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nprepare()", 1),
+        ("def prepare():\n    os.environ['LOUD_MODE'] = 'set'\nignored = prepare()", 1),
+        ("import own", 1),
+        ("from own import prepare\nignored = prepare()", 1),
+        ("class Mode:\n    os.environ['LOUD_MODE'] = 'set'", 2),
+    ],
+)
+def test_a_variable_that_the_script_sets_first_holds(
+    tmp_path: Path, installed: Path, first: str, repeats: int
+) -> None:
+    """What is imported later reads it, though it was imported before: or the worker begins anew."""
+    write(installed, loud=READS)
+    write(
+        tmp_path,
+        own="import os\nos.environ['LOUD_MODE'] = 'set'\n"
+        "def prepare():\n    os.environ['LOUD_MODE'] = 'set'\n"
+        if first == "import own"
+        else "import os\ndef prepare():\n    os.environ['LOUD_MODE'] = 'set'\n",
+        train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n"
+        "import sys\nprint('guarded', 'safe_launch.guards' in sys.modules)\n",
+    )
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["begins"] * 2 * repeats + ["guarded True"] * 2 + ["set"] * 2
+    words = "the script sets LOUD_MODE, which had been read by what it imports later"
+    assert (words in said(done)) == (repeats == 2)
+
+
+def test_a_variable_that_is_set_after_the_imports_is_left_alone(
+    tmp_path: Path, installed: Path
+) -> None:
+    """As under any launcher it comes too late for what was imported before."""
+    write(installed, loud=READS)
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import loud\n"
+        + "def main():\n    os.environ['LOUD_MODE'] = 'late'\n    print(forked, loud.MODE)\n"
+        + "main()\n",
+    )
+    assert lines(launch(tmp_path, "train.py")) == ["True nothing"] * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (
+            (
+                "import threading, time\n"
+                "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+            ),
+            "an import has started 1 thread",
+        ),
+        ("import os\nos._exit(3) if 'MASTER_PORT' not in os.environ else None\n", "has ended"),
+    ],
+)
+def test_where_forking_isnt_safe_workers_are_fresh(
+    tmp_path: Path, installed: Path, module: str, reason: str
+) -> None:
+    """And the reason is said."""
+    write(installed, odd=module)
+    write(tmp_path, train="import odd\n" + IS_FORKED + "print(forked)\n")
+    done = launch(tmp_path, "train.py")
+    assert lines(done) == ["False"] * 2
+    assert "every worker does its imports itself: " in said(done)
+    assert reason in said(done)
+
+
+def test_a_package_that_reads_a_workers_own_rank_is_left_to_the_workers(
+    tmp_path: Path, installed: Path
+) -> None:
+    """And so is all else at first, which it may want to come before; not so in the next attempt."""
+    write(installed, ranked="import os, other\nRANK = os.environ.get('RANK')\n", other="")
+    first = "import sys\nknown = [*sys.modules]\nimport ranked\n"
+    first += "print('ranked' in known, 'other' in known)\n"
+    rest = TRAIN.replace("FIRST", "").replace("import late", "").replace("late.use()", "")
+    write(tmp_path, train=first + rest.replace("print('early'", "('early'"))
+    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    assert said(done).count("every worker does its imports itself: ranked reads RANK, which") == 1
+    assert lines(done) == ["False False"] * 2 + ["False True"] * 2
+
+
+def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path) -> None:
+    """While they are imported beforehand; the script doesn't see what asks them."""
+    name = "JE_ARROW_MALLOC_CONF"
+    write(installed, carries=f"import os\nSEEN = os.environ.get({name!r})\n")
+    print_all = f"import os\nprint(forked, carries.SEEN, os.environ.get({name!r}))\n"
+    write(tmp_path, train="import carries\n" + IS_FORKED + print_all)
+    assert lines(launch(tmp_path, "train.py")) == ["True background_thread:false None"] * 2
+
+
+def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context on an accelerator doesn't come along in a fork."""
+    device = tmp_path / "device0"
+    device.touch()
+    monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
+    before = preload.problem()
+    with device.open():
+        after = preload.problem()
+    assert after is not None
+    assert "has opened" in after or "thread" in after
+    assert before is None or "thread" in before
+
+
+def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) -> None:
+    """Somebody has killed it between two attempts."""
+    write(
+        tmp_path,
+        train=IS_FORKED
+        + "import signal, sys, time\n"
+        + "print(forked, flush=True)\n"
+        + "pathlib.Path('up-' + os.environ['RANK']).touch()\n"
+        + "while not pathlib.Path('up-1').exists():\n    time.sleep(0.01)\n"
+        + "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        + "    me = pathlib.Path('/proc/self/cmdline').read_bytes()\n"
+        + "    parent = str(os.getppid())\n"
+        + "    pool = pathlib.Path(f'/proc/{parent}/task/{parent}/children').read_text().split()\n"
+        + "    alike = [p for p in pool if pathlib.Path(f'/proc/{p}/cmdline').read_bytes() == me]\n"
+        + "    if os.environ['RANK'] == '0':\n"
+        + "        os.kill(min(map(int, alike)), signal.SIGKILL)\n"
+        + "        raise RuntimeError('once')\n"
+        + "    time.sleep(600)\n",
+    )
+    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    assert lines(done) == ["False"] * 2 + ["True"] * 2
+    assert "the process that imports for the workers has ended" in said(done)
+
+
+def test_an_environment_that_imports_read_restarts_the_server(
+    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a plan changes there holds for the imports too."""
+    write(installed, loud=READS)
+    write(
+        tmp_path,
+        train="import os, loud\nos.write(1, f'{os.environ[\"RANK\"]} {loud.MODE}\\n'.encode())\n",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
+    server = Server("a-mark", command, {"LOUD_MODE": "a"})
+    server.begin()
+    try:
+        before = server.pids
+        for mode in ("a", "b"):
+            server.prepare()
+            reader, writer = os.pipe()
+            places = {
+                one: {"RANK": str(one), "LOCAL_RANK": str(one), "LOUD_MODE": mode} for one in (0, 1)
+            }
+            forked = server.fork(places, dict.fromkeys(places, (writer, writer)))
+            os.close(writer)
+            assert forked is not None, server.problem
+            with os.fdopen(reader) as stream:
+                assert sorted(stream.read().splitlines()) == [f"0 {mode}", f"1 {mode}"]
+            forked.wait(0)
+            assert (server.pids == before) == (mode == "a")
+    finally:
+        server.end()
+
+
+TRAIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+print('early' if 'late' in sys.modules else 'natural')
+dist.init_process_group('gloo')
+FIRST
+def main():
+    import late
+    late.use()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    os.environ['THIS'] = 'set after it was read'
+    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':
+        dist.barrier()
+        raise OSError('it passes by itself')
+    model(torch.ones(1, 2)).sum().backward()
+    dist.destroy_process_group()
+main()
+"""
+"""Fails once after its model is there; says whether `late` is known before it is imported."""
+USE = "\ndef use(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "expected"),
+    [
+        ("", "print('hello'); import os; os.environ.get('THIS')", "early"),
+        ("os.environ['THIS'] = 'x'", "import os; os.environ.get('THIS')", "natural"),
+        ("", "import torch; torch.rand(1)", "natural"),
+        ("", "import threading, time\nthreading.Thread(target=time.sleep, args=(9,)).start()", 0),
+    ],
+)
+def test_what_workers_import_later_is_imported_for_the_next(
+    tmp_path: Path, installed: Path, first: str, late: str, expected: str
+) -> None:
+    """Unless it would make a difference that it is imported before the script begins."""
+    write(tmp_path, train=TRAIN.replace("FIRST", first))
+    write(installed, late=late + USE)
+    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    assert "imports itself" not in said(done)
+    printed = [line for line in lines(done) if line != "hello"]
+    assert printed == sorted(["natural"] * 2 + [expected or "natural"] * 2)
+    assert done.stdout.count("hello") == 4 * late.count("hello")
+
+
+FOLLOW = """
+import json, os, sys
+from dataclasses import asdict
+from pathlib import Path
+from safe_launch.workers.forkserver.extra_imports import Fork, Report, follow
+from safe_launch.workers.forkserver.preload import Preloaded
+sys.argv = ["server", "script.py"]
+preloaded = Preloaded()
+PRELOAD
+fork = Fork(preloaded.start)
+if not os.fork():
+    fork.watch()
+    sys.argv = ["script.py"]
+    exec(compile(Path("script.py").read_text(), "script.py", "exec"))
+    Path("report").write_text(json.dumps(asdict(fork.report(os.environ))))
+    os._exit(0)
+os.wait()
+print(follow(Report(**json.loads(Path("report").read_text())), preloaded, None))
+"""
+"""A server, and a worker that it forks."""
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "problem"),
+    [
+        ("", "import json", None),
+        ("", "import os; os.environ.setdefault('A', '1'); os.environ['A']", None),
+        ("os.environ['A'] = '1'", "import os; os.environ.get('B')", None),
+        ("os.environ['A'] = '1'", "import os; os.environ.get('A')", "reads A, which is the worker"),
+        ("del os.environ['HERE']", "import os; os.environ.get('HERE')", "reads HERE"),
+        ("", "import random; random.random()", None),
+        (
+            "import random; random.seed(1)",
+            "import random; random.random()",
+            "late draws random numbers",
+        ),
+        ("import torch", "import torch; torch.rand(1)", "changes torch's generator"),
+        ("", "import signal; signal.signal(signal.SIGUSR1, print)", "changes signals"),
+        ("import other; other.f = min", "from other import f", "late.f is another one"),
+        ("import other; other.f = min", "import other", None),
+        ("import other; other.f = lambda: 1", "from other import g", "has replaced other.f"),
+        ("import other; other.C.m = lambda self: 1", "", "has replaced other.C.m"),
+        ("import other; other.FAST = True", "from other import FAST", "other.FAST is another one"),
+        ("", "import sys\nif sys.argv[1:]: 1 / 0", "late is imported by the script alone"),
+        ("", "import sys\nif sys.argv[1:]: import other", "other is imported by"),
+        ("sys.path.insert(0, 'own'); import theirs", "import theirs", "theirs is imported by"),
+        ("torch.set_default_dtype(torch.float64)", "", "torch's defaults"),
+        ("torch.set_default_device('meta')", "", "torch's defaults"),
+        ("import unsloth", "", "unsloth changes what is imported after it"),
+    ],
+)
+def test_a_server_follows_its_workers_where_that_makes_no_difference(
+    tmp_path: Path, installed: Path, first: str, late: str, problem: str | None
+) -> None:
+    """What a worker has imported, and what its script has done before."""
+    write(tmp_path / "own", theirs="")
+    write(installed, late=late, theirs="", unsloth="", other="FAST = False\ndef f(): pass\ng = f\n")
+    with (installed / "other.py").open("a") as other:
+        other.write("class C: pass\n")
+    (tmp_path / "script.py").write_text(f"{first}\nimport late\n")
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOW.replace("PRELOAD", "import torch" * ("torch" in first))],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed), "HERE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if problem is None:
+        assert done.stdout == "None\n"
+    else:
+        assert problem in done.stdout
+
+
+def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
+    tmp_path: Path, installed: Path
+) -> None:
+    """The server notices in the midst of an import."""
+    write(
+        installed,
+        slow="import os, pathlib, time\n"
+        "pathlib.Path('importing').write_text(str(os.getpid()))\ntime.sleep(600)\n",
+    )
+    write(tmp_path, train="import slow\n")
+    environment = {**CURRENT.environment(), "PYTHONPATH": str(installed)}
+    launcher = subprocess.Popen(
+        [CURRENT.bin / "safe-launch", "--log-dir=runs", "--nproc=2", "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    note = tmp_path / "importing"
+    while not note.is_file() or not note.read_text():
+        assert launcher.poll() is None
+    server = os.pidfd_open(int(note.read_text()))
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    ended, _, _ = select.select([server], [], [], 60)
+    os.close(server)
+    assert ended
+
+
+def found(text: str, tmp_path: Path) -> list[Step]:
+    """The steps of a script."""
+    write(tmp_path, script=text)
+    return list(steps(str(tmp_path / "script.py")))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("'''doc'''\nimport json, yaml\n", [Import("json", (), 2), Import("yaml", (), 2)]),
+        ("from yaml import safe_load as a, dump\n", [Import("yaml", ("safe_load", "dump"), 1)]),
+        ("try:\n    import yaml\nexcept ImportError:\n    import json\n", [Import("yaml", (), 2)]),
+        ("if TYPE_CHECKING:\n    import yaml\nimport json\n", [Import("json", (), 3)]),
+        ("if a():\n    import yaml\nimport json\n", [Import("json", (), 3)]),
+        ("def f():\n    import yaml\n", []),
+        ("if __name__ == '__main__':\n    import yaml\n", [Import("yaml", (), 2)]),
+        ("patch()\nimport yaml\n", []),
+        ("import json\njson.dumps = 1\nimport yaml\n", [Import("json", (), 1)]),
+        ("print(1)\nlogging.info('a')\nimport yaml\n", [Import("yaml", (), 3)]),
+        ("os.environ['A'] = x()\nimport yaml\n", []),
+        ("if x:\n    os.environ['A'] = '1'\nimport yaml\n", []),
+        ("os.environ['A'] = '1'\n", [Variable("A", "1", False)]),
+        ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
+        ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
+        ("x = patched()\nimport yaml\n", []),
+        ("sys.path.insert(0, 'vendored')\nimport yaml\n", []),
+        ("torch.distributed.init_process_group()\nimport yaml\n", []),
+        ("torch.manual_seed(0)\nimport yaml\n", []),
+        ("from swift.pipelines import sft_main\nimport yaml\n", []),
+        ("sys.path.append('..')\nimport yaml\n", [Import("yaml", (), 2)]),
+        ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
+        ("this is no Python", []),
+    ],
+)
+def test_what_a_script_does_first(tmp_path: Path, text: str, expected: list[Step]) -> None:
+    """Imports in their order, up to what may change what a later one does."""
+    assert found(text, tmp_path) == expected
+
+
+def test_the_users_own_modules_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the script's line, since their own lines say nothing of the order."""
+    write(
+        tmp_path,
+        **{
+            "own/__init__": "import json\nfrom .data import x\n",
+            "own/data": "import yaml\nfrom . import other\n",
+            "own/other": "import csv\n",
+            "own/__main__": "import zipfile\nfrom own.data import x\n",
+        },
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    expected = [Import("json", (), 2), Import("yaml", (), 2), Import("csv", (), 2)]
+    assert found("import sys\nimport own\n", tmp_path)[1:] == expected
+    (first, *rest) = list(module_steps("own"))
+    assert first == Import("json", (), 1)
+    assert Import("zipfile", (), 1) in rest
+
+
+@pytest.mark.parametrize("variables", [{"OMP_NUM_THREADS": "2"}, {"OPENBLAS_NUM_THREADS": "2"}])
+def test_numpys_threads_come_with_the_worker(tmp_path: Path, variables: dict[str, str]) -> None:
+    """As many as in a fresh process, though none may run where the worker is forked."""
+    write(tmp_path, train=IS_FORKED + "import numpy\nprint(len(os.listdir('/proc/self/task')))\n")
+    fresh = launch(tmp_path, "--start-method", "spawn", "train.py", **variables)
+    assert lines(launch(tmp_path, "train.py", **variables)) == lines(fresh)

@@ -1,0 +1,600 @@
+"""What the options of torchrun and deepspeed do, by real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safe_launch.machine.host import own_cores
+from support.hosts import needs_hosts, network
+from support.jobs import ended, job
+from support.processes import (
+    LAUNCHER,
+    PROGRAMS,
+    TORCHRUN,
+    begin,
+    environment,
+    launch,
+    wait_for,
+    workshop,
+)
+from support.stacks import CURRENT, ROOT
+
+__all__ = ["workshop"]
+
+SHOWS = PROGRAMS / "shows.py"
+DEEPSPEED = str(CURRENT.bin / "deepspeed")
+OURS = ("SAFE_LAUNCH_",)
+ALWAYS_ELSE = {
+    *("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "PWD", "_"),
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+}
+"""Variables that can't be the same in two launches, or name what we handle besides."""
+
+
+def seen(folder: Path, rank: int = 0) -> dict[str, Any]:
+    """What a rank of `shows.py` has seen."""
+    found: dict[str, Any] = json.loads((folder / f"seen-{rank}.json").read_text())
+    return found
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """The launcher's own words, in a line."""
+    own = [one for one in done.stderr.splitlines() if one.startswith("[safe-launch]")]
+    return " ".join(" ".join(own).replace("[safe-launch]", "").split())
+
+
+def logs(folder: Path, attempt: int = 1) -> Path:
+    """The folder of an attempt of the only run."""
+    (run,) = (folder / "runs").iterdir()
+    return run / f"attempt-{attempt}"
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_workers_find_what_torchrun_gives_them(workshop: Path, method: str) -> None:
+    """Every variable with torchrun's value; beyond those only deepspeed's and our own."""
+    command = ("--nproc-per-node=2", "--max-restarts=2", "--role=trainer", SHOWS)
+    done = launch(workshop, *command, command=TORCHRUN)
+    assert done.returncode == 0, done.stderr
+    theirs = [seen(workshop, rank)["environment"] for rank in range(2)]
+    done = launch(workshop, f"--start-method={method}", *command)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        ours = seen(workshop, rank)["environment"]
+        more = {name for name in ours.keys() - theirs[rank] if not name.startswith(OURS)}
+        assert theirs[rank].keys() - ours.keys() == set()
+        assert more == {"CROSS_RANK", "CROSS_SIZE"}
+        for name in theirs[rank].keys() - ALWAYS_ELSE:
+            assert ours[name] == theirs[rank][name], name
+        assert Path(ours["TORCHELASTIC_ERROR_FILE"]).parent == logs(workshop)
+        handled = ours["TORCHELASTIC_SIGNALS_TO_HANDLE"].split(",")
+        assert {"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"} <= set(handled)
+
+
+def test_workers_find_what_deepspeed_gives_them(workshop: Path) -> None:
+    """The variables that its own launcher sets, with its values."""
+    done = launch(workshop, "--num_gpus=2", "--no_local_rank", SHOWS, command=DEEPSPEED)
+    assert done.returncode == 0, done.stderr
+    theirs = [seen(workshop, rank)["environment"] for rank in range(2)]
+    assert launch(workshop, "--num_gpus=2", "--no_local_rank", SHOWS).returncode == 0
+    for rank in range(2):
+        ours = seen(workshop, rank)["environment"]
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"):
+            assert ours[name] == theirs[rank][name], name
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_the_local_rank_in_an_argument(workshop: Path, method: str) -> None:
+    """`${local_rank}` is filled in as torchrun does it, and a doubled dollar sign is one."""
+    words = ("--out=r${local_rank}", "$$x", "$HOME", "${other}")
+    assert launch(workshop, "--nproc-per-node=2", SHOWS, *words, command=TORCHRUN).returncode == 0
+    theirs = [seen(workshop, rank)["argv"] for rank in range(2)]
+    assert launch(workshop, f"--start-method={method}", "--nproc=2", SHOWS, *words).returncode == 0
+    assert [seen(workshop, rank)["argv"] for rank in range(2)] == theirs
+    assert theirs[1][0] == "--out=r1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "options", "expected"),
+    [
+        ("p.add_argument('--local_rank', type=int)", (), (), ["--local_rank=1", "a"]),
+        ("p.add_argument('--local-rank', type=int)", (), (), ["--local-rank=1", "a"]),
+        ("from own.flags import add; add(p)", (), (), ["--local_rank=1", "a"]),
+        ("p.add_argument('--local_rank')", (), ("--no_local_rank",), ["a"]),
+        ("p.add_argument('--local_rank')", ("--local_rank=7",), (), ["--local_rank=7", "a"]),
+        ("p.add_argument('--local_rank'); HfArgumentParser = 1; HfArgumentParser", (), (), ["a"]),
+        ("p.add_argument('--rank')", (), (), ["a"]),
+        ("'--local_rank'", (), (), ["a"]),
+    ],
+)
+def test_scripts_that_want_their_local_rank(
+    workshop: Path,
+    text: str,
+    words: tuple[str, ...],
+    options: tuple[str, ...],
+    expected: list[str],
+) -> None:
+    """As from deepspeed, first of all; only who declares it is given it, and it is told."""
+    (workshop / "own").mkdir()
+    (workshop / "own" / "__init__.py").touch()
+    own = "def add(p):\n    p.add_argument('--local_rank', type=int)\n"
+    (workshop / "own" / "flags.py").write_text(own)
+    (workshop / "wants.py").write_text(
+        "import argparse, runpy\n"
+        "p = argparse.ArgumentParser()\n"
+        "p.add_argument('word')\n"
+        f"{text}\n"
+        "p.parse_args()\n"
+        f"runpy.run_path({str(SHOWS)!r})\n"
+    )
+    done = launch(workshop, "--nproc=2", *options, "wants.py", *words, "a")
+    assert done.returncode == 0, done.stderr
+    assert seen(workshop, 1)["argv"] == expected
+    is_given = len(expected) == 2 and not words
+    assert ("=N before its arguments" in said(done)) == is_given
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, ["0", "1"]), ("5,3", ["5", "3"]), ("5, 3,1", ["5", "3"])]
+)
+def test_a_device_of_ones_own(workshop: Path, given: str | None, expected: list[str]) -> None:
+    """--virtual-local-rank is torchrun's, and Ascend's devices are cut in the same way."""
+    visible = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
+    command = ("--nproc-per-node=2", "--virtual-local-rank", SHOWS, "${local_rank}")
+    assert launch(workshop, *command, command=TORCHRUN, **visible).returncode == 0
+    names = ("LOCAL_RANK", "CUDA_VISIBLE_DEVICES")
+    theirs = [[seen(workshop, rank)["environment"][one] for one in names] for rank in range(2)]
+    assert [one[1] for one in theirs] == expected
+    assert launch(workshop, *command, ASCEND_RT_VISIBLE_DEVICES="6,7", **visible).returncode == 0
+    for rank in range(2):
+        ours = seen(workshop, rank)
+        assert [ours["environment"][one] for one in names] == theirs[rank]
+        assert ours["environment"]["ASCEND_RT_VISIBLE_DEVICES"] == ("6", "7")[rank]
+        assert ours["argv"] == [str(rank)]
+
+
+def test_too_few_devices_for_each_to_have_one(workshop: Path) -> None:
+    """Refused before anything starts, with the variable."""
+    options = ("--nproc=2", "--virtual-local-rank")
+    done = launch(workshop, *options, SHOWS, CUDA_VISIBLE_DEVICES="3")
+    assert done.returncode == 64
+    assert "--virtual-local-rank: 2 workers, but CUDA_VISIBLE_DEVICES=3" in said(done)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_cores_for_each_worker(workshop: Path) -> None:
+    """In their order, as many for each, with as many threads; a list is taken as it is."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    listed = f"--bind_core_list={cores[0]},{cores[1]}"
+    options = ("--nproc=2", "--bind_cores_to_rank", listed)
+    assert launch(workshop, *options, SHOWS, OMP_NUM_THREADS="7").returncode == 0
+    for rank in range(2):
+        assert seen(workshop, rank)["cores"] == [cores[rank]]
+        assert seen(workshop, rank)["environment"]["OMP_NUM_THREADS"] == "1"
+    options = ("--nproc=1", "--bind_cores_to_rank", listed)
+    assert launch(workshop, *options, SHOWS).returncode == 0
+    assert seen(workshop)["cores"] == cores
+    assert seen(workshop)["environment"]["OMP_NUM_THREADS"] == "2"
+
+
+def test_cores_of_this_process(tmp_path: Path) -> None:
+    """One of each core's threads, the first that this process may use, as far as that is told."""
+    allowed = sorted(os.sched_getaffinity(0))
+    assert own_cores(tmp_path) == tuple(allowed)
+    for number in allowed:
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text("0,64\n")
+    assert own_cores(tmp_path) == (allowed[0],)
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "problem"),
+    [
+        (("--nproc=2", "--bind_core_list=0"), {}, "2 workers can't share 1 cores"),
+        (("--nproc=1", "--bind_core_list=4000"), {}, "core 4000 isn't among those"),
+        (("--nproc=1",), {"KMP_AFFINITY": "none"}, "--bind_cores_to_rank and KMP_AFFINITY both"),
+        (("--no_python",), {}, "--no-python and --bind_cores_to_rank can't go together"),
+    ],
+)
+def test_cores_that_cant_be_shared(
+    workshop: Path, options: tuple[str, ...], variables: dict[str, str], problem: str
+) -> None:
+    """Each with its reason, before anything starts."""
+    done = launch(workshop, *options, "--bind_cores_to_rank", SHOWS, **variables)
+    assert done.returncode == 64
+    assert problem in said(done)
+    assert not (workshop / "seen-0.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--numa-binding=node",), "--numa-binding node"),
+        (("--no-python",), f"{SHOWS.name}"),
+        (("--no-python", "-m"), "--no-python and --module can't go together"),
+        (("--run-path", "-m"), "--run-path and --module can't go together"),
+        (("--enable_each_rank_log=tmp/../file",), "isn't a folder"),
+        (("--shutdown-timeout=-1",), "a time can't be negative"),
+    ],
+)
+def test_what_cant_be_done_here(workshop: Path, options: tuple[str, ...], problem: str) -> None:
+    """Told before anything starts; this machine has no GPU, and the script isn't executable."""
+    (workshop / "file").touch()
+    done = launch(workshop, *options, SHOWS)
+    assert done.returncode == 64
+    assert problem in said(done)
+    assert "Traceback" not in done.stderr
+
+
+def program(path: Path, text: str, mode: int = 0o755) -> Path:
+    """An executable file."""
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_program_that_isnt_python(workshop: Path, method: str) -> None:
+    """It is run as it is, with a worker's environment; its code and its output are as ever."""
+    program(workshop / "run.sh", '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\nexit $RANK\n')
+    options = (f"--start-method={method}", "--nproc=2", "--no-python", "--leave-timeout=0.5")
+    done = launch(workshop, *options, "./run.sh", "a b", "l${local_rank}")
+    assert done.returncode == 1
+    assert "rank 1 of 2: a b l1" in done.stdout
+    assert "what goes on inside can't be seen or corrected" in said(done)
+    assert "rank 1 left with exit code 1" in said(done)
+    assert (logs(workshop) / "rank-1.log").read_text() == "rank 1 of 2: a b l1\n"
+
+
+def test_a_program_on_path(workshop: Path) -> None:
+    """By its name, as torchrun finds it; a signal ends it."""
+    done = launch(workshop, "--nproc=2", "--no_python", sys.executable, SHOWS, "x")
+    assert done.returncode == 0, done.stderr
+    assert seen(workshop, 1)["argv"] == ["x"]
+    done = launch(workshop, "--no_python", "sh", "-c", "kill -9 $$$$")
+    assert done.returncode == 137
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "problem"),
+    [
+        ("#!/bin/sh\n", 0o644, "there is no program ./run"),
+        ("no first line\n", 0o755, "./run can't be executed: Exec format error"),
+        ("#!/absent/sh\n", 0o755, "./run can't be executed: No such file or directory"),
+    ],
+)
+def test_programs_that_cant_be_run(workshop: Path, text: str, mode: int, problem: str) -> None:
+    """Code 64 and the reason, no traceback."""
+    program(workshop / "run", text, mode)
+    done = launch(workshop, "--nproc=2", "--no-python", "./run")
+    assert done.returncode == 64
+    assert problem in said(done)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_by_its_path(workshop: Path) -> None:
+    """--run-path is the ordinary run, also beside --no-python, as with torchrun."""
+    done = launch(workshop, "--run-path", "--no-python", "--nproc=1", SHOWS, "a")
+    assert done.returncode == 0, done.stderr
+    assert seen(workshop)["argv"] == ["a"]
+
+
+def test_another_python(workshop: Path) -> None:
+    """PYTHON_EXEC runs the workers, as under torchrun."""
+    own = program(workshop / "python", f'#!/bin/sh\nBY=me exec {sys.executable} "$@"\n')
+    done = launch(workshop, "--nproc=2", SHOWS, PYTHON_EXEC=own)
+    assert done.returncode == 0, done.stderr
+    assert seen(workshop, 1)["environment"]["BY"] == "me"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "python can't be executed: No such file or directory"),
+        ("#!/bin/sh\nexit 1\n", "python: safe-launch isn't installed for it"),
+    ],
+)
+def test_a_python_that_cant_run_workers(workshop: Path, text: str | None, problem: str) -> None:
+    """Told before anything starts."""
+    if text is not None:
+        program(workshop / "python", text)
+    done = launch(workshop, SHOWS, PYTHON_EXEC=workshop / "python")
+    assert done.returncode == 64
+    assert problem in said(done)
+    assert "Traceback" not in done.stderr
+
+
+def test_streams_that_are_kept_from_the_console(workshop: Path) -> None:
+    """-r by local rank; all is in the logs, also in files of their own."""
+    done = launch(workshop, "--nproc=2", "-r", "0:3,1:1", SHOWS)
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "err 1" in done.stderr
+    assert "err 0" not in done.stderr
+    folder = logs(workshop)
+    assert (folder / "rank-0.stdout.log").read_text() == "out 0\n"
+    assert (folder / "rank-0.stderr.log").read_text() == "err 0\n"
+    assert (folder / "rank-1.stdout.log").read_text() == "out 1\n"
+    assert not (folder / "rank-1.stderr.log").exists()
+    assert sorted((folder / "rank-1.log").read_text().split("\n")) == ["", "err 1", "out 1"]
+
+
+def test_streams_with_the_rank_in_front(workshop: Path) -> None:
+    """-t shows what -r hides, with torchrun's prefix or a template's; the logs are without."""
+    options = ("--nproc=2", "-t", "1", "-r", "1", "--role=job", SHOWS)
+    theirs = launch(workshop, *("--nproc-per-node=2", *options[1:]), command=TORCHRUN)
+    done = launch(workshop, *options)
+    assert sorted(done.stdout.splitlines()) == ["[job0]:out 0", "[job1]:out 1"]
+    assert sorted(theirs.stdout.splitlines()) == sorted(done.stdout.splitlines())
+    assert "\nerr 1\n" in done.stderr
+    assert (logs(workshop) / "rank-1.stdout.log").read_text() == "out 1\n"
+    template = "${role_name} ${rank}/${local_rank}> "
+    done = launch(workshop, *options, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=template)
+    assert sorted(done.stdout.splitlines()) == ["job 0/0> out 0", "job 1/1> out 1"]
+
+
+def test_lines_in_pieces_have_one_prefix(workshop: Path) -> None:
+    """A line that comes bit by bit, progress that returns to its beginning, and no last newline."""
+    text = (
+        "import sys, time\n"
+        "for piece in ('a', 'b\\n', 'c\\rd', '\\n', 'e'):\n"
+        "    sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.2)\n"
+    )
+    (workshop / "slow.py").write_text(text)
+    done = launch(workshop, "--nproc=1", "-t", "3", "slow.py")
+    shown = done.stdout.encode() if isinstance(done.stdout, str) else done.stdout
+    assert shown.replace(b"\r", b"\n") == (
+        b"[default0]:ab\n[default0]:c\n[default0]:d\n[default0]:e"
+    )
+
+
+def test_ranks_that_are_shown(workshop: Path) -> None:
+    """--local-ranks-filter, also by its variable; the other's log is there."""
+    done = launch(workshop, "--nproc=2", "--local-ranks-filter=1", SHOWS)
+    assert (done.stdout, "err 0" in done.stderr) == ("out 1\n", False)
+    assert (logs(workshop) / "rank-0.log").read_text()
+    done = launch(workshop, "--nproc=2", SHOWS, PET_LOCAL_RANKS_FILTER="0")
+    assert done.stdout == "out 0\n"
+
+
+def test_lines_of_a_kind(workshop: Path) -> None:
+    """Lines with a word, of all ranks, are in one file as well; the last needs no newline."""
+    (workshop / "talk.py").write_text(
+        "import os, sys\n"
+        "print('apple'); print('pear'); print('a,b')\n"
+        "sys.stderr.write(f'plum {os.environ[\"RANK\"]}')\n"
+    )
+    options = ("--duplicate-stdout-filters=apple,a,,b", "--duplicate_stderr_filters=plum")
+    done = launch(workshop, "--nproc=2", *options, "talk.py")
+    assert done.stdout.count("pear") == 2
+    folder = logs(workshop)
+    lines = sorted((folder / "filtered_stdout.log").read_text().splitlines())
+    assert lines == [f"[default{rank}]:{word}" for rank in range(2) for word in ("a,b", "apple")]
+    lines = sorted((folder / "filtered_stderr.log").read_text().splitlines())
+    assert lines == ["[default0]:plum 0", "[default1]:plum 1"]
+
+
+def test_a_folder_for_each_ranks_log(workshop: Path) -> None:
+    """--enable_each_rank_log: deepspeed's names, both streams, nothing on the console."""
+    done = launch(workshop, "--nproc=2", "--enable_each_rank_log=deep/logs", SHOWS)
+    assert done.returncode == 0, done.stderr
+    assert "out" not in done.stdout
+    assert "err 0" not in done.stderr
+    files = sorted((workshop / "deep" / "logs").iterdir(), key=lambda path: path.name[-5:])
+    assert [path.name[14:] for path in files] == ["_rank0.log", "_rank1.log"]
+    assert all(path.name[:14].isdigit() for path in files)
+    assert sorted(files[1].read_text().split()) == ["1", "1", "err", "out"]
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(("-q",), {}), (("--log_level=warning",), {}), ((), {"LOGLEVEL": "ERROR"})],
+)
+def test_quiet(workshop: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
+    """Nothing where nothing is to be told; a diagnosis and an error are told all the same."""
+    done = launch(workshop, *options, "--nproc=2", SHOWS, **variables)
+    assert done.returncode == 0
+    assert "[safe-launch]" not in done.stderr
+    done = launch(workshop, *options, "--nproc=1", PROGRAMS / "fails.py", "0:raise", **variables)
+    assert "rank 0 raised ValueError" in said(done)
+    assert "logs and records" in said(done)
+    assert " on 1 x" not in said(done)
+    assert "there is no script" in said(launch(workshop, *options, "absent.py", **variables))
+
+
+FLAKY = """
+import os
+from pathlib import Path
+count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+assert os.environ["TORCHELASTIC_MAX_RESTARTS"] == "3"
+Path(f"attempt-{count}-{os.environ['RANK']}").touch()
+if count < int(os.environ["FAILURES"]) and os.environ["RANK"] == "0":
+    raise ConnectionError(os.environ["TEXT"].replace("N", str(count)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fix", "failures", "text", "code", "attempts", "words"),
+    [
+        ("auto", 2, "try N", 0, 3, "--max-restarts 3: started again as it is, 2 of 3"),
+        ("suggest", 1, "try N", 0, 2, "--max-restarts 3: started again as it is, 1 of 3"),
+        ("once", 9, "try N", 1, 4, "not started again: --max-restarts 3 is used up"),
+        ("auto", 9, "the same", 1, 2, "not started again (--max-restarts 3): it has ended in"),
+    ],
+)
+def test_restarts(
+    workshop: Path, fix: str, failures: int, text: str, code: int, attempts: int, words: str
+) -> None:
+    """As often as asked, unless it ends in the same way twice; whatever may be corrected."""
+    (workshop / "flaky.py").write_text(FLAKY)
+    variables = {"FAILURES": failures, "TEXT": text, "PET_MAX_RESTARTS": 3}
+    done = launch(workshop, "--nproc=2", f"--fix={fix}", "flaky.py", **variables)
+    assert done.returncode == code, done.stderr
+    assert words in said(done)
+    found = {int(path.name.split("-")[1]) for path in workshop.glob("attempt-*")}
+    assert found == set(range(attempts))
+
+
+@needs_hosts
+def test_restarts_on_all_nodes(tmp_path: Path) -> None:
+    """Node 0 decides for all: a failure of node 1's rank starts both again, as they were."""
+    command = (PROGRAMS / "stays.py", tmp_path, 1)
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, *command, own=("--max-restarts=2",)) as (head, other),
+    ):
+        wait_for(lambda: all((tmp_path / f"ready-1-{rank}").exists() for rank in range(2)))
+        (tmp_path / "finish").touch()
+        ended([head, other], 0)
+        assert head.says("--max-restarts 2: started again as it is, 1 of 2")
+        assert other.says("attempt 2: node 0 starts it again as it was")
+
+
+def test_no_restart_of_what_the_user_must_mend(workshop: Path) -> None:
+    """A failure that is known to be the script's own isn't repeated, and that is said."""
+    script = ROOT / "tests" / "reproductions" / "batch-lengths-differ.py"
+    done = launch(workshop, "--nproc=1", "--max-restarts=3", script)
+    assert done.returncode == 1
+    assert "(--max-restarts 3): what doesn't change fails of batch-lengths-differ" in said(done)
+    assert "attempt 2" not in said(done)
+
+
+CATCHES = """
+import os, signal, time
+from pathlib import Path
+rank = os.environ["RANK"]
+assert signal.getsignal(signal.SIGCONT) is signal.SIG_DFL
+signal.signal(signal.SIGCONT, lambda *_: Path(f"caught-{rank}").touch())
+Path(f"ready-{rank}").touch()
+while not Path("finish").exists():
+    time.sleep(0.02)
+"""
+
+
+def test_signals_that_are_passed_on(workshop: Path) -> None:
+    """What --signals-to-handle names goes to the workers, and the training goes on to its end."""
+    (workshop / "catches.py").write_text(CATCHES)
+    launcher = begin(workshop, "--nproc=2", "--signals-to-handle=SIGTERM,SIGCONT", "catches.py")
+    wait_for(lambda: all((workshop / f"ready-{rank}").exists() for rank in range(2)))
+    launcher.send_signal(signal.SIGCONT)
+    wait_for(lambda: all((workshop / f"caught-{rank}").exists() for rank in range(2)))
+    (workshop / "finish").touch()
+    _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0, stderr
+
+
+def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
+    """--save_pid: where deepspeed's users look for it, while it runs."""
+    (workshop / "catches.py").write_text(CATCHES)
+    launcher = begin(workshop, "--nproc=1", "--save_pid", "catches.py")
+    wait_for((workshop / "ready-0").exists)
+    file = Path("/tmp") / f"{launcher.pid}.deepspeed"
+    assert file.read_text() == str(launcher.pid)
+    (workshop / "finish").touch()
+    launcher.communicate(timeout=60)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "expected"),
+    [
+        ((), {}, 15.0),
+        (("--shutdown-timeout=3",), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, 3.0),
+        ((), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, 5.0),
+        ((), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5", "PET_SHUTDOWN_TIMEOUT": "4"}, 4.0),
+    ],
+)
+def test_who_says_how_long_a_shutdown_takes(
+    workshop: Path, options: tuple[str, ...], variables: dict[str, str], expected: float
+) -> None:
+    """The option, then its variable, then torch elastic's own."""
+    assert launch(workshop, *options, "--nproc=1", SHOWS, **variables).returncode == 0
+    request = json.loads((logs(workshop).parent / "request.json").read_text())
+    assert request["stop_times"]["terminate"] == expected
+
+
+def test_a_shutdown_time_that_is_none(workshop: Path) -> None:
+    """The variable is named."""
+    done = launch(workshop, SHOWS, TORCH_ELASTIC_SHUTDOWN_TIMEOUT="soon")
+    assert done.returncode == 64
+    assert "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon: a number of seconds is needed" in said(done)
+
+
+def test_a_port_that_is_in_use(workshop: Path) -> None:
+    """On a single node another one does as well, and that is said."""
+    with socket.socket() as busy:
+        busy.bind(("", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        done = launch(workshop, "--master-port", str(port), SHOWS)
+    assert done.returncode == 0
+    other = seen(workshop, 0)["environment"]["MASTER_PORT"]
+    assert other != str(port)
+    assert f"port {port} is in use: the workers meet at port {other}" in said(done)
+
+
+def test_each_host_by_itself(workshop: Path) -> None:
+    """--no_ssh: the command is given on every host; two launchers here are two hosts' parts."""
+    (workshop / "hosts").write_text("one slots=1\ntwo slots=2\n")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    own = (LAUNCHER, "--log-dir=runs", "--no_ssh", "--no_ssh_check", "--hostfile=hosts")
+    where = ("--master_addr=127.0.0.1", f"--master_port={port}")
+    nodes = [
+        subprocess.Popen(
+            [*own, *where, f"--node_rank={rank}", str(SHOWS)],
+            cwd=workshop,
+            env=environment(workshop),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    ends = [node.communicate(timeout=120) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], ends
+    for rank, (node, local, size) in enumerate([("0", "0", "1"), ("1", "0", "2"), ("1", "1", "2")]):
+        found = seen(workshop, rank)["environment"]
+        names = ("CROSS_RANK", "LOCAL_RANK", "LOCAL_SIZE", "WORLD_SIZE")
+        assert [found[name] for name in names] == [node, local, size, "3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "--no_ssh: this host isn't in hosts by its name"),
+        (("--node_rank=2",), "--node_rank 2: there are 2 hosts (hosts)"),
+        (("--node_rank=-1",), "--node_rank -1: there are 2 hosts (hosts)"),
+    ],
+)
+def test_which_of_the_hosts_this_is(workshop: Path, options: tuple[str, ...], problem: str) -> None:
+    """By its rank, or by a name of this host's."""
+    (workshop / "hosts").write_text("one.invalid slots=1\ntwo.invalid slots=1\n")
+    done = launch(workshop, "--hostfile=hosts", "--no_ssh", *options, SHOWS)
+    assert done.returncode == 64
+    assert problem in said(done)
+
+
+def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
+    """On stdout, without the launcher's mark; a program can't be looked into, and that is said."""
+    plan = subprocess.run(
+        [LAUNCHER, "plan", "--no-python", "bash", "run.sh"],
+        cwd=workshop,
+        env=environment(workshop),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (plan.returncode, plan.stderr) == (0, "")
+    assert "[safe-launch]" not in plan.stdout
+    assert "bash run.sh" in plan.stdout
+    assert "can't be seen or corrected" in " ".join(plan.stdout.split())

@@ -1,0 +1,362 @@
+"""The launcher and its workers as processes: exit codes, signals, orphans, output; for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from support.processes import (
+    FAST,
+    LAUNCHER,
+    PROGRAMS,
+    TORCHRUN,
+    begin,
+    environment,
+    gone,
+    launch,
+    ready,
+    wait_for,
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("1:exit42", 42, "rank 1 left with exit code 42"),
+        ("1:leave42", 42, "rank 1 left with exit code 42"),
+        ("1:raise", 1, "rank 1 raised ValueError"),
+        ("1:killSIGKILL", 137, "rank 1 was ended by SIGKILL (from outside: the kernel's"),
+        ("1:killSIGSEGV", 139, "rank 1 was ended by SIGSEGV (invalid memory access"),
+    ],
+)
+def test_the_workers_own_exit_code(workshop: Path, how: str, code: int, words: str) -> None:
+    """The launcher ends with the worker's own code, says in words what it means, and is gone."""
+    done = launch(workshop, "--nproc=2", PROGRAMS / "fails.py", how)
+    assert done.returncode == code
+    assert words in " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "relaunching" not in done.stderr
+    assert os.listdir(workshop / "tmp") == []
+    assert gone(workshop)
+
+
+def test_torchrun_hides_the_exit_code(workshop: Path) -> None:
+    """The measure: torchrun turns every code into 1."""
+    done = launch(
+        workshop, "--nproc-per-node=2", PROGRAMS / "fails.py", "1:exit42", command=TORCHRUN
+    )
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("how", ["raise", "exit42", "leave42"])
+def test_names_the_rank_that_failed_first(workshop: Path, how: str) -> None:
+    """Rank 2 fails and the others follow 20 ms later: rank 2 is named, every time."""
+    for attempt in range(3):
+        late = [f"{rank}:0.02@raise" for rank in (0, 1, 3)]
+        mark = workshop / f"all-{attempt}"
+        done = launch(workshop, "--nproc=4", PROGRAMS / "fails.py", f"2:{how}", *late, READY=mark)
+        assert "attempt 1: failed: rank 2 " in done.stderr
+        assert done.returncode == (1 if how == "raise" else 42)
+    if how == "raise":
+        last = done.stderr.rpartition("exit code 1;")[2].splitlines()[1:]
+        assert last[0] == "Traceback (most recent call last):"
+        assert last[-1] == "ValueError: the bug of rank 2"
+        assert not any("safe_launch" in line or "launcher/" in line for line in last)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_a_stop_reaches_the_workers_and_gives_them_time(
+    workshop: Path, number: signal.Signals, code: int
+) -> None:
+    """Workers with a handler clean up; all are gone, grandchildren too; the code is 128 + N."""
+    heeded = "SIGTERM" if number == signal.SIGHUP else number.name
+    launcher = begin(workshop, "--nproc=2", *FAST[1:], PROGRAMS / "stubborn.py", workshop, heeded)
+    ready(workshop, 2)
+    launcher.send_signal(number)
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == code
+    if number != signal.SIGHUP:
+        for rank in range(2):
+            assert (workshop / f"goodbye-{rank}").read_text() == "had time to clean up"
+    assert f"attempt 1: stopped by {number.name}" in told
+    assert gone(workshop)
+
+
+def test_workers_that_ignore_signals(workshop: Path) -> None:
+    """Ctrl-C goes from INT over TERM to KILL, each step said, and nobody is left."""
+    launcher = begin(workshop, "--nproc=2", *FAST, PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.send_signal(signal.SIGINT)
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    for rank in range(2):
+        assert (workshop / f"signals-{rank}").read_text().split() == ["SIGINT", "SIGTERM"]
+        assert f"rank {rank} goes on after SIGINT: sending SIGTERM" in told
+        assert f"rank {rank} goes on after SIGINT, SIGTERM: sending SIGKILL" in told
+    assert gone(workshop)
+
+
+def test_a_second_ctrl_c_doesnt_wait(workshop: Path) -> None:
+    """With long delays, repeated signals go on to the next step at once."""
+    times = ("--interrupt-timeout=300", "--shutdown-timeout=300")
+    launcher = begin(workshop, "--nproc=1", *times, PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 1)
+    noted = workshop / "signals-0"
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: noted.exists() and "SIGINT" in noted.read_text())
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: "SIGTERM" in noted.read_text())
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    assert gone(workshop)
+
+
+def test_the_launcher_killed_leaves_no_orphan(workshop: Path) -> None:
+    """SIGKILL of the launcher: workers and their grandchildren in other sessions end too."""
+    launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.kill()
+    launcher.communicate(timeout=60)
+    wait_for(lambda: gone(workshop))
+
+
+def test_sigusr1_is_for_those_who_handle_it(workshop: Path) -> None:
+    """Rank 0 has a handler and gets it, rank 1 has none and goes on; the training ends well."""
+    launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
+    ready(workshop, 2)
+    launcher.send_signal(signal.SIGUSR1)
+    noted = workshop / "signals-0"
+    wait_for(lambda: noted.exists() and noted.read_text() == "SIGUSR1\n")
+    (workshop / "finish").touch()
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0
+    assert "SIGUSR1 isn't passed on: rank 1 has no handler for it" in told
+    assert not (workshop / "signals-1").exists()
+    for rank in range(2):  # a success leaves what the script itself left running
+        os.kill(int((workshop / f"grandchild-{rank}").read_text()), signal.SIGKILL)
+    wait_for(lambda: gone(workshop))
+
+
+def test_output_arrives_whole(workshop: Path) -> None:
+    """Streams stay apart, lines whole and in order, progress bars and 20 MB pass; logs have all."""
+    done = launch(workshop, "--nproc=2", PROGRAMS / "prints.py")
+    assert done.returncode == 0
+    for rank in "01":
+        # The other rank's last line has no end, so that the first of these may stand behind it.
+        ours = re.findall(rf"rank {rank} line \d+$", done.stdout, re.MULTILINE)
+        assert ours == [f"rank {rank} line {number}" for number in range(200)]
+        assert f"error of {rank}\n" in done.stderr
+        (log,) = (workshop / "runs").glob(f"*/attempt-1/rank-{rank}.log")
+        assert log.stat().st_size > 100 * 100_000
+    assert done.stdout.count("x" * 99_999 + "\n") == 200
+    assert done.stdout.count("no newline at the end") == 2
+    assert done.stdout.count("z") == 2 * 40 * 100_000
+    assert "progress 2\n" in done.stderr
+    assert os.listdir(workshop / "tmp") == []
+
+
+def test_the_run_directory(workshop: Path) -> None:
+    """Plan, records, logs and outcome are kept."""
+    launch(workshop, "--nproc=2", PROGRAMS / "fails.py", "1:raise")
+    (run,) = (workshop / "runs").iterdir()
+    names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    folder = "attempt-1"
+    expected = ["failures.json", "plan.json", "rank-0.log", "rank-1.log"]
+    own = ["outcome.json", "request.json"]
+    assert names == [*(f"{folder}/{name}" for name in expected), *own]
+    assert json.loads((run / "outcome.json").read_text()) == {"exit_code": 1, "attempts": 1}
+    finding = json.loads((run / folder / "failures.json").read_text())["findings"][0]
+    assert finding["role"] == "initiating"
+    assert finding["record"]["rank"] == 1
+    assert finding["record"]["message"] == "the bug of rank 1"
+    assert "ValueError: the bug of rank 1" in (run / folder / "rank-1.log").read_text()
+
+
+def test_a_closed_console_ends_nothing(workshop: Path) -> None:
+    """`| head -1`: the workers run to their end, the launcher too."""
+    command = f"{LAUNCHER} --log-dir=runs --nproc=2 {PROGRAMS / 'prints.py'} | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=workshop,
+        env=environment(workshop),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("abort-at-exit", 0, "was ended by SIGABRT after its script had finished"),
+        ("hanging-thread", 1, "raised ValueError"),
+        ("excepthook", 1, "the script's own excepthook"),
+        ("broken-str", 1, "BrokenError without a readable message"),
+        ("recursion", 1, "raised RecursionError"),
+        ("group", 1, "raised ExceptionGroup"),
+        ("text", 1, "a farewell as text"),
+    ],
+)
+def test_odd_ends(workshop: Path, how: str, code: int, words: str) -> None:
+    """Ends that would confuse a launcher that only looks at exit codes."""
+    done = launch(workshop, "--nproc=1", *FAST, PROGRAMS / "ends.py", how)
+    assert done.returncode == code
+    (run,) = (workshop / "runs").iterdir()
+    evidence = "".join(path.read_text() for path in run.rglob("failures.json"))
+    assert words in done.stderr + evidence
+    assert gone(workshop)
+
+
+def test_a_script_sees_what_python_shows_it(workshop: Path) -> None:
+    """argv, __main__, paths, pickling, multiprocessing, atexit, stdin: as `python script.py`."""
+    (workshop / "elsewhere").mkdir()
+    link = workshop / "link.py"
+    link.symlink_to(PROGRAMS / "sees.py")
+    for name in ("wrapt", "launcher", "presets", "psutil"):
+        (workshop / f"{name}.py").write_text("raise ImportError('the wrong module')\n")
+    arguments = ("link.py", "--flag", "a b", "--nproc=9")
+    done = launch(workshop, "--nproc=1", *arguments, SEEN=workshop / "ours-")
+    assert done.returncode == 0, done.stderr
+    launch(workshop, *arguments, command=sys.executable, SEEN=workshop / "plain-", RANK=0)
+    # torchrun takes options of its own name from behind the script; leave that one out.
+    theirs_too = ("--nproc-per-node=1", *arguments[:-1])
+    launch(workshop, *theirs_too, command=TORCHRUN, SEEN=workshop / "torch-")
+    ours, plain, theirs = (
+        json.loads((workshop / f"{name}-0").read_text()) for name in ("ours", "plain", "torch")
+    )
+    environments = [set(one.pop("environment")) for one in (ours, plain, theirs)]
+    assert ours == plain
+    assert ours == {**theirs, "argv": list(arguments)}
+    for_torchrun_itself = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+    missing = environments[2] - environments[0] - for_torchrun_itself
+    assert missing == set()
+    assert (workshop / "ours-0.atexit").read_text() == "Thing"
+
+
+def test_a_module_runs_as_python_m_runs_it(workshop: Path) -> None:
+    """`-m package` and `-m package.module` behave as under the interpreter."""
+    package = workshop / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = (
+        "import sys; from . import __name__ as n; print(__name__, n, sys.argv[1:], __spec__.name)"
+    )
+    (package / "__main__.py").write_text(text)
+    (package / "tune.py").write_text(text)
+    for name in ("trainer", "trainer.tune"):
+        ours = launch(workshop, "--nproc=1", "-m", name, "x")
+        plain = launch(workshop, "-m", name, "x", command=sys.executable)
+        assert ours.stdout == plain.stdout != ""
+    missing = launch(workshop, "--nproc=1", "-m", "no_such_module")
+    assert missing.returncode == 1
+    assert "No module named no_such_module" in missing.stderr
+
+
+def test_the_hidden_traceback_is_the_users_own(workshop: Path) -> None:
+    """An error in an imported module is shown with the user's frames and none of ours."""
+    (workshop / "broken.py").write_text("def f(:\n")
+    (workshop / "script.py").write_text("import broken\n")
+    done = launch(workshop, "--nproc=1", "script.py")
+    assert done.returncode == 1
+    assert re.search(r'File ".*script\.py", line 1, in <module>\n\s+import broken', done.stderr)
+    assert "worker.py" not in done.stderr
+
+
+def test_as_a_containers_first_process(workshop: Path) -> None:
+    """As PID 1: SIGTERM is heeded at every moment, orphans that end are reaped, all are gone."""
+    inside = (
+        f"exec {LAUNCHER} --log-dir=runs --nproc=1 {PROGRAMS / 'stubborn.py'} {workshop} SIGTERM"
+    )
+    container = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", inside]
+    if os.geteuid():
+        pytest.skip("a pid namespace needs root")
+    with subprocess.Popen(
+        container, cwd=workshop, env=environment(workshop), stderr=subprocess.PIPE, text=True
+    ) as outside:
+        ready(workshop, 1)
+        (init,) = psutil.Process(outside.pid).children()
+        assert init.children() != []
+        init.send_signal(signal.SIGTERM)
+        _, told = outside.communicate(timeout=60)
+    assert outside.returncode == 143
+    assert "attempt 1: stopped by SIGTERM" in told
+    assert (workshop / "goodbye-0").exists()
+    wait_for(lambda: gone(workshop))
+
+
+def test_sigterm_before_the_workers_run(workshop: Path) -> None:
+    """A signal that comes while torch is still being imported ends the launcher with its code."""
+    launcher = begin(workshop, "--nproc=1", PROGRAMS / "stubborn.py", workshop)
+    wait_for(lambda: (workshop / "runs").exists())
+    launcher.send_signal(signal.SIGTERM)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 143
+    wait_for(lambda: gone(workshop))
+
+
+def test_the_out_of_memory_killer_is_named(workshop: Path) -> None:
+    """A worker that the kernel kills for its cgroup's memory limit: said in so many words."""
+    group = Path("/sys/fs/cgroup/memory") / f"safe-launch-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text("50M")
+    except OSError:
+        pytest.skip("making a memory cgroup (version 1) isn't permitted here")
+    try:
+        (workshop / "eats.py").write_text(
+            f"import os\nopen('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+            "hoard = [bytearray(b'x' * 1_000_000) for _ in range(1000)]\n"
+        )
+        done = launch(workshop, "--nproc=1", "eats.py")
+    finally:
+        group.rmdir()
+    assert done.returncode == 137
+    told = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "SIGKILL (the kernel's out-of-memory killer struck on this host meanwhile)" in told
+
+
+def test_shared_memory_of_deepspeed_goes_with_the_attempt(workshop: Path) -> None:
+    """On processors DeepSpeed never unlinks its buffers: every attempt would cost memory."""
+    done = launch(workshop, "--nproc", 2, PROGRAMS / "buffers.py")
+    made = re.findall(r"made (\S+)", done.stdout)
+    assert len(made) == 2, done.stderr
+    assert not any((Path("/dev/shm") / name).exists() for name in made)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("how", "ranks", "code"),
+    [
+        ("signalled", 2, 1),
+        ("interrupted", 2, 1),
+        ("signalled handler", 2, 1),
+        ("overtaken", 3, 1),
+        ("overtaken thread", 3, 1),
+        ("killed", 2, 137),
+        ("hanging", 2, 1),
+    ],
+)
+def test_the_cause_is_named_however_long_telling_it_takes(
+    workshop: Path, how: str, ranks: int, code: int, method: str
+) -> None:
+    """What the failure does to others is told earlier, a thread takes the stop, or it is killed."""
+    program = (PROGRAMS / "fails_slowly.py", *how.split())
+    done = launch(workshop, f"--nproc={ranks}", f"--start-method={method}", *FAST, *program)
+    assert "attempt 1: failed: rank 0 raised CauseError" in done.stderr
+    assert done.returncode == code
+    if how not in ("killed", "hanging"):
+        assert done.stderr.endswith("\nCauseError: the cause\n")
+    assert (workshop / "heeded").exists() == ("handler" in how)
+    assert gone(workshop)

@@ -1,0 +1,74 @@
+"""What each class of known failure leads to, with a catalogue of a cluster's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.entries import ENTRY
+from support.processes import PROGRAMS, gone, launch, workshop
+
+__all__ = ["workshop"]
+
+
+def weather(folder: Path, kind: str, failures: int, *options: str, more: str = "") -> tuple:
+    """A launch of a script that fails so many times; its exit code and the launcher's words."""
+    (folder / "house").mkdir()
+    (folder / "house" / "bad-weather.md").write_text(ENTRY.format(kind=kind, more=more))
+    (folder / "marks").mkdir()
+    script = (PROGRAMS / "weather.py", folder / "marks", failures, "today", "today")
+    done = launch(folder, "--nproc=1", "--catalogue=house", *options, *script)
+    assert gone(folder)
+    return done.returncode, " ".join(done.stderr.replace("[safe-launch]", "").split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "failures", "code", "words"),
+    [
+        ("transient", 1, 0, "none: the failure passes by itself relaunching: attempt 2"),
+        ("transient", 2, 1, "attempt 2: failed: rank 0 raised RuntimeError (bad-weather)"),
+        ("user", 1, 1, "do Take an umbrella."),
+        ("hardware", 1, 75, "exit code 75"),
+    ],
+)
+def test_what_a_class_leads_to(
+    workshop: Path, kind: str, failures: int, code: int, words: str
+) -> None:
+    """Transient: the same again, once. User: the advice. Hardware: the code for another node."""
+    found, told = weather(workshop, kind, failures)
+    assert found == code
+    assert words in told
+    assert ("relaunching" in told) == (kind == "transient")
+
+
+def test_a_dead_end_says_what_contradicts(workshop: Path) -> None:
+    """A cured failure that comes back with nothing known to change: code 78, and why."""
+    more = "forbids:\n  - {micro_batch: 1}"
+    found, told = weather(workshop, "preset", 1, more=more)
+    assert found == 78
+    assert "nothing is left to launch" in told
+    assert "attempt 1 failed with it: the weather is bad" in told
+
+
+@pytest.mark.parametrize(
+    ("fix", "code", "words"),
+    [
+        ("auto", 0, "attempt 3: succeeded"),
+        ("once", 1, "not relaunched: --fix once allows 1"),
+        ("suggest", 1, "not relaunched: --fix suggest allows 0"),
+    ],
+)
+def test_the_number_of_relaunches_is_bounded(
+    workshop: Path, fix: str, code: int, words: str
+) -> None:
+    """Two different failures, one after the other, under each `--fix`."""
+    (workshop / "house").mkdir()
+    first = ENTRY.format(kind="transient", more="")
+    (workshop / "house" / "bad-weather.md").write_text(first)
+    second = first.replace("id: bad-weather", "id: worse-weather").replace("today", "tomorrow")
+    (workshop / "house" / "worse-weather.md").write_text(second)
+    (workshop / "marks").mkdir()
+    script = (PROGRAMS / "weather.py", workshop / "marks", 2, "today", "tomorrow")
+    done = launch(workshop, "--nproc=1", "--catalogue=house", f"--fix={fix}", *script)
+    assert done.returncode == code
+    assert words in done.stderr

@@ -1,0 +1,335 @@
+"""`safe-launch wrap`: tools that call torchrun, deepspeed or accelerate themselves, for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from safe_launch import inner_launch
+from safe_launch.commands import wrap_protocol
+from support.processes import FAST, PROGRAMS, environment, gone, ready, wait_for, workshop
+from support.stacks import CURRENT, SCENARIOS
+
+__all__ = ["workshop"]
+
+SAFE_LAUNCH = str(CURRENT.bin / "safe-launch")
+TOOL = PROGRAMS / "tool.py"
+HOWS = (
+    "torchrun",
+    "module",
+    "module-unbuffered",
+    "launch",
+    "deepspeed",
+    "accelerate",
+    "accelerate-deepspeed",
+    "safe-launch",
+    "call",
+)
+UNSEEN = "no launch was seen"
+
+
+def wrap(
+    folder: Path, *command: object, own: tuple[str, ...] = ("--log-dir=runs",), **variables: object
+) -> subprocess.CompletedProcess[str]:
+    """Wraps a command and waits for its end."""
+    return subprocess.run(
+        [SAFE_LAUNCH, "wrap", *own, "--", *map(str, command)],
+        cwd=folder,
+        env=environment(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def begin(folder: Path, *command: object) -> subprocess.Popen[str]:
+    """Wraps a command and lets it run, as a shell would: it leads a process group."""
+    return subprocess.Popen(
+        [SAFE_LAUNCH, "wrap", "--log-dir=runs", *FAST, "--", *map(str, command)],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    )
+
+
+def said(folder: Path, rank: int) -> dict[str, object]:
+    """What `says.py` was given."""
+    told: dict[str, object] = json.loads((folder / f"said-{rank}").read_text())
+    return told
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_tools_own_launch_is_ours(workshop: Path, how: str) -> None:
+    """Every way to launch: two workers of ours, arguments whole, nothing of the wrap in them."""
+    script = workshop / "a folder" / "my script.py"
+    script.parent.mkdir()
+    script.write_text((PROGRAMS / "says.py").read_text())
+    done = wrap(workshop, sys.executable, TOOL, how, 2, script, "--text", "two words", "-m")
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        told = said(workshop, rank)
+        assert told["argv"] == [str(script), "--text", "two words", "-m"]
+        assert told["world"] == "2"
+        assert told["SAFE_LAUNCH_PRESET"] is not None
+        assert told["SAFE_LAUNCH_WRAP_OPTIONS"] is None
+        # accelerate itself adds the working directory, for deepspeed's sake
+        assert told["PYTHONPATH"] == (str(workshop) if how == "accelerate-deepspeed" else None)
+        assert not any("hook" in one for one in told["path"])  # type: ignore[attr-defined]
+    assert (workshop / "tool-went-on").exists()
+    assert len(list((workshop / "runs").iterdir())) == 1
+    assert UNSEEN not in done.stderr
+    assert os.listdir(workshop / "tmp") == []
+
+
+def test_a_shell_script(workshop: Path) -> None:
+    """Each launch of a shell script is ours; what it does between them is its own business."""
+    script = workshop / "run all.sh"
+    launch = f"torchrun --nproc_per_node 2 '{PROGRAMS / 'says.py'}'"
+    script.write_text(f"#!/bin/sh\nset -e\n{launch} one\nmv said-0 first\n{launch} two\n")
+    script.chmod(0o755)
+    done = wrap(workshop, "./run all.sh")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((workshop / "first").read_text())["argv"][1:] == ["one"]
+    assert said(workshop, 0)["argv"][1:] == ["two"]  # type: ignore[index]
+    assert len(list((workshop / "runs").iterdir())) == 2
+
+
+def test_the_users_own_path_and_sitecustomize(workshop: Path) -> None:
+    """PYTHONPATH reaches the workers as it was, and a sitecustomize of the user's still runs."""
+    own = workshop / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import os\nos.environ['USERS_OWN'] = 'here'\n")
+    path = f"{own}:/nowhere"
+    done = wrap(workshop, "torchrun", PROGRAMS / "says.py", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    told = said(workshop, 0)
+    assert told["PYTHONPATH"] == path
+    assert told["USERS_OWN"] == "here"
+    assert str(own) in told["path"]  # type: ignore[operator]
+    shown = (
+        "import os, sys; print(os.environ['USERS_OWN'], [one for one in sys.path if 'ow' in one])"
+    )
+    done = wrap(workshop, sys.executable, "-c", shown, PYTHONPATH=path)
+    assert done.stdout == f"here {[str(own), '/nowhere']}\n"
+
+
+@pytest.mark.frameworks
+def test_a_failure_is_corrected_below_a_tool(workshop: Path) -> None:
+    """What would have died below the tool is caught and trains; the tool never hears of it."""
+    loss = workshop / "loss"
+    run = (sys.executable, TOOL, "module", 2, SCENARIOS / "ddp_lora.py", "--loss_file", loss)
+    done = wrap(workshop, *run)
+    assert done.returncode == 0, done.stderr
+    assert "gradient_checkpointing: reentrant -> non_reentrant" in done.stderr
+    assert loss.exists()
+    assert (workshop / "tool-went-on").exists()
+
+
+def test_the_options_are_the_inner_launchs(workshop: Path) -> None:
+    """`--strict` given to wrap refuses the inner launch; the tool fails of it, wrap says why."""
+    run = ("torchrun", "--nproc_per_node=2", SCENARIOS / "ddp_lora.py")
+    done = wrap(workshop, *run, own=("--strict", "--log-dir=runs", "--set", "zero_stage=2"))
+    assert done.returncode == 78, done.stderr
+
+
+@pytest.mark.parametrize("how", ["torchrun", "module", "accelerate", "call"])
+def test_the_launchs_own_exit_code(workshop: Path, how: str) -> None:
+    """The tool makes 1 of every code; wrap ends with the launch's, and says so."""
+    done = wrap(workshop, sys.executable, TOOL, how, 2, PROGRAMS / "says.py", "exit", 42)
+    assert done.returncode == 42, done.stderr
+    assert not (workshop / "tool-went-on").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("{launch} || true", 0),
+        ("{launch} || exit 3", 42),
+        ("{launch}", 42),
+        ("{launch} || true; exit 3", 42),
+        ("exit 3", 3),
+        ("kill -KILL $$", 137),
+    ],
+)
+def test_a_commands_own_exit_code(workshop: Path, script: str, code: int) -> None:
+    """A command that is content with a failed launch has succeeded; its own is its own."""
+    launch = f"torchrun {PROGRAMS / 'says.py'} exit 42"
+    done = wrap(workshop, "sh", "-c", script.format(launch=launch))
+    assert done.returncode == code, done.stderr
+    assert (UNSEEN in done.stderr) == ("{launch}" not in script)
+
+
+@pytest.mark.parametrize("how", ["module", "accelerate"])
+@pytest.mark.parametrize(
+    ("number", "code", "heard"),
+    [
+        (signal.SIGTERM, 143, "SIGTERM\n"),
+        (signal.SIGINT, 130, "SIGINT\n"),
+        (signal.SIGHUP, 129, "SIGHUP\n"),
+    ],
+)
+def test_a_stop_reaches_the_workers(
+    workshop: Path, how: str, number: signal.Signals, code: int, heard: str
+) -> None:
+    """The workers get it and their time; then the tool ends too. Nobody is left."""
+    heeds = ("SIGTERM", "SIGINT")
+    run = (sys.executable, TOOL, how, 2, PROGRAMS / "stubborn.py", workshop, *heeds)
+    process = begin(workshop, *run)
+    ready(workshop, 2)
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    if number != signal.SIGHUP:  # stubborn.py has no handler for it
+        for rank in (0, 1):
+            assert (workshop / f"signals-{rank}").read_text() == heard
+            assert (workshop / f"goodbye-{rank}").exists()
+    assert not (workshop / "tool-went-on").exists()
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_killed_wrap_leaves_nobody(workshop: Path) -> None:
+    """SIGKILL: the tool, the inner launch, its workers and their children are gone."""
+    run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop)
+    process = begin(workshop, *run)
+    ready(workshop, 2)
+    process.kill()
+    process.communicate(timeout=120)
+    wait_for(lambda: gone(workshop))
+
+
+def test_ctrl_c_at_a_terminal_leaves_the_tool_alone(workshop: Path) -> None:
+    """The whole process group gets SIGINT: the workers have their time before the tool hears it."""
+    run = (sys.executable, TOOL, "torchrun", 2, PROGRAMS / "stubborn.py", workshop, "SIGINT")
+    process = begin(workshop, *run)
+    ready(workshop, 2)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert (workshop / "goodbye-0").exists()
+    assert (workshop / "goodbye-1").exists()
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_stop_ends_a_script_of_several_launches(workshop: Path) -> None:
+    """The launches that would follow don't."""
+    launch = f"torchrun --nproc_per_node=2 '{PROGRAMS / 'stubborn.py'}' '{workshop}' SIGTERM"
+    process = begin(workshop, "bash", "-c", f"{launch}\n{launch}\ntouch went-on")
+    ready(workshop, 2)
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 143, output
+    assert not (workshop / "went-on").exists()
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_signal_for_the_workers(workshop: Path) -> None:
+    """SIGUSR1 reaches the workers that heed it, below the tool; the run goes on."""
+    run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop)
+    process = begin(workshop, *run)
+    ready(workshop, 2)
+    process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: (workshop / "signals-0").exists())
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 143, output
+    assert (workshop / "signals-0").read_text() == "SIGUSR1\nSIGTERM\n"
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_stop_before_any_launch(workshop: Path) -> None:
+    """A command that launches nothing is ended like any other; one that won't is killed."""
+    script = "trap '' TERM; touch ready-0; while :; do sleep 1; done"
+    process = begin(workshop, "sh", "-c", script)
+    ready(workshop, 1)
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 143, output
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_launch_that_cant_be_ours_is_told(workshop: Path) -> None:
+    """An interpreter that leaves PYTHONPATH alone: the run is torchrun's own, and wrap says so."""
+    done = wrap(workshop, sys.executable, TOOL, "isolated", 2, PROGRAMS / "says.py")
+    assert done.returncode == 0, done.stderr
+    assert said(workshop, 0)["SAFE_LAUNCH_PRESET"] is None
+    assert UNSEEN in done.stderr
+
+
+def test_another_python_without_safe_launch(workshop: Path) -> None:
+    """A tool in an environment of its own can't launch; what to do is said."""
+    venv.create(workshop / "other")
+    python = workshop / "other/bin/python"
+    done = wrap(workshop, python, "-m", "torch.distributed.run", PROGRAMS / "says.py")
+    assert done.returncode == 64
+    assert f"safe-launch isn't installed for {python}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--", "no-such-tool"], "`no-such-tool` is in no folder of PATH"),
+        (["--", "./no-such-tool"], "`./no-such-tool` is no program"),
+        (["--"], "no command is given"),
+        (["swift", "sft"], "no command is given behind `--`"),
+        (["--nprox=2", "--", "true"], "--nprox"),
+        (["train.py", "--", "true"], "`train.py` isn't an option"),
+    ],
+)
+def test_what_cant_be_wrapped(workshop: Path, arguments: list[str], words: str) -> None:
+    """One line says what is wrong; nothing is started."""
+    done = subprocess.run(
+        [SAFE_LAUNCH, "wrap", *arguments],
+        cwd=workshop,
+        env=environment(workshop),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 64
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["train.py"],
+        ["--nnodes=2", "--node-rank=1", "--master-addr=host", "--master-port=1", "train.py", "-x"],
+        ["--standalone", "--nproc-per-node=gpu", "-m", "package.module", "--standalone"],
+        ["--no-python", "--tee=3", "--rdzv-conf=join_timeout=3,is_host=1", "prog", "a b", ""],
+        ["--rdzv-endpoint=h:1", "--rdzv-backend=c10d", "--rdzv-id=x", "--max-restarts=3", "t.py"],
+        ["--signals-to-handle=SIGTERM,SIGUSR1", "--local-ranks-filter=0,1", "--run-path", "t.py"],
+    ],
+)
+def test_a_call_becomes_a_command_line(line: list[str]) -> None:
+    """Options that torchrun has taken apart, put together again, mean the same to torchrun."""
+    from torch.distributed.run import get_args_parser
+
+    options = get_args_parser().parse_args(line)
+    again = inner_launch.words(get_args_parser(), options)
+    assert get_args_parser().parse_args(again) == options
+    assert len(again) == len(line)
+
+
+def test_the_environment_comes_back() -> None:
+    """What hooking adds unhooking takes away; what was added meanwhile stays."""
+    for path in ({}, {"PYTHONPATH": "/a:/b"}):
+        before = {"HOME": "/root", **path}
+        hooked = wrap_protocol.hooked(before, "id", ["--fix", "once"])
+        assert wrap_protocol.unhooked(hooked) == {**before, wrap_protocol.MARK: "id"}
+    hooked = wrap_protocol.hooked({}, "id", [])
+    hooked["PYTHONPATH"] = f"/new:{hooked['PYTHONPATH']}"
+    assert wrap_protocol.unhooked(hooked)["PYTHONPATH"] == "/new"

@@ -1,0 +1,103 @@
+"""The shape of the house: its map, who prints, what is installed. Imports are import-linter's."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import grimp
+from support.stacks import ROOT
+
+LAUNCHER = ROOT / "launcher"
+MODULES = sorted(LAUNCHER.rglob("*.py"))
+FOLDERS = {path.parent.name for path in LAUNCHER.glob("*/__init__.py")}
+ROW = re.compile(r"^\|[^|]*\| `([a-z_]+)/` \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+"""A row of the map: the folder, what it holds, what it imports."""
+
+
+def test_the_map_is_the_house() -> None:
+    """docs/architecture.md begins with every folder and what it imports, as the imports are."""
+    graph = grimp.build_graph("safe_launch")
+    rows = ROW.findall((ROOT / "docs" / "architecture.md").read_text())
+    assert {folder for folder, _ in rows} == FOLDERS
+    for folder, cell in rows:
+        package = f"safe_launch.{folder}"
+        imported = {
+            other
+            for other in FOLDERS - {folder}
+            if graph.direct_import_exists(
+                importer=package, imported=f"safe_launch.{other}", as_packages=True
+            )
+        }
+        assert set(re.findall(r"[a-z_]+", cell)) - {"nothing"} == imported, folder
+
+
+def test_the_house_is_small() -> None:
+    """Folders that fit on one screen, and few files beside them."""
+    assert len(FOLDERS) <= 18
+    assert len(list(LAUNCHER.glob("*.*"))) < 8
+
+
+def test_every_folder_says_what_comes_in_and_what_goes_out() -> None:
+    """In its `__init__`, which holds nothing else."""
+    for path in LAUNCHER.glob("*/**/__init__.py"):
+        tree = ast.parse(path.read_text())
+        assert len(tree.body) == 1, path
+        text = ast.get_docstring(tree) or ""
+        assert path.parent.name == "hook" or re.search(r"\bIn: .+\bOut: ", text, re.DOTALL), path
+
+
+def test_one_module_prints() -> None:
+    """`terminal` writes to the console; a worker may say what the interpreter would say."""
+    for path in MODULES:
+        calls = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+            and (
+                ast.unparse(node.func) == "print"
+                or ast.unparse(node.func) in ("sys.stdout.write", "sys.stderr.write")
+            )
+        ]
+        if path.name != "terminal.py":
+            assert len(calls) == (path.name == "worker.py"), path
+
+
+def test_the_packages_are_those_that_are_there() -> None:
+    """The explicit list in pyproject.toml matches the folders."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    roots = {"launcher": "safe_launch", "presets": "safe_launch.presets"}
+    roots |= {"hardware": "safe_launch.hardware", "scripts": "safe_launch.scripts"}
+    there = {
+        ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
+        for folder, package in roots.items()
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert set(project["packages"]) == there
+
+
+def test_no_module_is_a_hall() -> None:
+    """Most rooms are small, and none has more than 350 lines."""
+    sizes = sorted(len(path.read_text().splitlines()) for path in MODULES)
+    assert sizes[-1] <= 350
+    assert sizes[len(sizes) // 2] <= 150
+
+
+def test_no_test_imports_another() -> None:
+    """What tests share is in tests/support; so every file can be moved and run by itself."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not any(name.startswith("test_") or ".test_" in name for name in names), path
+
+
+def test_each_tier_is_a_folder() -> None:
+    """tests/unit has the folders of the launcher; a test module stands in a tier."""
+    tiers = {"unit", "processes", "clusters", "training", "frameworks", "project"}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tier, *below = path.relative_to(ROOT / "tests").parts
+        assert tier in tiers, path
+        if tier == "unit":
+            assert below[0] in FOLDERS, path

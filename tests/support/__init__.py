@@ -1,0 +1,1 @@
+"""What tests share: launches, hosts, clusters, stacks of versions; nothing here is a test."""

@@ -1,0 +1,279 @@
+"""Trainings for real, and the losses that they are compared with."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.stacks import EXAMPLES, SCENARIOS, Stack
+
+TRAINER = [
+    "--max_steps=12",
+    "--learning_rate=1e-2",
+    "--logging_steps=1",
+    "--report_to=none",
+    "--use_cpu",
+    "--disable_tqdm=True",
+    "--save_strategy=no",
+    "--output_dir=out",
+]
+
+
+REENTRANT = (
+    "--gradient_checkpointing=True",
+    '--gradient_checkpointing_kwargs={"use_reentrant": true}',
+)
+
+
+OTHER = (
+    "--gradient_checkpointing=True",
+    '--gradient_checkpointing_kwargs={"use_reentrant": false}',
+)
+
+
+FINETUNE = EXAMPLES / "finetune.py"
+
+
+ALREADY_REDUCED = r"The parameter \S+ has already been reduced"
+
+
+BARE_ASSERTION = r"assert len\(set\(p\.ds_id for p in .*\s+\S*\s*.*AssertionError"
+
+
+READY_TWICE = r"Expected to mark a variable ready only once"
+
+
+SHAPE_ZERO = r"Recomputed values for the following tensors have different metadata"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script that dies, and how it is corrected.
+
+    Attributes:
+        name: for the test's id.
+        script: an ordinary training script.
+        arguments: what makes it die on two ranks.
+        reference: arguments of the same training in one process.
+        dies: what plain torchrun prints on its way out.
+        change: the correction, as the launcher says it.
+        entry: the known failure; None where the plan avoids it before any attempt.
+        fails_on: stacks that have the failure; on the others the run must be left alone.
+    """
+
+    name: str
+    script: Path
+    arguments: tuple[str, ...]
+    reference: tuple[str, ...]
+    dies: str
+    change: str
+    entry: str | None
+    fails_on: tuple[str, ...] = ("current", "older", "torch-2.6")
+
+
+def trainer_case(
+    name: str,
+    script: Path,
+    arguments: tuple[str, ...],
+    own: tuple[str, ...],
+    dies: str,
+    change: str,
+    entry: str | None,
+    fails_on: tuple[str, ...] = ("current", "older", "torch-2.6"),
+) -> Case:
+    """A case on Hugging Face's Trainer: two ranks of 4 samples against one process of 8."""
+    return Case(
+        name,
+        script,
+        (*TRAINER, *own, "--per_device_train_batch_size=4", *arguments),
+        (*TRAINER, *own, "--per_device_train_batch_size=8"),
+        dies,
+        change,
+        entry,
+        fails_on,
+    )
+
+
+def loop_case(
+    name: str, script: str, arguments: tuple[str, ...], dies: str, change: str, entry: str | None
+) -> Case:
+    """A case with a loop of its own."""
+    own = tuple(one for one in arguments if one == "--adapter_unused")
+    path = SCENARIOS / script
+    return Case(name, path, arguments, ("--single", *own), dies, change, entry)
+
+
+TO_OTHER = "gradient_checkpointing: reentrant -> non_reentrant"
+
+
+TO_REENTRANT = "gradient_checkpointing: non_reentrant -> reentrant"
+
+
+TO_STAGE_2 = "zero_stage: 3 -> 2"
+
+
+CASES = (
+    trainer_case(
+        "vision tower under ZeRO-2",
+        FINETUNE,
+        (f"--deepspeed={EXAMPLES / 'zero2.json'}", *REENTRANT),
+        (),
+        ALREADY_REDUCED,
+        TO_OTHER,
+        "zero2-gradient-reduced-twice",
+    ),
+    trainer_case(
+        "vision tower under ZeRO-3",
+        FINETUNE,
+        (f"--deepspeed={SCENARIOS / 'zero3.json'}", *REENTRANT),
+        (),
+        BARE_ASSERTION,
+        TO_OTHER,
+        "zero3-parameter-reduced-twice",
+    ),
+    trainer_case(
+        "DPO under ZeRO-2",
+        SCENARIOS / "hf_dpo_vision.py",
+        (f"--deepspeed={EXAMPLES / 'zero2.json'}", *REENTRANT),
+        (),
+        ALREADY_REDUCED,
+        TO_OTHER,
+        "zero2-gradient-reduced-twice",
+    ),
+    trainer_case(
+        "LoRA under ZeRO-3",
+        SCENARIOS / "hf_lora.py",
+        (f"--deepspeed={SCENARIOS / 'zero3_lora.json'}", *OTHER),
+        ("--use_lora=True",),
+        SHAPE_ZERO,
+        TO_REENTRANT,
+        None,
+        fails_on=("older", "torch-2.6"),
+    ),
+    trainer_case(
+        "LoRA under DDP",
+        SCENARIOS / "hf_lora.py",
+        REENTRANT,
+        ("--use_lora=True",),
+        READY_TWICE,
+        TO_OTHER,
+        None,
+    ),
+    loop_case(
+        "block twice under ZeRO-2",
+        "ds_block_twice.py",
+        ("--deepspeed_config", str(SCENARIOS / "raw2.json")),
+        ALREADY_REDUCED,
+        TO_OTHER,
+        "zero2-gradient-reduced-twice",
+    ),
+    loop_case(
+        "dummy loss under ZeRO-3",
+        "ds_dummy_loss.py",
+        ("--ds_config", str(SCENARIOS / "raw3.json")),
+        r"Function SumBackward0 returned an invalid gradient at index 0 - got \[0\]",
+        TO_STAGE_2,
+        "zero3-parameter-outside-forward",
+    ),
+    loop_case(
+        "dummy loss over an unused adapter",
+        "ds_dummy_loss.py",
+        ("--ds_config", str(SCENARIOS / "raw3.json"), "--adapter_unused"),
+        "Cannot reduce scatter gradients whose size is not same as the params",
+        TO_STAGE_2,
+        "zero3-parameter-outside-forward",
+    ),
+    loop_case("adapters under DDP", "ddp_lora.py", (), READY_TWICE, TO_OTHER, None),
+    loop_case(
+        "unused head under DDP",
+        "ddp_unused.py",
+        (),
+        "Expected to have finished reduction in the prior iteration",
+        "find_unused_parameters: False -> True",
+        "ddp-unused-parameters",
+    ),
+)
+
+
+def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
+    """One case on one stack."""
+    expected = reference(stack, case.script, *case.reference)
+
+    fails = stack.name in case.fails_on
+    if fails:
+        command = ("torchrun", "--nproc-per-node=2", case.script, *case.arguments)
+        plain = stack.run(*command, cwd=folder)
+        assert plain.returncode != 0
+        assert re.search(case.dies, plain.stderr, re.DOTALL), plain.stderr[-4000:]
+
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
+    ours, told = launched(stack, folder, *run)
+    assert len(ours) == 12
+    assert ours == pytest.approx(expected, rel=1e-4)
+    assert (case.change in told) == fails
+    assert attempts(told) <= (2 if fails else 1)
+    if fails and case.entry is not None:
+        assert f"({case.entry})" in told
+    if case.name.startswith("LoRA"):
+        assert attempts(told) == 1, "the arguments tell everything: no attempt needs to fail"
+
+
+@functools.cache
+def reference(stack: Stack, script: Path, *arguments: str) -> list[float]:
+    """The losses of a single process."""
+    with tempfile.TemporaryDirectory() as folder:
+        return losses_of(stack, Path(folder), "python", script, *arguments)
+
+
+def losses_of(stack: Stack, folder: Path, *command: str | Path) -> list[float]:
+    """The losses that a command writes."""
+    target = folder / "losses.json"
+    target.unlink(missing_ok=True)
+    done = stack.run(*command, f"--loss_file={target}", cwd=folder)
+    assert target.exists(), done.stderr[-4000:]
+    losses: list[float] = json.loads(target.read_text())
+    return losses
+
+
+def launched(stack: Stack, folder: Path, *command: str | Path) -> tuple[list[float], str]:
+    """The losses of a launch that succeeds, and what the launcher said."""
+    target = folder / "losses.json"
+    target.unlink(missing_ok=True)
+    done = stack.run(*command, f"--loss_file={target}", cwd=folder)
+    said = "\n".join(one for one in done.stderr.splitlines() if one.startswith("[safe-launch]"))
+    assert done.returncode == 0, done.stderr[-6000:]
+    return json.loads(target.read_text()), said
+
+
+def attempts(said: str) -> int:
+    """The number of attempts in the launcher's summary."""
+    return len(re.findall(r"^\[safe-launch\] attempt \d+: ", said, re.MULTILINE))
+
+
+LATE = SCENARIOS / "hf_late.py"
+
+
+COMMON = [one for one in TRAINER if not one.startswith(("--max_steps", "--save_strategy"))]
+
+
+SINGLE = (*COMMON, "--save_strategy=no", "--per_device_train_batch_size=8")
+
+
+TWO = (*COMMON, "--save_strategy=steps", "--per_device_train_batch_size=4")
+
+
+def dummy(folder: Path) -> tuple[str, ...]:
+    """Arguments of a run at stage 3 that keeps no parameter after its module's forward pass."""
+    config = json.loads((SCENARIOS / "zero3.json").read_text())
+    config["zero_optimization"] |= {
+        "stage3_max_reuse_distance": 0,
+        "stage3_max_live_parameters": 0,
+    }
+    (folder / "zero3.json").write_text(json.dumps(config))
+    return f"--deepspeed={folder / 'zero3.json'}", "--late=dummy", "--save_steps=2"

@@ -1,0 +1,80 @@
+"""docs/failures.md: up to date, and true about how each entry is known."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from safe_launch.catalogue.entry import KnownFailure
+from safe_launch.catalogue.page import PROOFS, page, strongest
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.catalogue.regex_as_prose import plain
+from support.stacks import ROOT
+
+CATALOGUE = read_catalogue()
+SCRIPTS = {path.stem for path in (ROOT / "tests" / "reproductions").glob("*.py")}
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Whoever adds an entry runs scripts/catalogue-docs."""
+    told = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
+    assert told == page(CATALOGUE, SCRIPTS), "run scripts/catalogue-docs"
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    """Entries, scripts and documents."""
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page(CATALOGUE, SCRIPTS))
+    assert len(links) > len(CATALOGUE)
+    for link in set(links):
+        assert (ROOT / "docs" / link).exists(), link
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
+    """Each begins with its kind; what names a script has it, and who has a script says so."""
+    assert entry.proof
+    for proof in entry.proof:
+        assert proof.startswith(PROOFS), proof
+        for script in re.findall(r"tests/reproductions/([\w-]+)\.py", proof):
+            assert proof.startswith("reproduced")
+            assert script in SCRIPTS, script
+    if entry.id in SCRIPTS:
+        assert strongest(entry) == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (
+            r"Expected to mark a variable ready only once\.",
+            ("Expected to mark a variable ready only once.",),
+        ),
+        (r"^The parameter \S+ has", ("The parameter … has",)),
+        (r"\d+ != \d+ Cannot", ("N != N Cannot",)),
+        (r"got \[0\] but", ("got [0] but",)),
+        (r"(CUDA|HIP) out of memory", ("CUDA/HIP out of memory",)),
+        (r"out of|no more memory", ("out of", "no more memory")),
+        (r"validation errors? for", ("validation error(s) for",)),
+        (r"in .?prepare\(\).? when", ("in prepare() when",)),
+        (r"(^|\] |kernel: )Out of memory: Kill(ed)? process", ("Out of memory: Kill(ed) process",)),
+        (r"a (x y|z) b", ("a (x y | z) b",)),
+        (r"^(was lost|is gone)$", ("was lost", "is gone")),
+        (r"(?i:failed to recv), got", ("failed to recv, got",)),
+        (r"'\w+' object.*has [Nn]o [^>]* at", ("'…' object…has No … at",)),
+        (r"rank [0-9]+ of \d{1,3}\s+died", ("rank N of N died",)),
+        (r"Your setup doesn.t support", ("Your setup doesn't support",)),
+        (r"^$", ()),
+    ],
+)
+def test_patterns_in_plain_words(pattern: str, expected: tuple[str, ...]) -> None:
+    """As a person would write the message."""
+    assert plain(pattern) == expected
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+def test_every_pattern_of_the_catalogue_can_be_told(entry: KnownFailure) -> None:
+    """No part of the syntax that is in use is unknown to the reader of patterns."""
+    for signature in entry.signatures:
+        for pattern in (signature.message, signature.log, signature.source, signature.context):
+            if pattern is not None:
+                assert all("\\" not in text for text in plain(pattern.pattern))

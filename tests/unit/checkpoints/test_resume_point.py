@@ -1,0 +1,176 @@
+"""Where the next attempt begins, and when trying is enough: pure reasoning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.checkpoints import discovery
+from safe_launch.checkpoints.checkpoint import Found, Saved, Unusable
+from safe_launch.checkpoints.resume_point import (
+    Loading,
+    Refused,
+    Start,
+    Target,
+    is_stuck,
+    loading,
+    next_start,
+    unusable,
+)
+from safe_launch.core.settings import Engine
+
+DS, DDP = Engine.DEEPSPEED, Engine.DDP
+
+
+def saved(step: int, stage: int | None, world: int = 2) -> Saved:
+    """A checkpoint of DeepSpeed's, or of DDP's without a stage."""
+    return Saved(Path(f"out/checkpoint-{step}"), step, DDP if stage is None else DS, world, stage)
+
+
+def cut(step: int, is_cut_off: bool = True) -> Unusable:
+    """A checkpoint that can't be used."""
+    reason = "trainer_state.json is missing" if is_cut_off else "it was written by FSDP"
+    return Unusable(Path(f"out/checkpoint-{step}"), step, reason, is_cut_off)
+
+
+@pytest.mark.parametrize(
+    ("stage", "world", "target", "expected"),
+    [
+        (None, 2, Target(DDP, None, 1), Loading.AS_IT_IS),
+        (None, 2, Target(DS, 2, 2), "a Trainer without DeepSpeed wrote it"),
+        (2, 2, Target(DDP, None, 2), "DeepSpeed wrote it"),
+        (0, 2, Target(DS, 0, 1), Loading.AS_IT_IS),
+        (0, 2, Target(DS, 2, 2), "stage 0 can't be loaded at stage 2"),
+        (1, 2, Target(DS, 2, 2), Loading.AS_IT_IS),
+        (2, 2, Target(DS, 1, 2), Loading.AS_IT_IS),
+        (2, 2, Target(DS, 2, 1), Loading.UNIVERSAL),
+        (2, 2, Target(DS, 3, 2), "stage 2 can't be loaded at stage 3"),
+        (3, 2, Target(DS, 3, 2), Loading.AS_IT_IS),
+        (3, 2, Target(DS, None, 2), Loading.AS_IT_IS),
+        (3, 2, Target(DS, 2, 2), Loading.UNIVERSAL),
+        (3, 4, Target(DS, 2, 2), Loading.UNIVERSAL),
+        (2, 2, Target(DS, 2, 2, is_offloaded=False), Loading.AS_IT_IS),
+        (2, 2, Target(DS, 2, 2, is_offloaded=True), Loading.UNIVERSAL),
+        (3, 2, Target(DS, 3, 2, is_offloaded=True), Loading.AS_IT_IS),
+        (3, 4, Target(DS, 3, 2), "on 4 ranks can't be loaded by 2"),
+        (3, 2, Target(DS, 0, 2), "stage 3 can't be loaded at stage 0"),
+        (2, 2, Target(None, None, 2), Loading.AS_IT_IS),
+    ],
+)
+def test_what_can_be_loaded(
+    stage: int | None, world: int, target: Target, expected: Loading | str
+) -> None:
+    """The measured table, as rules."""
+    way = loading(saved(4, stage, world), target)
+    if isinstance(expected, Loading):
+        assert way is expected
+    else:
+        assert not isinstance(way, Loading)
+        assert expected in way
+
+
+ZERO2 = Target(DS, 2, 2)
+ZERO3 = Target(DS, 3, 2)
+
+
+def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
+    """What comes after the checkpoint that is taken would be written into otherwise."""
+    found = Found((saved(4, 2), saved(2, 2)), (cut(6), cut(3)))
+    start = next_start(found, 7, ZERO2, is_allowed=False)
+    assert start == Start(
+        saved(4, 2),
+        Loading.AS_IT_IS,
+        (cut(6),),
+        "goes on from checkpoint-4 (7 steps had been done); checkpoint-6 isn't taken: "
+        "trainer_state.json is missing",
+    )
+
+
+def test_what_would_be_lost_is_said_and_not_done() -> None:
+    """Neither a fresh start nor an older checkpoint is taken where a newer one is whole."""
+    found = Found((saved(4, 2), saved(2, 3)))
+    spoilt = unusable(Found((saved(4, 3), saved(2, 3))), saved(4, 3), "it has buffers")
+    assert isinstance(next_start(spoilt, 5, ZERO2, is_allowed=False), Refused)
+    refused = next_start(found, 5, ZERO3, is_allowed=False)
+    assert isinstance(refused, Refused)
+    assert refused.sentence == (
+        "checkpoint-4 can't be gone on from: the optimizer's state of ZeRO stage 2 can't be loaded "
+        "at stage 3. The training would start anew, after 5 steps; --allow-restart allows that, "
+        "and keeps the checkpoints"
+    )
+    allowed = next_start(found, 5, ZERO3, is_allowed=True)
+    assert isinstance(allowed, Start)
+    assert allowed.saved == saved(2, 3)
+    assert allowed.aside == (saved(4, 2),)
+
+
+def test_starts_anew_where_nothing_is_lost() -> None:
+    """No checkpoint, or none that was ever whole."""
+    nothing = next_start(Found(), 5, ZERO2, is_allowed=False)
+    assert nothing == Start(
+        None, sentence="from the start, after 5 steps: this job has no checkpoint"
+    )
+    broken = next_start(Found((), (cut(4),)), 5, ZERO2, is_allowed=False)
+    assert isinstance(broken, Start)
+    assert broken.saved is None
+    assert broken.aside == (cut(4),)
+    assert "checkpoint-4, is cut off (trainer_state.json is missing)" in broken.sentence
+    assert next_start(Found(), 0, ZERO2, is_allowed=False) == Start(None)
+
+
+def test_a_checkpoint_of_another_kind_is_progress() -> None:
+    """What we can't judge isn't taken for nothing."""
+    found = Found((), (cut(4, is_cut_off=False),))
+    assert isinstance(next_start(found, None, ZERO2, is_allowed=False), Refused)
+    start = next_start(found, None, ZERO2, is_allowed=True)
+    assert isinstance(start, Start)
+    assert start.saved is None
+    assert "after an unknown number of steps" in start.sentence
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((0, 0, 0, 0, 0), False),  # the search for settings, before the first step
+        ((5, 5, 5), False),
+        ((5, 5, 5, 5), True),
+        ((5, 4, 3, 5), True),
+        ((5, 5, 5, 6), False),
+        ((5, None, 5, 5), False),  # unknown isn't zero
+        ((5, 5, 0, 0), True),
+        ((), False),
+    ],
+)
+def test_gives_up_where_nothing_comes_of_it(steps: tuple[int | None, ...], expected: bool) -> None:
+    """After three attempts in a row without a new step."""
+    assert is_stuck(steps) is expected
+
+
+def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> None:
+    """Each time into a folder of their own."""
+    for round_ in (1, 2):
+        (tmp_path / "checkpoint-3").mkdir()
+        (tmp_path / "checkpoint-3" / "file").write_text(str(round_))
+        place = discovery.set_aside([tmp_path / "checkpoint-3"])
+        assert place == [tmp_path / f"set-aside-{round_}"]
+    assert (tmp_path / "set-aside-1" / "checkpoint-3" / "file").read_text() == "1"
+    assert discovery.set_aside([]) == []
+
+
+def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
+    """Unless the job has written it anew."""
+    import os
+
+    from safe_launch.checkpoints.checkpoint import Saves
+
+    folder = tmp_path / "checkpoint-3"
+    folder.mkdir()
+    (folder / "trainer_state.json").write_text('{"global_step": 3}')
+    before = discovery.present(str(tmp_path))
+    assert discovery.found(Saves(str(tmp_path), 0, before), {2}) == Found()
+    (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
+    (folder / "words.bin").write_bytes(b"words")
+    later = before["checkpoint-3"] + 10**9
+    os.utime(folder / "trainer_state.json", ns=(later, later))
+    (other,) = discovery.found(Saves(str(tmp_path), 0, before), {2}).unusable
+    assert other.reason == "it has the weights alone (save_only_model)"

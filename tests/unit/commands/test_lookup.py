@@ -1,0 +1,105 @@
+"""The commands that answer from the catalogue: searched by message, by words, or listed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import Kind
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.catalogue.search import CLASSES, listing, search
+from safe_launch.core.errors import ExitCode
+from support.stacks import CURRENT
+
+CATALOGUE = read_catalogue()
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`safe-launch` with these arguments in a folder."""
+    command = [CURRENT.bin / "safe-launch", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Expected to mark a variable ready only once.", "ddp-parameter-ready-twice"),
+        ("RuntimeError: Expected to mark a variable ready only once.", "ddp-parameter-ready-twice"),
+        (
+            "some line before\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+            "accelerator-out-of-memory",
+        ),
+        (
+            (
+                "[rank1]: AssertionError: The parameter 3 has already been reduced. "
+                "Gradient computed twice for this partition. Multiple gradient reduction"
+            ),
+            "zero2-gradient-reduced-twice",
+        ),
+    ],
+)
+def test_a_message_finds_its_entry(text: str, expected: str) -> None:
+    """As it stands in a log, with the exception's type or without it."""
+    hits = search(text, CATALOGUE)
+    assert [one.entry.id for one in hits] == [expected]
+    assert hits[0].is_shown
+
+
+def test_the_type_of_another_exception_is_none_of_it() -> None:
+    """Where the text names a type, it must be the signature's."""
+    hits = search("KeyError: Expected to mark a variable ready only once.", CATALOGUE)
+    assert not any(one.is_shown for one in hits)
+
+
+def test_words_find_what_shares_the_most_of_them() -> None:
+    """Without a signature the entries are ranked by words; what tells nothing finds nothing."""
+    hits = search("zero3 dummy loss", CATALOGUE)
+    assert hits[0].entry.id == "zero3-parameter-outside-forward"
+    assert not hits[0].is_shown
+    assert [one.shared for one in hits] == sorted((one.shared for one in hits), reverse=True)
+    assert search("why is it the", CATALOGUE) == ()
+    assert search("zxqv", CATALOGUE) == ()
+
+
+def test_the_listing_has_every_entry_under_its_class() -> None:
+    """All classes have words, and every entry stands in the listing once."""
+    assert set(CLASSES) == set(Kind)
+    lines = listing(CATALOGUE).splitlines()
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(
+        one.id for one in CATALOGUE
+    )
+
+
+def test_catalogue_and_explain_on_the_command_line(tmp_path: Path) -> None:
+    """Found, listed, for programs, several at once, and a name that is nearly right."""
+    found = run(tmp_path, "catalogue", "Expected", "to mark a variable ready only once")
+    assert found.returncode == 0
+    assert found.stdout.split()[:2] == ["ddp-parameter-ready-twice", "preset"]
+    listed = run(tmp_path, "catalogue").stdout
+    assert listed == run(tmp_path, "explain").stdout
+    (told,) = json.loads(run(tmp_path, "catalogue", "--json", "CUDA out of memory").stdout)
+    assert (told["id"], told["matched"]) == ("accelerator-out-of-memory", "signature")
+    assert len(json.loads(run(tmp_path, "catalogue", "--json").stdout)) == len(CATALOGUE)
+    two = run(tmp_path, "explain", "gloo-peer-lost", "numactl-missing").stdout
+    assert two.startswith("gloo-peer-lost\n")
+    assert "\nnumactl-missing\n===" in two
+    wrong = run(tmp_path, "explain", "gloo-peer-lost", "numactl-mising")
+    assert (wrong.returncode, wrong.stdout) == (ExitCode.USAGE, "")
+    assert "did you mean `numactl-missing`?" in wrong.stderr
+
+
+def test_a_clusters_own_entries_are_searched_too(tmp_path: Path) -> None:
+    """`--catalogue FOLDER`, as at a launch; a folder that isn't there is said so."""
+    entry = (
+        "---\nid: own\ntitle: ours\nrole: initiating\nclass: hardware\n"
+        "signatures:\n  - {log: 'fabric manager sulks'}\n---\n"
+        "## What happens\n\nIt sulks.\n\n## What to do\n\nWait.\n"
+    )
+    (tmp_path / "own.md").write_text(entry)
+    found = run(tmp_path, "catalogue", "--catalogue=.", "the fabric manager sulks again")
+    assert found.stdout == "own  hardware  ours\n"
+    assert run(tmp_path, "explain", "--catalogue=.", "own").stdout.startswith("own\n===\nours")
+    absent = run(tmp_path, "catalogue", "--catalogue=nowhere", "x")
+    assert (absent.returncode, absent.stdout) == (ExitCode.USAGE, "")

@@ -1,0 +1,313 @@
+"""Diagnosis: the root of a failed attempt, and the lesson that it teaches."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from safe_launch.catalogue.entry import Finding, Kind, Role, constraints_of
+from safe_launch.catalogue.reader import concerns
+from safe_launch.core.constraint import Constraint
+from safe_launch.core.settings import Fact, Framework, Origin, Setting
+from safe_launch.diagnosis.attempt import Attempt
+from safe_launch.diagnosis.root_cause import (
+    diagnose,
+    is_about,
+    learn,
+    observed_statements,
+    tried_settings,
+)
+from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
+from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.search import forbidden_by, resolve
+from support.worlds import (
+    CATALOGUE,
+    CURRENT,
+    HARDWARE,
+    LORA3,
+    LORA_DDP,
+    OLDER,
+    REQUEST,
+    ZERO2,
+    ZERO3,
+    known_rules,
+    rules_under,
+    world,
+)
+
+GLOO = (
+    "[third_party/gloo/gloo/transport/tcp/pair.cc:553] "
+    "Connection closed by peer [127.0.0.1]:17612. This is typically caused by a crash"
+)
+READY = "Expected to mark a variable ready only once. This error is caused by ..."
+
+
+def record(rank: int, at: float, exception: str, message: str = "") -> FailureRecord:
+    """A record of a rank that raised."""
+    return FailureRecord(rank=rank, at=at, exception=exception, message=message)
+
+
+def entry(name: str):
+    """A shipped entry."""
+    return next(one for one in CATALOGUE if one.id == name)
+
+
+def test_the_earliest_initiating_failure_is_the_root() -> None:
+    """A lost peer is never the root where somebody failed by himself, however early it is seen."""
+    lost = record(0, 10.00, "builtins.RuntimeError", GLOO)
+    known = record(1, 10.02, "builtins.RuntimeError", READY)
+    later = record(2, 10.04, "builtins.RuntimeError", READY)
+    findings = diagnose([lost, later, known], CATALOGUE).findings
+    assert [one.record.rank for one in findings] == [1, 2, 0]
+    assert [one.role for one in findings] == [Role.INITIATING, Role.INITIATING, Role.CASCADE]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_order_of_arrival_is_no_matter(order: tuple[int, ...]) -> None:
+    """The judgement depends on roles and times, not on who reports first."""
+    records = [
+        record(0, 10.00, "builtins.RuntimeError", GLOO),
+        record(1, 10.02, "builtins.KeyError", "'label'"),
+        record(2, 10.04, "builtins.RuntimeError", READY),
+    ]
+    findings = diagnose([records[index] for index in order], CATALOGUE).findings
+    assert [one.record.rank for one in findings] == [1, 2, 0]
+
+
+def test_among_consequences_alone_the_earliest_is_the_root() -> None:
+    """Where nobody failed by himself the first who lost a peer is all that is known."""
+    lost = [record(rank, 1.0 - rank / 10, "builtins.RuntimeError", GLOO) for rank in range(3)]
+    root = diagnose(lost, CATALOGUE).root
+    assert root.record.rank == 2
+    assert root.entry is not None
+    assert root.entry.id == "gloo-peer-lost"
+
+
+def test_a_death_without_evidence_is_initiating() -> None:
+    """A killed rank comes before those who lost it, although they are seen earlier."""
+    killed = FailureRecord(rank=1, at=2.0, signal=9, exit_code=137)
+    lost = record(0, 1.0, "builtins.RuntimeError", GLOO)
+    root = diagnose([lost, killed], CATALOGUE).root
+    assert (root.record.rank, root.role, named(root)) == (1, Role.INITIATING, "worker-killed")
+
+
+def test_an_unexplained_exception_is_no_consequence() -> None:
+    """A bug of the user's comes before a known failure that follows it."""
+    bug = record(3, 1.0, "builtins.KeyError", "'label'")
+    known = record(0, 1.1, "builtins.RuntimeError", READY)
+    root = diagnose([known, bug], CATALOGUE).root
+    assert (root.record.rank, root.entry) == (3, None)
+
+
+def test_words_in_another_exception_dont_match() -> None:
+    """The same words as the message of another type are no known failure."""
+    quoted = record(0, 1.0, "builtins.ValueError", READY)
+    assert diagnose([quoted], CATALOGUE).root.entry is None
+
+
+def test_a_death_without_exception_isnt_matched_by_messages() -> None:
+    """A killed worker whose log quotes a known message isn't that failure."""
+    killed = FailureRecord(rank=0, at=1.0, signal=9, exit_code=137, log_tail=(READY,))
+    assert named(diagnose([killed], CATALOGUE).root) == "worker-killed"
+
+
+def test_what_the_users_code_raises_itself_is_not_known() -> None:
+    """Whatever its type and words; re-raised, what led to it still is."""
+    own = Frame("/home/me/train.py", 3, "main", f"raise RuntimeError({READY!r})")
+    said = replace(
+        record(0, 1.0, "builtins.RuntimeError", READY), frames=(own,), user_files=(own.file,)
+    )
+    assert diagnose([said], CATALOGUE).root.entry is None
+    again = replace(said, chain=(Raised("builtins.RuntimeError", READY),))
+    assert named(diagnose([again], CATALOGUE).root) == "ddp-parameter-ready-twice"
+
+
+def test_who_is_stopped_began_nothing() -> None:
+    """A worker ended by SIGTERM comes after every other, whenever it was seen."""
+    stopped = FailureRecord(rank=1, at=1.0, signal=15, exit_code=143)
+    lost = record(0, 2.0, "builtins.RuntimeError", GLOO)
+    findings = diagnose([stopped, lost], CATALOGUE).findings
+    assert [named(one) for one in findings] == ["gloo-peer-lost", "stopped-from-outside"]
+
+
+def named(finding: Finding) -> str | None:
+    """The id of the entry that explains a finding, if any does."""
+    return None if finding.entry is None else finding.entry.id
+
+
+def attempt_of(plan: Plan, number: int) -> Attempt:
+    """An attempt with a plan."""
+    return Attempt(number, plan, Path())
+
+
+SITUATIONS = [
+    ("zero2-gradient-reduced-twice", ZERO2, CURRENT),
+    ("zero3-parameter-reduced-twice", ZERO3, OLDER),
+    ("zero3-parameter-outside-forward", ZERO3, CURRENT),
+    ("zero3-weight-not-gathered", ZERO3, CURRENT),
+    (
+        "checkpoint-inputs-without-gradient",
+        {**LORA_DDP, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
+    (
+        "ddp-static-graph-changed",
+        {**LORA_DDP, Setting.STATIC_GRAPH: True, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
+    ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
+    ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
+    (
+        "ddp-unused-parameters",
+        {**LORA_DDP, Setting.FIND_UNUSED_PARAMETERS: False},
+        CURRENT,
+    ),
+]
+
+
+def test_a_remedy_for_another_engine_is_none() -> None:
+    """The same message under DDP isn't cured by what cures it under ZeRO-3."""
+    gathered = entry("zero3-weight-not-gathered")
+    assert is_about(gathered, world(ZERO3))
+    assert is_about(gathered, world({}))
+    assert not is_about(gathered, world(LORA_DDP))
+
+
+def test_every_failure_that_a_preset_cures_is_tried_below() -> None:
+    """A new entry needs a situation here."""
+    cured = {one.id for one in CATALOGUE if one.kind is Kind.PRESET}
+    assert {name for name, _, _ in SITUATIONS} == cured
+
+
+@pytest.mark.parametrize(("name", "values", "versions"), SITUATIONS)
+@pytest.mark.parametrize("framework", [Framework.TRANSFORMERS, Framework.NONE])
+def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) -> None:
+    """However often the same failure comes back, nothing is tried twice, and it ends."""
+    rules: list[Constraint] = []
+    workload = replace(world(values, framework), versions=MappingProxyType(versions))
+    visited = []
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    while isinstance(plan, Plan):
+        attempt = attempt_of(plan, len(visited))
+        tried = tried_settings(attempt, workload)
+        assert tried not in visited
+        visited.append(tried)
+        finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
+        known = [*known_rules(versions), *rules]
+        lesson = learn(attempt, finding, rules_under(known), attempt.plan.workload)
+        workload = workload.informed(lesson.statements)
+        if lesson.constraint is not None:
+            rules.append(lesson.constraint)
+        known = [*known_rules(versions), *rules]
+        assert forbidden_by(tried, workload, rules_under(known)) is not None
+        plan = resolve(REQUEST, workload, HARDWARE, known)
+    assert isinstance(plan, NoPlan)
+    assert len(visited) > 1
+
+
+def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> None:
+    """Where the kwarg is ignored, the next candidate is another one than the cure."""
+    workload = world(ZERO2)
+    rules = known_rules(CURRENT)
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    seen = []
+    for number in range(3):
+        assert isinstance(plan, Plan)
+        seen.append((plan.preset.zero_stage, str(plan.preset.gradient_checkpointing)))
+        finding = Finding(
+            record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
+        )
+        lesson = learn(attempt_of(plan, number), finding, rules_under(rules), plan.workload)
+        workload = workload.informed(lesson.statements)
+        rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
+        plan = resolve(REQUEST, workload, HARDWARE, rules)
+    assert seen == [(2, "reentrant"), (2, "non_reentrant"), (1, "reentrant")]
+
+
+def test_what_a_worker_saw_outranks_what_was_read() -> None:
+    """But not where the plan itself has set it: there the worker saw the plan's own value."""
+    name = "zero2-gradient-reduced-twice"
+    workload = world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True})
+    plan = resolve(REQUEST, workload, HARDWARE, constraints_of(entry(name)))
+    assert isinstance(plan, Plan)
+    assert dict(plan.overrides) == {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
+    seen = {"zero_stage": 1, "gradient_checkpointing": "non_reentrant", "frozen_parameters": False}
+    statements = dict(observed_statements(attempt_of(plan, 0), seen))
+    assert {key: known.value for key, known in statements.items()} == {
+        Setting.ZERO_STAGE: 1,
+        Fact.FROZEN_PARAMETERS: False,
+    }
+    assert {known.origin for known in statements.values()} == {Origin.OBSERVED}
+    informed = workload.informed(statements.items())
+    assert informed.value(Setting.ZERO_STAGE) == 1
+    assert informed.value(Setting.GRADIENT_CHECKPOINTING) == "reentrant"
+    assert informed.known[Setting.ZERO_STAGE].source == "the script, as seen in attempt 1"
+
+
+def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
+    """What was tried is forbidden in the entry's own terms, at any batch and precision."""
+    workload = world(
+        {
+            **ZERO2,
+            Setting.GRADIENT_CHECKPOINTING: "non_reentrant",
+            Setting.PRECISION: "bf16",
+            Setting.MICRO_BATCH: 4,
+            Setting.ACCUMULATION: 1,
+        }
+    )
+    plan = resolve(REQUEST, workload, HARDWARE, [])
+    assert isinstance(plan, Plan)
+    found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
+    rules = rules_under(known_rules(CURRENT))
+    learnt = learn(attempt_of(plan, 2), found, rules, plan.workload).constraint
+    assert learnt is not None
+    assert {str(term) for term in learnt.terms} == {
+        "zero_stage=2",
+        "gradient_checkpointing=non_reentrant",
+    }
+    assert (learnt.cause.name, learnt.cause.summary) == (
+        "3",
+        f"attempt 3 failed with it: {entry('zero2-gradient-reduced-twice').title}",
+    )
+
+
+def test_a_lesson_in_general_terms_comes_first() -> None:
+    """The proven fact is enough where the catalogue then forbids what was tried."""
+    workload = world(ZERO2)
+    rules = known_rules(CURRENT)
+    plan = resolve(REQUEST, workload, HARDWARE, rules)
+    assert isinstance(plan, Plan)
+    first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
+    lesson = learn(attempt_of(plan, 0), first, rules_under(rules), plan.workload)
+    assert lesson.constraint is None
+    (statement,) = lesson.statements
+    assert (statement[0], statement[1].value, statement[1].origin) == (
+        Fact.BLOCK_RUNS_TWICE,
+        True,
+        Origin.LESSON,
+    )
+
+
+def test_preset_entries_apply_to_something() -> None:
+    """Every entry that another preset cures forbids something, and is known from somewhere."""
+    for one in CATALOGUE:
+        assert bool(one.forbids) == (one.kind in (Kind.PRESET, Kind.SILENT)), one.id
+        assert one.proof, one.id
+        assert one.sources, one.id
+
+
+def test_versions_decide_which_entries_concern_us() -> None:
+    """A failure that a release has cured forbids nothing there; unknown versions neither."""
+    cured = entry("zero3-recompute-of-released-parameters")
+    versions = ("0.16.9", "0.19.2", "0.19.2+cu130", "0.19.2.dev3", "0.19.3")
+    assert [concerns(cured, {"deepspeed": version}) for version in versions] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert not concerns(cured, {})

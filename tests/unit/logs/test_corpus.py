@@ -1,0 +1,50 @@
+"""The corpus of logs: for each one the root cause, none for the healthy, none guessed."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.commands.diagnose import read
+from safe_launch.logs import files
+from safe_launch.logs.verdict import Judgement, Verdict, decisive
+from support.stacks import TESTS
+
+FOLDER = TESTS / "logs"
+CATALOGUE = read_catalogue()
+with (FOLDER / "index.csv").open(encoding="utf-8", newline="") as index:
+    ROWS = list(csv.DictReader(index))
+
+
+def judged(path: Path) -> Judgement:
+    """What a log, or a folder of them, comes to."""
+    return decisive(read(files.chosen([str(path)]).paths, CATALOGUE))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["file"])
+def test_the_root_cause(row: dict[str, str]) -> None:
+    """As a person says it in the index."""
+    judgement = judged(FOLDER / row["file"])
+    match row["root"]:
+        case "none":
+            assert judgement.verdict is Verdict.HEALTHY
+        case "unknown" | "unfinished" as verdict:
+            assert judgement.verdict is Verdict(verdict)
+        case name:
+            assert judgement.root is not None
+            assert judgement.root.finding.entry is not None, judgement.root.finding.record.message
+            assert judgement.root.finding.entry.id == name
+
+
+def test_the_index_is_of_these_logs() -> None:
+    """Every log has a row, and the mixture is what makes it a test."""
+    assert {row["file"] for row in ROWS} == {
+        path.name for path in FOLDER.iterdir() if path.suffix == ".log" or path.is_dir()
+    }
+    assert len(ROWS) >= 80
+    known = {entry.id for entry in CATALOGUE}
+    assert {row["root"] for row in ROWS} <= known | {"none", "unknown", "unfinished"}
+    assert sum(row["root"] in ("none", "unknown") for row in ROWS) >= 12
+    assert sum(row["loudest_is_root"] == "no" for row in ROWS) >= len(ROWS) / 4

@@ -1,0 +1,255 @@
+"""`safe-launch diagnose`: paths in, a verdict for people and for programs out."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safe_launch.cli import run
+from safe_launch.core.errors import LaunchError
+from support.stacks import TESTS
+
+LOGS = TESTS / "logs"
+KNOWN = LOGS / "real-deepspeed-batch-sizes-disagree-deepspeed-deepspeed-0.19.8.log"
+UNKNOWN = LOGS / "real-own-key-error-torchrun-4.log"
+HEALTHY = LOGS / "real-well-torchrun.log"
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and output."""
+    code = run(["diagnose", *map(str, arguments)])
+    return int(code), capsys.readouterr().out
+
+
+def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The cause, where it stands, whose line it is, why, what to do, and where to read on."""
+    code, text = diagnosed(capsys, KNOWN)
+    assert code == 1
+    assert text.startswith("known failure: deepspeed-batch-sizes-disagree\n")
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels[:2] == ["what", "seen"]
+    assert [label for label in labels if label in ("where", "why", "do", "more")] == [
+        "where",
+        "why",
+        "do",
+        "more",
+    ]
+    number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
+    assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
+
+
+def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first failing rank's exception, and no remedy."""
+    code, text = diagnosed(capsys, UNKNOWN)
+    assert code == 2
+    assert "nothing known matches" in text
+    assert "rank 1 raised KeyError" in text
+    assert "  do " not in text
+
+
+def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Where the rank that began it left nothing, that is said, and which one it may be."""
+    log = tmp_path / "a.log"
+    lines = [
+        f"[rank{rank}]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
+        f"collective operation timeout: WorkNCCL(SeqNum=15, OpType=ALLREDUCE, NumelIn=4, "
+        f"NumelOut=4, Timeout(ms)=600000) ran for 600088 milliseconds before timing out.\n"
+        for rank in (0, 1, 3)
+    ]
+    log.write_text("".join(lines))
+    code, text = diagnosed(capsys, log)
+    assert code == 1
+    words = " ".join(text.split())
+    assert "what began it isn't in these logs: look for rank 2, of which nothing is heard" in words
+
+
+def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its `>` makes UTF-16 of what it is given; a folder's log may be that, too."""
+    (tmp_path / "a.log").write_bytes(KNOWN.read_text().encode("utf-16"))
+    assert diagnosed(capsys, tmp_path / "a.log")[0] == 1
+    assert diagnosed(capsys, tmp_path)[0] == 1
+
+
+def wrapped(text: str) -> str:
+    """As a terminal of eighty columns shows it, and a mouse copies it."""
+    pieces = [
+        [line[at : at + 80] for at in range(0, max(len(line), 1), 80)] for line in text.split("\n")
+    ]
+    return "\n".join(piece for line in pieces for piece in line)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        html.escape,
+        wrapped,
+        lambda text: "".join(f"> {line}" for line in text.splitlines(keepends=True)),
+        lambda text: "".join(f"    {line}" for line in text.splitlines(keepends=True)),
+        lambda text: "".join(f"> {line}" for line in wrapped(text).splitlines(keepends=True)),
+    ],
+    ids=["escaped", "wrapped", "quoted", "indented", "wrapped and quoted"],
+)
+def test_logs_as_people_copy_them(
+    copied: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """From an issue, a terminal or a mail; the lines keep their numbers."""
+    log = tmp_path / "a.log"
+    text = copied(KNOWN.read_text())
+    log.write_text(text)
+    document = json.loads(diagnosed(capsys, log, "--json")[1])
+    assert document["root"]["id"] == "deepspeed-batch-sizes-disagree"
+    number = document["root"]["evidence"][-1]["line"]
+    assert "AssertionError: " in text.splitlines()[number - 1]
+
+
+def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """No failure, no remedy."""
+    assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training came to its end\n")
+
+
+def test_a_log_that_breaks_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What was seen last, what is missing, where to look; no remedy and a code of its own."""
+    log = tmp_path / "a.log"
+    whole = UNKNOWN.read_text()
+    log.write_text(whole.partition("KeyError")[0])
+    code, text = diagnosed(capsys, log)
+    assert code == 3
+    assert text.startswith("unfinished: ")
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels == ["last", "missing", "next"]
+    words = " ".join(text.split())
+    number = whole.partition("Traceback")[0].count("\n") + 1
+    assert f"missing the exception in which the traceback at {log}:{number} ends" in words
+    log.write_text("step 3 loss 1.2\nValueError: one that may have been caught\nstep 4 loss 1.1\n")
+    code, text = diagnosed(capsys, log, "--json")
+    document = json.loads(text)
+    assert code == 3
+    assert (document["verdict"], document["is_complete"]) == ("unfinished", False)
+    assert document["root"] is None
+    off = document["break_off"]
+    assert off["last"] == [{"file": str(log), "line": 3, "text": "step 4 loss 1.1"}]
+    assert (off["error"]["line"], off["error"]["text"][:10]) == (2, "ValueError")
+
+
+@pytest.mark.parametrize("log", [KNOWN, UNKNOWN, HEALTHY])
+def test_a_verdict_and_an_end_agree(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log is complete where it is healthy, and nowhere else."""
+    document = json.loads(diagnosed(capsys, log, "--json")[1])
+    assert document["is_complete"] is (document["verdict"] == "healthy")
+    assert document["break_off"] is None
+
+
+def test_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same as JSON."""
+    document = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])
+    assert document["verdict"] == "unknown"
+    assert document["root"]["id"] is None
+    assert document["root"]["rank"] == 1
+    assert document["root"]["exception"] == "builtins.KeyError"
+    assert document["root"]["where"]["text"].startswith("if case in")
+    assert [one["verdict"] for one in document["attempts"]] == ["unknown"]
+
+
+def test_folders_archives_and_the_standard_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder's logs together, whatever else lies there; `.gz`; `-`."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "node-0.out").write_bytes(KNOWN.read_bytes())
+    (folder / "weights.bin").write_bytes(b"\0" * 100)
+    (folder / "notes.md").write_text("Killed\n")
+    assert diagnosed(capsys, folder)[0] == 1
+    packed = tmp_path / "a.log.gz"
+    packed.write_bytes(gzip.compress(KNOWN.read_bytes()))
+    assert diagnosed(capsys, packed)[0] == 1
+    stream = SimpleNamespace(buffer=io.BytesIO(KNOWN.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert diagnosed(capsys, "-")[0] == 1
+
+
+def test_the_newest_run_of_several(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log folder of torchrun keeps every run; the newest is what a person means."""
+    for age, (name, log) in enumerate((("new", HEALTHY), ("old", KNOWN))):
+        file = tmp_path / name / "attempt_0" / "0" / "stderr.log"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(log.read_bytes())
+        os.utime(file, (1e9 - age, 1e9 - age))
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 0
+    assert "of 2 runs the newest is read" in text
+
+
+def test_attempts_in_the_order_of_their_folders(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The last attempt is the job's; the others are told in a line."""
+    for number, log in ((0, UNKNOWN), (1, KNOWN)):
+        file = tmp_path / "run" / f"attempt_{number}" / "0" / "stderr.log"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(log.read_bytes())
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 1
+    assert text.startswith("attempt 2 of 2: known failure: deepspeed-batch-sizes-disagree")
+    assert "attempt  1: KeyError: 'label'" in text
+
+
+def test_several_nodes_files_are_one_attempt(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each begins as a launcher's output begins; that makes no second attempt."""
+    for node in range(3):
+        (tmp_path / f"node-{node}.log").write_bytes(UNKNOWN.read_bytes())
+    document = json.loads(diagnosed(capsys, tmp_path, "--json")[1])
+    assert len(document["attempts"]) == 1
+
+
+def test_the_launcher_tells_who_failed_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Lines of several files are in no order; torchrun has seen which rank was the first."""
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x\n{0}\n'
+    (tmp_path / "rank-0.log").write_text("\n" * 9 + trace.format("KeyError: 'x'"))
+    (tmp_path / "rank-1.log").write_text(trace.format("ValueError: the batch is odd"))
+    for first in (0, 1):
+        (tmp_path / "launcher.log").write_text(
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \na.py FAILED\n"
+            "Root Cause (first observed failure):\n[0]:\n"
+            f"  rank      : {first} (local_rank: {first})\n  exitcode  : 1 (pid: 7)\n"
+        )
+        document = json.loads(diagnosed(capsys, tmp_path, "--json")[1])
+        assert document["root"]["rank"] == first
+        assert [one["rank"] for one in document["others"]] == [1 - first]
+
+
+@pytest.mark.parametrize(
+    ("paths", "problem"),
+    [(["nowhere.log"], "nowhere.log: no such file"), (["."], "nothing in it looks like a log")],
+)
+def test_bad_paths(
+    paths: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told in words."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LaunchError) as caught:
+        run(["diagnose", *paths])
+    assert problem in caught.value.problem
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """An answer at once: no torch."""
+    import subprocess
+
+    code = (
+        "import sys; from safe_launch.cli import run; "
+        f"run(['diagnose', {str(KNOWN)!r}]); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,296 @@
+"""Where a log's end is the training's, and where the log only breaks off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+
+import pytest
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.logs import reader
+from safe_launch.logs.reader import Reader
+from safe_launch.logs.searches import searches_for
+from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+
+CATALOGUE = read_catalogue()
+SEARCHES = searches_for(CATALOGUE)
+STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 426, in <module>
+    main()
+  File "/home/me/train.py", line 386, in main
+    save(model, folder)
+ValueError: the folder has another model
+"""
+HANDLED = "\nDuring handling of the above exception, another exception occurred:\n\n"
+WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:474] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1803289 milliseconds "
+    "before timing out.\n"
+)
+ABORT = "terminate called after throwing an instance of 'std::runtime_error'\n"
+REASON = (
+    "  what():  [Rank 1] Some NCCL operations have failed or timed out. We are taking the entire "
+    "process down.\n"
+)
+Change = Callable[[str], str]
+
+
+@pytest.fixture(autouse=True)
+def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue's patterns are compiled once for all logs."""
+    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
+
+
+def judged(*logs: str) -> Judgement:
+    """What files of log come to."""
+    one = Reader(CATALOGUE)
+    for number, log in enumerate(logs):
+        one.read(f"{number}.log", BytesIO(log.encode()))
+    return decisive(judge(one.attempts, CATALOGUE))
+
+
+def id_of_root(judgement: Judgement) -> str | None:
+    """The entry that explains the root, if one does."""
+    entry = judgement.root and judgement.root.finding.entry
+    return entry.id if entry else None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "{'train_runtime': 611.2, 'train_loss': 0.9, 'epoch': 3.0}",
+        "  train_runtime            = 0:31:12.10",
+        "`Trainer.fit` stopped: `max_epochs=3` reached.",
+        "`Trainer.fit` stopped: `max_steps=1000` reached.",
+        "[2024-03-12 09:15:40,338] [INFO] [launch.py:347:main] Process 4101 exits successfully.",
+        "[INFO:swift] End time of running main: 2025-06-11 20:14:55.120016",
+        "2025-03-08 12:10:01,020\tSUCC cli.py:64 -- Job 'raysubmit_aB3dE5gH7jK9mN1p' succeeded",
+        "[after training is done] datetime: 2025-02-02 10:10:10",
+        "Training complete.",
+        "Training completed!!! Saving the model to out",
+        "2025-02-02 10:10:10,123 - INFO - Training finished in 0:41:12",
+        "done training in 1234.5 seconds",
+        "100 epochs completed in 0.412 hours.",
+        "done: reached 50 steps",
+        "best weights in runs/exp14/best.pt, done in 3h 40m",
+        "All done!",
+        "Done.",
+        "[INFO] Run finished.",
+        "Job 4711 completed",
+        "Training time 1:20:33",
+        "训练完成",
+        "[launch.sh] exit 0",
+        "trainer-1 exited with code 0",
+        "State: COMPLETED (exit code 0)",
+        "4711         train  gpu  COMPLETED      0:0",
+        "step 50/50 loss 0.41\nmodel saved to out/model.safetensors",
+        "Epoch [3/3], Step [100/100], Loss: 0.4\nSaved the weights in /ckpt/last.pt",
+        "saved final weights to /ckpt/final",
+    ],
+)
+def test_an_end_is_seen(end: str) -> None:
+    """A framework's, a launcher's, a scheduler's, and a script's own words, at the log's end."""
+    assert judged(f"{STEPS}{end}\n").verdict is Verdict.HEALTHY
+    assert judged(f"{STEPS}{end}").verdict is Verdict.HEALTHY
+    assert judged(f"{TRACEBACK}{STEPS}{end}\n").verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "",
+        "100%|██████████| 50/50 [10:11<00:00, 10.18s/it]",
+        "Epoch 0: 100%|██████████| 30/30 [02:09<00:00,  3.93s/it]\nsaved out/epoch-0.pt",
+        "step 50/50 loss 0.41",
+        "Saving model checkpoint to out/checkpoint-500\nModel weights saved in out/checkpoint-500",
+        "epoch 2 finished in 120 s",
+        "Training finished for epoch 2",
+        "evaluation done in 12.1 s",
+        "[eval] done",
+        "Loading checkpoint shards: 100%|██████████| 4/4 [00:03<00:00]\ntokenizer saved",
+        "Loading dataset: done in 3 s",
+        "finished loading 20000 samples",
+        "trainer ended with 1",
+        "training finished with errors",
+        "job finished with exit code 1",
+        "exit code 0.5",
+        "training isn't done",
+        "done: reached 50 steps\nstep 51/100 loss 0.9",
+        "done: reached 50 steps\nmlx5: got completion with error:",
+        "4711         train  gpu  FAILED      1:0\n4711.extern  gpu  COMPLETED  0:0",
+        "wandb: train/loss 0.91\nwandb: train/epoch 3",
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f',
+        "ValueError: a message that may have been caught",
+    ],
+)
+def test_no_end_is_seen(last: str) -> None:
+    """The end of a part, of a step, or of nothing: the job may still run, or have died."""
+    judgement = judged(f"{STEPS}{last}\n")
+    assert judgement.verdict is Verdict.UNFINISHED
+    assert judgement.root is None
+    assert judgement.break_off is not None
+    assert judgement.break_off.last_lines[0].text in (STEPS + last).splitlines()[-1]
+    assert judgement.break_off.last_lines[0].number == (STEPS + last + "\n").count("\n") - (
+        not last
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        STEPS,
+        "[2024-03-12 09:15:40,338] [INFO] [launch.py:20:main] WORLD INFO DICT: {}\n",
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    save()\n',
+        "OSError: [Errno 28] a message without a traceback\n",
+    ],
+    ids=["another training", "another launch", "cut off", "an error"],
+)
+def test_what_follows_an_end(after: str) -> None:
+    """A first training's end isn't the second's, and an error while saving is after the end."""
+    end = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"
+    assert judged(STEPS + end).verdict is Verdict.HEALTHY
+    assert judged(STEPS + end + after).verdict is Verdict.UNFINISHED
+    assert judged(STEPS + end + after + end).verdict is Verdict.HEALTHY
+
+
+def test_a_launcher_that_gives_up_after_the_end() -> None:
+    """The training ended, what came after it failed: nobody calls that healthy."""
+    own = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
+    for end in ("{'train_runtime': 611.2}\n", "All done!\n"):
+        judgement = judged(STEPS + end + own)
+        assert (judgement.verdict, judgement.root) == (Verdict.UNKNOWN, None)
+
+
+def test_an_evaluation_may_follow_the_end() -> None:
+    """Its bars are no training's."""
+    bars = "".join(f" {one}%|###  | {one}/100 [00:01<00:09]\r" for one in range(100))
+    end = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"
+    assert judged(f"{STEPS}{end}{bars}\n{{'eval_loss': 0.8}}\n").verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("end", ["Training completed at Sat Nov 1", "Job finished.", "All done!"])
+def test_a_shells_words_end_no_failure(end: str) -> None:
+    """A batch script prints its last line whatever has become of the training."""
+    judgement = judged(f"{STEPS}{TRACEBACK}{end}\n")
+    assert judgement.verdict is Verdict.UNKNOWN
+
+
+def test_a_trackers_summary_is_no_progress() -> None:
+    """It repeats the last values after a failure, too."""
+    rows = "".join(f"wandb:   train/loss_{one} loss 0.{one}\n" for one in range(9))
+    assert judged(f"{STEPS}{TRACEBACK}{rows}").verdict is Verdict.UNKNOWN
+
+
+def test_one_of_several_files_ends() -> None:
+    """Rank 0 alone says so; another's traceback that is cut off is no end."""
+    end = f"{STEPS}{{'train_runtime': 611.2}}\n"
+    assert judged(end, STEPS).verdict is Verdict.HEALTHY
+    cut = judged(end, STEPS + TRACEBACK.rpartition("ValueError")[0])
+    assert cut.verdict is Verdict.UNFINISHED
+    assert cut.break_off is not None
+    assert cut.break_off.cut == ("1.log", STEPS.count("\n") + 1)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        HANDLED,
+        f"{HANDLED}Traceback (most recent call last):\n",
+        f"{HANDLED}{TRACEBACK.rpartition('ValueError')[0]}",
+        f"{HANDLED}{TRACEBACK.rpartition('ValueError')[0]}" + "the shell goes on\n" * 60,
+    ],
+    ids=["link", "header", "frames", "frames, then others' lines"],
+)
+def test_a_whole_exception_before_one_that_is_cut_off(cut: str) -> None:
+    """It counts, alone in a log and below a training."""
+    for before in ("", STEPS):
+        judgement = judged(before + TRACEBACK + cut)
+        assert judgement.verdict is Verdict.UNKNOWN
+        assert judgement.root is not None
+        record = judgement.root.finding.record
+        assert (record.exception, record.message) == (
+            "builtins.ValueError",
+            "the folder has another model",
+        )
+
+
+def test_a_loaders_exception_whose_origin_is_cut_off() -> None:
+    """What the process that waited has raised is whole."""
+    told = "RuntimeError: Caught KeyError in DataLoader worker process 0.\nOriginal "
+    log = TRACEBACK.rpartition("ValueError")[0] + told + TRACEBACK.rpartition("ValueError")[0]
+    judgement = judged(log)
+    assert judgement.root is not None
+    assert judgement.root.finding.record.message.startswith("Caught KeyError in DataLoader")
+
+
+def each(prefix: str) -> Change:
+    """Puts something in front of each line."""
+    return lambda text: "".join(f"{prefix}{line}" for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    "prefix", [str, each("[rank1]: "), each("1: ")], ids=["no", "rank", "srun"]
+)
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [WATCHDOG, ABORT],
+        [ABORT, WATCHDOG],
+        [WATCHDOG, ABORT, REASON],
+        [WATCHDOG, ABORT, "[E ProcessGroupNCCL.cpp:494] another's line\n", REASON],
+        [WATCHDOG, ABORT, f"  what():  {WATCHDOG.partition('] ')[2]}"],
+    ],
+    ids=["bare", "bare, first", "own words", "words later", "the watchdog's words"],
+)
+def test_an_abort_that_the_watchdog_explains(pieces: Sequence[str], prefix: Change) -> None:
+    """C++'s last words are the consequence of what the same rank's watchdog has said."""
+    judgement = judged(prefix("".join(pieces)))
+    assert {one.finding.entry.id for one in judgement.shown if one.finding.entry} == {
+        "nccl-collective-timeout"
+    }
+    assert id_of_root(judgement) == "nccl-collective-timeout"
+    assert not judgement.others
+
+
+@pytest.mark.parametrize("log", [ABORT, f"[rank3]: {ABORT}[rank1]: {WATCHDOG}"])
+def test_an_abort_that_nothing_explains(log: str) -> None:
+    """Nobody's watchdog speaks for a rank that has aborted before."""
+    judgement = judged(log)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception == "std.runtime_error"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        "/opt/zoo/compiler.py in create(name)\n  295  x()\n--> 296  raise RuntimeError(problem)\n",
+        "File /opt/zoo/compiler.py:296, in create(name)\n--> 296  raise RuntimeError(problem)\n",
+    ],
+    ids=["IPython 7", "IPython 8"],
+)
+def test_a_traceback_in_a_notebook(frames: str) -> None:
+    """IPython names the type before the frames, and the message after them."""
+    head = f"RuntimeError{' ' * 30}Traceback (most recent call last)\n"
+    cell = "Cell In[3], line 1\n----> 1 zoo.create()\n\n"
+    judgement = judged(f"{'-' * 75}\n{head}{cell}{frames}\nRuntimeError: no module came of it\n")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    record = judgement.root.finding.record
+    assert record.message == "no module came of it"
+    places = [(frame.line, frame.function, frame.source.strip()) for frame in record.frames]
+    assert places == [
+        (1, "<module>", "zoo.create()"),
+        (296, "create", "raise RuntimeError(problem)"),
+    ]
+
+
+def test_what_the_kernel_says_of_a_crash() -> None:
+    """The line of dmesg, pasted below the log."""
+    line = (
+        "python3.10[30781]: segfault at 60 ip 00007f24b8cf2616 error 4 in libc10_cuda.so[7f+5c]\n"
+    )
+    for stamp in ("", "[Mon Jun 23 19:39:31 2025] ", "[12345.678901] "):
+        assert id_of_root(judged(f"{STEPS}{stamp}{line}")) == "segfault"

@@ -1,0 +1,102 @@
+"""Texts that look like known failures and aren't: healthy ones, and others' errors."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+import yaml
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.logs import reader
+from safe_launch.logs.reader import Reader
+from safe_launch.logs.searches import searches_for
+from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from support.stacks import TESTS
+
+CATALOGUE = read_catalogue()
+SEARCHES = searches_for(CATALOGUE)
+TEXTS = yaml.safe_load((TESTS / "near_misses.yaml").read_text(encoding="utf-8"))
+STEP = "{{'loss': {loss}, 'grad_norm': 1.25, 'learning_rate': 2e-05, 'epoch': {epoch}}}\n"
+ENDS_WELL = (
+    "***** Running training *****\n"
+    "  Num examples = 20,000\n"
+    "{before}{text}{after}"
+    "{{'train_runtime': 611.2, 'train_samples_per_second': 3.1, 'epoch': 3.0}}\n"
+)
+FAILS = "node7: train.py started, 2 ranks, 512 rows\n{text}"
+
+
+@pytest.fixture(autouse=True)
+def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue's patterns are compiled once for all logs."""
+    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
+
+
+def judged(log: str) -> Judgement:
+    """What a log comes to."""
+    one = Reader(CATALOGUE)
+    one.read("train.log", BytesIO(log.encode()))
+    return decisive(judge(one.attempts, CATALOGUE))
+
+
+def steps(first: int, last: int) -> str:
+    """Lines of a training that goes on."""
+    return "".join(
+        STEP.format(loss=3 - number / 10, epoch=number / 10) for number in range(first, last)
+    )
+
+
+def names(judgement: Judgement) -> list[str]:
+    """The entries that were found."""
+    return [one.finding.entry.id for one in judgement.shown if one.finding.entry is not None]
+
+
+def behind_ranks(text: str) -> str:
+    """The text as torchrun shows it of its first worker."""
+    return "".join(f"[default0]:{line}" for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("name", TEXTS["healthy"])
+def test_nothing_has_failed(name: str) -> None:
+    """Alone in a log, behind a launcher's prefix, and within a log that ends well."""
+    text = TEXTS["healthy"][name]
+    for log in (text, behind_ranks(text)):
+        judgement = judged(log)
+        assert judgement.shown == ()
+        assert judgement.verdict in (Verdict.UNFINISHED, Verdict.HEALTHY)
+    for before, after in (("", steps(1, 30)), (steps(1, 30), "")):
+        judgement = judged(ENDS_WELL.format(before=before, text=text, after=after))
+        assert judgement.shown == ()
+        assert judgement.verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("name", TEXTS["unknown"])
+def test_nobody_knows_it(name: str) -> None:
+    """An exception that the training died of, and that no entry explains."""
+    text = TEXTS["unknown"][name]
+    for log in (text, behind_ranks(text), FAILS.format(text=text), steps(1, 30) + text):
+        judgement = judged(log)
+        assert names(judgement) == []
+        assert judgement.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("name", TEXTS["healthy"])
+def test_a_failure_is_found_among_them(name: str) -> None:
+    """The text neither explains nor hides what the training dies of below it."""
+    died = (
+        "Traceback (most recent call last):\n"
+        '  File "collate.py", line 8, in collate\n'
+        '    return row["label"]\n'
+        "KeyError: 'label'\n"
+    )
+    judgement = judged(TEXTS["healthy"][name] + steps(1, 3) + died)
+    assert names(judgement) == []
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception == "builtins.KeyError"
+
+
+def test_there_are_many() -> None:
+    """The collection is what makes it a test."""
+    assert len(TEXTS["healthy"]) >= 60
+    assert len(TEXTS["unknown"]) >= 40

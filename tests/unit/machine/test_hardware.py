@@ -1,0 +1,504 @@
+"""Profiles, and what is found of the devices on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.core.errors import LaunchError
+from safe_launch.core.hardware import Hardware
+from safe_launch.core.settings import Precision
+from safe_launch.machine import host
+from safe_launch.machine.detect import detect, of_devices
+from safe_launch.machine.probes import amd, ascend, nvidia
+from safe_launch.machine.probes.device import Device, visible
+from safe_launch.machine.profiles import (
+    KINDS,
+    accelerator_of,
+    contradictions,
+    hardware_of,
+    matching,
+    nodes,
+    profile_named,
+    profiles,
+    read_node,
+    read_profile,
+)
+from safe_launch.report.hardware_table import found_rows, known_table
+from support.stacks import ROOT
+
+GIB, MIB = 2**30, 2**20
+HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * GIB)
+FIXTURES = ROOT / "tests" / "fixtures"
+
+
+def test_profiles_are_plausible() -> None:
+    """Each has sources; the framework never reports more than the driver; names are files'."""
+    for profile in profiles():
+        assert profile.sources, profile.name
+        if profile.name not in KINDS:
+            assert 0.85 < profile.memory_gib * 1024 / profile.driver_mib <= 1.0, profile.name
+            assert 10 < profile.compute_tflops < 5000
+            assert 100 < profile.bandwidth_gb_s < 10_000
+    files = {path.stem for path in (ROOT / "hardware" / "accelerators").rglob("*.yaml")}
+    assert files == {profile.name for profile in profiles()}
+    for node in nodes():
+        profile_named(node.accelerator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "mib", "expected"),
+    [
+        ("cuda", "NVIDIA A100-SXM4-80GB", 81920, "a100-80gb"),
+        ("cuda", "NVIDIA A100-SXM4-40GB", 40960, "a100-40gb"),
+        ("cuda", "A100-PCIE-40GB", 40960, "a100-40gb"),
+        ("cuda", "NVIDIA A800-SXM4-80GB", 81920, "a800-80gb"),
+        ("cuda", "NVIDIA H20", 97871, "h20-96gb"),
+        ("cuda", "NVIDIA H100 80GB HBM3", 81559, "h100-80gb"),
+        ("cuda", "NVIDIA H100 PCIe", 81559, "h100-80gb-pcie"),
+        ("cuda", "NVIDIA H800", 81559, "h800-80gb"),
+        ("cuda", "NVIDIA H200", 143771, "h200-141gb"),
+        ("cuda", "NVIDIA L20", 46068, "l20"),
+        ("cuda", "NVIDIA L40S", 46068, "l40s"),
+        ("cuda", "Tesla V100-SXM2-32GB", 32768, "v100-32gb"),
+        ("npu", "910B4", 32768, "ascend-910b4"),
+        ("npu", "910B4-1", 65536, "ascend-910b4-1"),
+        ("npu", "910B4", 65536, "ascend-910b4-1"),
+        ("npu", "910PremiumA", 32768, "ascend-910a"),
+        ("npu", "910A", 32768, "ascend-910a"),
+        ("npu", "310P3", 44280, None),
+        ("npu", "910B3", 65536, "ascend-910b3"),
+        ("npu", "910B", 32768, "ascend-910a"),
+        ("npu", "910ProB", 32768, "ascend-910a"),
+        ("npu", "Ascend910", 65536, "ascend-910c"),
+        ("rocm", "AMD Instinct MI300X", 196592, "mi300x"),
+        ("rocm", "AMD Instinct MI300X VF", 196288, "mi300x"),
+        ("rocm", "AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2", 65520, "mi250x"),
+        ("cuda", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9728, None),
+        ("cuda", "NVIDIA GeForce GTX 1080", 8192, None),
+    ],
+)
+def test_names_of_the_vendors_tools(kind: str, name: str, mib: int, expected: str | None) -> None:
+    """By name and size: sizes of one name differ, and 910B without a digit is the first one."""
+    found = matching(kind, name, mib * MIB)
+    assert (None if found is None else found.name) == expected
+
+
+GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("memory_gib: 44.3", "memory_gb: 44.3", "unknown key `memory_gb`"),
+        ("memory_gib: 44.3", "memory_gib: 44 GB", "`memory_gib`"),
+        ("memory_gib: 44.3", "memory_gib: 0", "only a CPU has no memory of its own"),
+        ("memory_gib: 44.3\n", "", "`memory_gib` is missing"),
+        ("compute_tflops: 362", "compute_tflops: -3", "`compute_tflops`: -3.0 can't be"),
+        ("compute_tflops: 362", "compute_tflops: .inf", "`compute_tflops`: inf can't be"),
+        ("memory_gib: 44.3", "memory_gib: .nan", "`memory_gib`: nan can't be"),
+        ("precisions: [bf16, fp16, fp32]\n", "", "`precisions`: a device computes in one at least"),
+        ("kind: cuda", "kind: gpu", "`kind`: 'gpu'"),
+        ("[bf16, fp16, fp32]", "[bf16, fp61]", "`precisions`: 'fp61'"),
+        ("['L40S']", "['L40S(']", "`aliases`: 'L40S('"),
+        ("name: l40s", "name: [", "not YAML"),
+        ("name: l40s", "name: \0", "not YAML"),
+        ("compute_tflops: 362", f"compute_tflops: {10**400}", "`compute_tflops`"),
+        ("memory_gib: 44.3", "memory_gib: ${x}", "`memory_gib`: expected `float`, got `str`"),
+        ("['L40S']", "${x}", "`aliases`: expected `array`, got `str`"),
+    ],
+)
+def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -> None:
+    """File, line and key."""
+    path = tmp_path / "mine.yaml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(LaunchError) as caught:
+        read_profile(path)
+    assert problem in caught.value.problem
+    assert caught.value.problem.startswith(f"{path}:")
+
+
+def test_a_corrupted_node(tmp_path: Path) -> None:
+    """The same for nodes."""
+    path = tmp_path / "node.yaml"
+    path.write_text("name: x\naccelerator: l40s\naccelerators: 0\ncores: 8\nhost_memory_gib: 64\n")
+    with pytest.raises(LaunchError) as caught:
+        read_node(path)
+    assert caught.value.problem == f"{path}:3: `accelerators`: 0 can't be"
+
+
+def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:
+    """A device, a node, a file of either; misspelt names get a hint."""
+    assert hardware_of("dgx-a100-80gb", HERE).accelerators == 8
+    alone = hardware_of("ascend-910b4", HERE)
+    assert (alone.accelerator.memory, alone.notes != ()) == (int(29.49 * GIB), True)
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    assert hardware_of(str(path), HERE).accelerator.name == "l40s"
+    with pytest.raises(LaunchError) as caught:
+        hardware_of("a100-80", HERE)
+    assert caught.value.hint == "did you mean `a100-80gb`?"
+
+
+def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
+    """The node's file names the device's beside it; what isn't there is told with its line."""
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("memory_gib: 44.3", "memory_gib: 40"))
+    node = tmp_path / "node.yaml"
+    text = "name: x\naccelerator: mine.yaml\naccelerators: 2\ncores: 8\nhost_memory_gib: 64\n"
+    node.write_text(text)
+    found = hardware_of(str(node), HERE)
+    assert (found.accelerator.memory, found.accelerators) == (40 * GIB, 2)
+    node.write_text(text.replace("mine.yaml", "l40"))
+    with pytest.raises(LaunchError) as caught:
+        hardware_of(str(node), HERE)
+    assert caught.value.problem == f"{node}:2: `accelerator`: there is no `l40`"
+    assert caught.value.hint == "did you mean `l40s`?"
+    node.write_text(text.replace("mine.yaml", "l" * 400))
+    with pytest.raises(LaunchError):
+        hardware_of(str(node), HERE)
+
+
+def test_a_device_named_on_a_host_that_has_it() -> None:
+    """Its number, the host's memory and what others hold of it are this host's."""
+    there = of_devices(HERE, [device("NVIDIA L40S", 45, used=11)] * 2)
+    named = hardware_of("l40s", there)
+    assert (named.accelerators, named.host_memory, named.in_use) == (2, 64 * GIB, there.in_use)
+    assert named.notes == there.notes
+    assert contradictions(named, there, 2) == []
+    unknown = replace(there, accelerator=accelerator_of(profile_named("cuda")))
+    assert hardware_of("l40s", unknown).accelerators == 2
+    assert contradictions(hardware_of("l40s", unknown), unknown, 2) == []
+
+
+def test_contradictions_name_both_numbers() -> None:
+    """Kind, memory and count."""
+    a100, l40s = (hardware_of(name, HERE) for name in ("a100-80gb", "l40s"))
+    assert "it is a cuda (a100-80gb), this host has cpu (cpu)" in contradictions(a100, HERE, 8)
+    assert contradictions(a100, a100, 8) == []
+    assert "79.1 GiB a device, the devices here have 44.3" in contradictions(a100, l40s, 8)[0]
+    small = replace(a100, host_memory=256 * GIB)
+    assert contradictions(a100, small, 8) == [
+        "it has 1024 GiB of host memory, this host has 256 for the job"
+    ]
+    few = replace(a100, accelerators=2)
+    assert contradictions(a100, few, 8) == ["8 workers are asked for, 2 devices are here"]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("910a", [("910A", 0, 32768), ("910A", 0, 32768)]),
+        ("910prob", [("910ProB", 18, 32768), ("910ProB", 8, 32768)]),
+        ("310p3", [("310P3", 1529, 44280), ("310P3", 1412, 43693)]),
+        ("910b4", [("910B4", 2859, 32768), ("910B4", 2847, 32768)]),
+        ("910b4-in-use", [("910B4", 26838, 32768), ("910B4", 29356, 32768)]),
+        ("910b4-1", [("910B4-1", 3197, 65536), ("910B4-1", 3197, 65536)]),
+        (
+            "910c",
+            [
+                ("Ascend910", 3419, 65536),
+                ("Ascend910", 2874, 65536),
+                ("Ascend910", 15503, 65536),
+                ("Ascend910", 15242, 65536),
+            ],
+        ),
+    ],
+)
+def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> None:
+    """Two lines a chip, of any width; the memory is the last pair, processes aren't devices."""
+    text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
+    found = [(one.name, one.used // MIB, one.total // MIB) for one in ascend.parsed(text)]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "in_use"),
+    [("910a", 0), ("910prob", 0), ("910b4", 0), ("910b4-1", 0), ("910b4-in-use", 26161)],
+)
+def test_what_others_hold_of_an_npu(file: str, in_use: int) -> None:
+    """An idle device's driver isn't another process."""
+    text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
+    assert of_devices(HERE, ascend.parsed(text)).in_use // MIB == in_use
+
+
+def test_no_table_of_npu_smi() -> None:
+    """Nothing is found in what isn't one."""
+    for text in ("", "dcmi module initialize failed. ret is -8005", "| 0 | 1 | 2 / 3 |\n", "|||\n"):
+        assert ascend.parsed(text) == []
+
+
+def test_a_card_of_rocm_smi() -> None:
+    """As a user posted it."""
+    text = (FIXTURES / "rocm-smi" / "rx-7900-xt.json").read_text()
+    assert amd.from_rocm_smi(text) == [Device("rocm", "Radeon RX 7900 XT", 21458059264, 27856896)]
+
+
+def test_what_rocm_smi_and_amd_smi_print() -> None:
+    """JSON whose keys changed with the versions."""
+    old = (
+        '{"card0": {"Card series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992",'
+        ' "VRAM Total Used Memory (B)": "295698432"}, "system": {"Driver version": "6.3"}}'
+    )
+    new = '{"card0": {"Card Series": "MI250X", "VRAM Total Memory (B)": "68702699520"}}'
+    assert [(one.name, one.used) for one in amd.from_rocm_smi(old)] == [
+        ("AMD Instinct MI300X", 295698432)
+    ]
+    assert amd.from_rocm_smi(new)[0].total == 68702699520
+    listed = (
+        '{"gpu_data": [{"gpu": 0, "asic": {"market_name": "MI300X"},'
+        ' "vram": {"size": {"value": 196592, "unit": "MB"}}}]}'
+    )
+    metric = '[{"gpu": 0, "mem_usage": {"used_vram": {"value": 284, "unit": "MB"}}}]'
+    assert amd.from_amd_smi(listed, f"WARNING: not in the render group\n{metric}") == [
+        Device("rocm", "MI300X", 196592 * MIB, 284 * MIB)
+    ]
+    unnamed = (
+        'WARNING: a GPU is in a low-power state\n\n{"card1": {"Card Series": "N/A", "Card Model":'
+        ' "0x744c", "VRAM Total Memory (B)": "64", "VRAM Total Used Memory (B)": "N/A",'
+        ' "Unique ID": "0x136B01eaaeb0334"}, "card0": "flat"}\n'
+    )
+    expected = Device("rocm", "0x744c", 64, 0, "GPU-0136b01eaaeb0334")
+    assert amd.from_rocm_smi(unnamed) == [expected]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ERROR: nothing", "[", "[1]", '{"card0": {}}', '{"gpu_data": {}}', '[{"vram": 1}]']
+)
+def test_what_no_vendor_prints(text: str) -> None:
+    """Nothing is found, nothing is raised."""
+    assert amd.from_rocm_smi(text) == amd.from_amd_smi(text, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "abcd"),
+        ("", ""),
+        ("-1", ""),
+        ("2", "c"),
+        ("3,0", "da"),
+        ("1-3", "bcd"),
+        ("0,9,1", "a"),
+        ("GPU-b", "b"),
+        ("GPU-", ""),
+    ],
+)
+def test_devices_that_are_hidden(text: str | None, expected: str) -> None:
+    """Indices, ranges, beginnings of identifiers; the first that names nothing ends the list."""
+    uuids = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
+    assert "".join(visible("abcd", text, uuids)) == expected
+
+
+@dataclass
+class FakeNvml:
+    """NVML at its boundary: there is no driver here."""
+
+    devices: list[Any]
+
+    class NVMLError(Exception):
+        """What NVML raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(self.devices),
+            "nvmlDeviceGetHandleByIndex": lambda index: self.devices[index],
+            "nvmlDeviceGetName": lambda one: one.name.encode(),
+            "nvmlDeviceGetUUID": lambda one: one.uuid,
+            "nvmlDeviceGetMemoryInfo": lambda one: one.memory,
+            "nvmlDeviceGetMigMode": lambda one: (int(bool(one.parts)), 0),
+            "nvmlDeviceGetMaxMigDeviceCount": lambda one: len(one.parts),
+            "nvmlDeviceGetMigDeviceHandleByIndex": lambda one, index: one.parts[index],
+        }
+        return answers[name]
+
+
+def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:
+    """A device as NVML has it."""
+    memory = SimpleNamespace(total=int(gib * GIB), used=int(used * GIB))
+    return SimpleNamespace(name=name, uuid=uuid, memory=memory, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ["NVIDIA A100-SXM4-80GB", "part"]),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, ["NVIDIA A100-SXM4-80GB"]),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-2"}, ["other part"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+    ],
+)
+def test_nvidia(
+    environment: Mapping[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole GPUs, and of a divided one the first instance, or the one that is named."""
+    parts = (gpu("part", "MIG-1", 9.5), gpu("other part", "MIG-2", 19.5))
+    nvml = FakeNvml(
+        [gpu("NVIDIA A100-SXM4-80GB", "GPU-1", 80), gpu("divided", "GPU-2", 80, parts=parts)]
+    )
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    assert [one.name for one in nvidia.probe(environment)] == expected
+
+
+def device(name: str, gib: float, used: float = 0.5) -> Device:
+    """A GPU as a probe gives it."""
+    return Device("cuda", name, int(gib * GIB), int(used * GIB))
+
+
+def test_a_host_with_eight_of_a_kind() -> None:
+    """The profile's facts, not the driver's number."""
+    found = of_devices(HERE, [device("NVIDIA A100-SXM4-80GB", 80)] * 8)
+    assert (found.accelerator.name, found.accelerators) == ("a100-80gb", 8)
+    assert found.accelerator.memory == int(79.15 * GIB)
+    assert (found.in_use, found.notes) == (0, ())
+
+
+def test_devices_that_differ_are_merged_to_their_least() -> None:
+    """With a warning; what both can do remains."""
+    mixed = [device("NVIDIA A100-SXM4-80GB", 80), device("Tesla V100-SXM2-32GB", 32)]
+    found = of_devices(HERE, mixed)
+    assert found.accelerator.memory == int(31.7 * GIB)
+    assert Precision.BF16 not in found.accelerator.precisions
+    assert found.accelerator.compute == 125e12
+    assert found.accelerator.restrictions == tuple(profile_named("v100-32gb").restrictions)
+    assert found.notes == (
+        "the devices differ (a100-80gb, v100-32gb): planned for the least of each fact",
+    )
+
+
+def test_a_device_that_no_profile_names() -> None:
+    """Its measured memory with conservative rates, said so; and what others hold of it."""
+    found = of_devices(HERE, [device("NVIDIA Something New", 48, used=11)])
+    assert found.accelerator.memory == int(0.97 * 48 * GIB)
+    assert not found.accelerator.measured
+    assert "no profile names 'NVIDIA Something New'" in found.notes[0]
+    assert found.in_use == 11 * GIB - GIB // 2 - int(0.01 * 48 * GIB)
+    assert found.notes[1] == "other processes hold 10.0 GiB of a device already"
+
+
+def test_device_files_alone(tmp_path: Path) -> None:
+    """Devices without their vendor's tool: counted, planned for the least known, said so."""
+    for name in ("davinci0", "davinci1", "davinci_manager"):
+        (tmp_path / name).touch()
+    found = detect({"ASCEND_RT_VISIBLE_DEVICES": "0"}, tmp_path)
+    least = min(one.memory_gib for one in profiles() if one.kind == "npu")
+    assert (found.accelerator.kind, found.accelerators) == ("npu", 1)
+    assert (found.accelerator.memory, found.accelerator.measured) == (int(least * GIB), False)
+    assert "29.5 GiB each, the least that is known" in found.notes[0]
+    assert contradictions(hardware_of("ascend-910b3", found), found, 1) == []
+
+
+def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML's refusal is no error: the device files are counted, by identifiers too."""
+
+    def refuse() -> None:
+        raise FakeNvml.NVMLError
+
+    nvml = FakeNvml([])
+    nvml.nvmlInit = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / name).touch()
+    assert detect({}, tmp_path).accelerators == 2
+    assert detect({"CUDA_VISIBLE_DEVICES": "GPU-1"}, tmp_path).accelerators == 1
+    assert detect({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path).accelerator.kind == "cpu"
+
+
+def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML numbers them by their bus, CUDA by their speed unless told otherwise."""
+    nvml = FakeNvml([gpu("Tesla V100-SXM2-32GB", "GPU-1", 32), gpu("NVIDIA L40S", "GPU-2", 45)])
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    found = detect({"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert "CUDA numbers devices that differ by speed" in found.notes[-1]
+    by_bus = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert len(detect(by_bus).notes) == 1
+
+
+def test_what_the_command_shows() -> None:
+    """What was found in rows; the profiles as a table, without those for unknown devices."""
+    found = of_devices(HERE, [device("NVIDIA L40S", 45)] * 2)
+    rows = found_rows(found)
+    assert rows[:2] == [
+        ("found", "2 x l40s, 44.3 GiB each"),
+        ("host", "4 cores, 64.0 GiB of memory"),
+    ]
+    lines = known_table([accelerator_of(one) for one in profiles()], ["node"]).splitlines()
+    row = next(line.split() for line in lines if line.startswith("v100-32gb"))
+    assert row == ["v100-32gb", "31.7", "1.2", "fp16", "fp32", "125", "900", "150"]
+    assert not [line for line in lines if line.split(" ")[0] in KINDS]
+    assert lines[-1] == "nodes: node"
+
+
+def write(path: Path, text: str) -> None:
+    """A file, its folders made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_limits_of_a_cgroup(tmp_path: Path) -> None:
+    """Version 2: the least of the job's, its step's and the root's; `max` is none."""
+    root, member = tmp_path / "cgroup", tmp_path / "member"
+    write(member, "0::/slurm/job_1/step_0\n")
+    assert host.memory(root, member) > GIB
+    write(root / "slurm" / "job_1" / "memory.max", f"{GIB}\n")
+    write(root / "slurm" / "job_1" / "step_0" / "memory.max", "max\n")
+    write(root / "slurm" / "cpu.max", "150000 100000\n")
+    write(root / "slurm" / "job_1" / "cpu.max", "max 100000\n")
+    assert (host.memory(root, member), host.cores(root, member)) == (GIB, 1)
+    write(root / "memory.max", f"{GIB // 2}\n")
+    assert host.memory(root, member) == GIB // 2
+    assert host.memory(root, tmp_path / "nothing") == GIB // 2
+
+
+def test_limits_of_an_old_cgroup(tmp_path: Path) -> None:
+    """Version 1: a tree for each controller, or for two together; -1 is none."""
+    root, member = tmp_path / "cgroup", tmp_path / "member"
+    write(member, "4:memory:/job\n2:cpu,cpuacct:/job\n1:name=systemd:/other\n")
+    write(root / "memory" / "memory.limit_in_bytes", "9223372036854771712\n")
+    write(root / "cpu" / "cpu.cfs_quota_us", "-1\n")
+    write(root / "cpu" / "cpu.cfs_period_us", "100000\n")
+    assert host.memory(root, member) > GIB
+    write(root / "memory" / "job" / "memory.limit_in_bytes", f"{GIB}\n")
+    write(root / "cpu,cpuacct" / "job" / "cpu.cfs_quota_us", "100000\n")
+    write(root / "cpu,cpuacct" / "job" / "cpu.cfs_period_us", "100000\n")
+    assert (host.memory(root, member), host.cores(root, member)) == (GIB, 1)
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    """A vendor's tool that prints a text."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+    path.chmod(0o755)
+
+
+def test_a_host_of_npus_found_by_its_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the tool on PATH to the plan's facts; a list that CANN doesn't document is told."""
+    tool(tmp_path, "npu-smi", (FIXTURES / "npu-smi" / "910b4.txt").read_text())
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = detect({}, tmp_path)
+    assert (found.accelerator.name, found.accelerators, found.notes) == ("ascend-910b4", 2, ())
+    assert found.accelerator.environment["DS_ACCELERATOR"] == "npu"
+    found = detect({"ASCEND_RT_VISIBLE_DEVICES": "0-1"}, tmp_path)
+    assert found.accelerators == 2
+    assert "CANN documents numbers and commas alone" in found.notes[0]
+
+
+def test_a_host_of_amds_gpus_found_by_its_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both variables hide, one after the other; identifiers are rocm-smi's numbers."""
+    card = '{"Card Series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992"'
+    cards = [f'"card{one}": {card}, "Unique ID": "0x{one}"}}' for one in range(10, 13)]
+    tool(tmp_path, "rocm-smi", f"{{{', '.join(cards)}}}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert detect({}, tmp_path).accelerators == 3
+    listed = "GPU-0000000000000011,GPU-0000000000000012"
+    environment = {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": "1"}
+    assert [one.uuid for one in amd.probe(environment)] == ["GPU-0000000000000012"]
+    assert detect(environment, tmp_path).accelerator.name == "mi300x"

@@ -1,0 +1,635 @@
+"""What nodes agree on and how they tell each other, without workers: values, sockets, threads."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.hardware import Hardware
+from safe_launch.core.placement import JoinTimes, Placement
+from safe_launch.core.request import LaunchRequest
+from safe_launch.core.settings import Framework, Origin, Setting
+from safe_launch.core.workload import Known, Workload
+from safe_launch.nodes.compatibility import differences, merged, numbered, refusal
+from safe_launch.nodes.connection import Link, arrivals, decoded, encoded, watched
+from safe_launch.nodes.messages import (
+    FROM_HEAD,
+    FROM_OTHERS,
+    Admitted,
+    Ended,
+    Failing,
+    Farewell,
+    Hello,
+    Message,
+    Stop,
+    Welcome,
+)
+from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, lean
+from safe_launch.nodes.rendezvous import Joined, gather, join
+from safe_launch.planning.fewer_nodes import left
+from support.links import (
+    EVERY,
+    GPU,
+    HARDWARE,
+    HEAD,
+    LONG,
+    MESSAGES,
+    ORDER,
+    RECORD,
+    RUN,
+    VERSIONS,
+    heard,
+    linked,
+)
+from support.stacks import CURRENT, ROOT
+
+TIMES = JoinTimes(join=LONG)
+
+
+def hello(rank: int | None = None, host: str = "other", **changes: object) -> Hello:
+    """Another node's."""
+    return replace(HEAD, rank=rank, host=host, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        (hello(1), None),
+        (hello(None), None),
+        (hello(3), None),
+        (hello(1, job="last week's"), 'other is of another job: its run id is "last week\'s"'),
+        (hello(4), "says that it is node 4, and node 0 expects nodes 1 to 3"),
+        (hello(0), "says that it is node 0"),
+        (hello(1, versions={**VERSIONS, "torch": "2.13.1+cu130"}), None),
+        (hello(1, versions={**VERSIONS, "torch": "2.12.0"}), "torch is 2.12.0 on other and 2.13.0"),
+        (hello(1, versions={**VERSIONS, "safe-launch": "0.1.1"}), "safe-launch is 0.1.1 on other"),
+        (hello(1, versions={"safe-launch": "0.1.0"}), "is absent on other"),
+        (hello(1, versions={**VERSIONS, "transformers": "4.0"}), None),
+        (
+            hello(1, hardware=replace(HARDWARE, accelerator=GPU)),
+            "other trains on cuda and head on cpu",
+        ),
+    ],
+)
+def test_who_is_refused(other: Hello, problem: str | None) -> None:
+    """Another job, no such rank, other versions whose ranks can't talk, another kind of device."""
+    refused = refusal(other, HEAD, 4)
+    if problem is None:
+        assert refused is None
+    else:
+        assert refused is not None
+        assert refused.code == ExitCode.USAGE
+        assert problem in refused.problem
+        assert refused.hint
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([hello(1), hello(2)], []),
+        ([hello(1, script="")], ["the script on other isn't the one on head"]),
+        ([hello(1, arguments="x")], ["the script's arguments on other aren't those on head"]),
+        ([hello(1, nproc=4)], ["the number of workers differs between the nodes: 2 on head; 4 on"]),
+        (
+            [hello(1, versions={**VERSIONS, "torch": "2.13.1"})],
+            ["torch differs between the nodes: 2.13.0+cpu on head; 2.13.1 on other"],
+        ),
+        (
+            [hello(rank, f"n{rank}", versions={**VERSIONS, "peft": "1"}) for rank in range(1, 7)],
+            ["peft differs between the nodes: absent on head; 1 on n1, n2, n3 and 3 more"],
+        ),
+    ],
+)
+def test_what_differs_is_told(others: Sequence[Hello], expected: list[str]) -> None:
+    """One note for each thing, with some of the hosts."""
+    notes = differences([HEAD, *others])
+    assert len(notes) == len(expected)
+    for note, beginning in zip(notes, expected, strict=True):
+        assert note.startswith(beginning)
+
+
+def test_another_number_of_nodes_is_told() -> None:
+    """Where --nnodes differs node 0's holds; who says otherwise is named."""
+    head = replace(HEAD, nnodes="2")
+    assert not differences([head, hello(nnodes="2")])
+    (note,) = differences([head, hello(nnodes="1:3")])
+    assert note == "--nnodes differs between the nodes: 2 on head; 1:3 on other; node 0's holds"
+
+
+def test_one_node_stands_for_all() -> None:
+    """It has the least of what each has; a difference of devices is told."""
+    small = replace(GPU, name="a100-40gb", memory=40 << 30, link=2e11)
+    nodes = [
+        hello(0, hardware=Hardware(GPU, 8, 64, 512 << 30, in_use=1 << 30, notes=("old driver",))),
+        hello(1, hardware=Hardware(small, 4, 96, 256 << 30, in_use=3 << 30)),
+    ]
+    least = merged(nodes)
+    assert (least.accelerator.name, least.accelerator.memory) == ("a100-40gb", 40 << 30)
+    assert least.accelerator.link == 2e11
+    assert (least.accelerators, least.cores, least.host_memory) == (4, 64, 256 << 30)
+    assert least.in_use == 3 << 30
+    expected = "the nodes' devices differ (a100-80gb, a100-40gb): planned for the least"
+    assert least.notes == ("old driver", expected)
+    assert merged([HEAD, hello(1)]) == HARDWARE
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([(2, "a"), (1, "b")], ["head", "b", "a"]),
+        ([(None, "n10"), (None, "n9"), (None, "n1")], ["head", "n1", "n9", "n10"]),
+        ([(None, "b"), (1, "c"), (None, "a")], ["head", "c", "a", "b"]),
+        ([(None, "x-2-10"), (None, "x-2-9"), (None, "2")], ["head", "2", "x-2-9", "x-2-10"]),
+    ],
+)
+def test_the_order_of_nodes(others: list[tuple[int | None, str]], expected: list[str]) -> None:
+    """Node 0, then those that say a rank, then by name, numbers in it as numbers."""
+    hellos = [HEAD, *(hello(rank, host) for rank, host in others)]
+    assert [hellos[place].host for place in numbered(hellos)] == expected
+
+
+class Nodes:
+    """A node 0 that gathers in a thread, and others that join it.
+
+    Attributes:
+        placement: node 0's.
+        said: what it has told its user.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, nodes: int, least: int, times: JoinTimes) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        self.placement = Placement(nodes, least, 0, "127.0.0.1", port, "job", times=times)
+        self.said: list[str] = []
+        self.pool = pool
+        self.joined: Future[Joined] = pool.submit(gather, self.placement, HEAD, self.said.append)
+
+    def come(self, own: Hello) -> Future[tuple[Link, Welcome]]:
+        """Another node joins."""
+        placement = replace(self.placement, rank=own.rank)
+        return self.pool.submit(join, placement, own, lambda _line: None)
+
+    def connect(self) -> Link:
+        """A connection on which nobody says anything yet."""
+        limit = time.monotonic() + LONG
+        address = (self.placement.address, self.placement.port)
+        while True:
+            try:
+                return watched(socket.create_connection(address), "node 0", 30, FROM_HEAD)
+            except ConnectionRefusedError:
+                assert time.monotonic() < limit
+                time.sleep(0.01)
+
+
+@contextmanager
+def nodes(count: int, least: int | None = None, times: JoinTimes = TIMES) -> Iterator[Nodes]:
+    """Node 0 of a job waits for the others."""
+    with ThreadPoolExecutor(128) as pool:
+        yield Nodes(pool, count, least or count, times)
+
+
+def welcomed(joined: Joined) -> None:
+    """Node 0 tells everybody that all have come."""
+    for rank, link in enumerate(joined.links, start=1):
+        link.send(Welcome(RUN, rank, len(joined.links) + 1))
+
+
+def end(joined: Joined) -> None:
+    """Closes what node 0 holds."""
+    for link in joined.links:
+        link.close()
+    joined.listener.close()
+
+
+@pytest.mark.parametrize("ranks", [(3, 1, 2), (None, None, None)], ids=["said", "unsaid"])
+def test_nodes_come_together(ranks: Sequence[int | None]) -> None:
+    """Each gets the rank that it says; where it says none, by its name."""
+    names = {1: "b", 2: "c", 3: "a"} if ranks[0] else {1: "n2", 2: "n9", 3: "n10"}
+    hosts = [names[rank] for rank in (3, 1, 2)]
+    with nodes(4) as job:
+        coming = [job.come(hello(rank, host)) for rank, host in zip(ranks, hosts, strict=True)]
+        joined = job.joined.result(LONG)
+        assert [one.host for one in joined.hellos] == ["head", *names.values()]
+        assert [link.peer for link in joined.links] == list(names.values())
+        welcomed(joined)
+        told = [one.result(LONG)[1].rank for one in coming]
+        assert told == [3, 1, 2]
+        end(joined)
+
+
+def test_those_who_dont_belong_are_refused() -> None:
+    """They are told why; the others go on waiting, and come together."""
+    with nodes(3) as job:
+        first = job.connect()
+        first.send(hello(1, "one"))
+        for stranger, problem in (
+            (hello(2, "stranger", job="another"), "is of another job"),
+            (hello(7, "stranger"), "says that it is node 7"),
+            (hello(2, "stranger", versions={"torch": "1.0"}), "is absent on stranger"),
+            (hello(1, "stranger"), "says that it is node 1, as one has said"),
+        ):
+            with pytest.raises(LaunchError, match=problem) as caught:
+                job.come(stranger).result(LONG)
+            assert caught.value.code == ExitCode.USAGE
+        second = job.come(hello(2, "two"))
+        joined = job.joined.result(LONG)
+        assert len([line for line in job.said if line.startswith("refused a node: ")]) == 4
+        welcomed(joined)
+        assert heard(first) == Admitted(2, 3)
+        assert heard(first) == Welcome(RUN, 1, 3)
+        assert second.result(LONG)[1].rank == 2
+        first.close()
+        end(joined)
+
+
+def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
+    """As a proxy does as long as node 0 isn't up behind it."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
+        port = proxy.getsockname()[1]
+        placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=LONG))
+        coming = threads.submit(join, placement, hello(1), print)
+        for _ in range(2):
+            proxy.accept()[0].close()
+        link = watched(proxy.accept()[0], "other", LONG, FROM_OTHERS)
+        assert isinstance(heard(link), Hello)
+        link.send(Admitted(2, 2), Welcome(RUN, 1, 2))
+        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
+        link.close()
+
+
+def test_nobody_is_asked_again_for_ever() -> None:
+    """Node 0 may have died: its address ends every connection."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
+        port = proxy.getsockname()[1]
+        placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=0.5))
+        coming = threads.submit(join, placement, hello(1), print)
+        while not coming.done():
+            proxy.settimeout(1.0)
+            with suppress(TimeoutError):
+                proxy.accept()[0].close()
+        with pytest.raises(LaunchError, match="ends them without an answer") as caught:
+            coming.result()
+        assert caught.value.code == ExitCode.RETRY_ELSEWHERE
+
+
+def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nodes without ranks that come at once only so many are taken as there are to be."""
+    all_have_come = threading.Event()
+
+    def all_at_once(listener: socket.socket, silence: float) -> list[Link]:
+        assert all_have_come.wait(LONG)
+        return arrivals(listener, silence)
+
+    monkeypatch.setattr("safe_launch.nodes.rendezvous.arrivals", all_at_once)
+    with nodes(3) as job:
+        links = [job.connect() for _ in range(8)]
+        for place, link in enumerate(links):
+            link.send(hello(None, f"n{place}"))
+        all_have_come.set()
+        joined = job.joined.result(LONG)
+        assert len(joined.hellos) == 3
+        welcomed(joined)
+        first = sorted(type(heard(link)).__name__ for link in links)
+        assert first == ["Admitted"] * 2 + ["Refusal"] * 6
+        end(joined)
+        for link in links:
+            link.close()
+
+
+def test_the_last_call() -> None:
+    """With enough nodes it waits a while for more, then goes on with those that are there."""
+    with nodes(8, 2, JoinTimes(join=LONG, last_call=1.0)) as job:
+        coming = [job.come(hello(None, f"n{place}")) for place in (1, 2)]
+        joined = job.joined.result(LONG)
+        assert 2 <= len(joined.hellos) <= 3
+        welcomed(joined)
+        end(joined)
+        for one in coming:
+            one.exception(LONG)
+
+
+def test_too_few_nodes() -> None:
+    """Node 0 gives up in time and says who is missing; so does the node that has come."""
+    with nodes(3, times=JoinTimes(join=3.0)) as job:
+        coming = job.come(hello(2, "two"))
+        with pytest.raises(LaunchError, match=r"of 3 nodes have joined; missing: 1") as caught:
+            job.joined.result(LONG)
+        assert caught.value.code == ExitCode.RETRY_ELSEWHERE
+        with pytest.raises(LaunchError, match="gave up after") as caught:
+            coming.result(LONG)
+        assert caught.value.code == ExitCode.RETRY_ELSEWHERE
+
+
+def test_a_node_goes_and_comes_again() -> None:
+    """As a pod that is restarted."""
+    with nodes(3) as job:
+        early = job.connect()
+        early.send(hello(1, "pod"))
+        early.close()
+        while not job.said:
+            time.sleep(0.01)
+        assert job.said == ["pod has gone again (its launcher has ended); waiting for it"]
+        coming = [job.come(hello(1, "pod")), job.come(hello(2, "two"))]
+        joined = job.joined.result(LONG)
+        welcomed(joined)
+        assert [one.result(LONG)[1].rank for one in coming] == [1, 2]
+        end(joined)
+
+
+def test_an_order_that_comes_with_the_welcome() -> None:
+    """It isn't lost where a node is slow to read."""
+    with nodes(2) as job:
+        coming = job.come(hello(1))
+        joined = job.joined.result(LONG)
+        joined.links[0].send(Welcome(RUN, 1, 2), ORDER, Stop())
+        link, _ = coming.result(LONG)
+        assert [heard(link), heard(link)] == [ORDER, Stop()]
+        end(joined)
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\n\n\n",
+    b"\x00\xff\xfe\n",
+    b'["Hello", {}]\n',
+    b'["Nobody", {}]\n',
+    b'{"a": 1}\n["Stop"]\n[]\n3\nnull\n',
+    b'["Hello", ' + b"[" * 100_000 + b"\n",
+    b"half a line",
+]
+
+
+def test_garbage_on_the_port() -> None:
+    """Whoever knocks and says something else is passed over."""
+    with nodes(2) as job:
+        strangers = [job.connect() for _ in GARBAGE]
+        for link, text in zip(strangers, GARBAGE, strict=True):
+            link.socket.sendall(text)
+        coming = job.come(hello(1))
+        joined = job.joined.result(LONG)
+        welcomed(joined)
+        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
+        end(joined)
+        for link in strangers:
+            link.close()
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda one: type(one).__name__)
+def test_messages_arrive_as_they_were(message: Message) -> None:
+    """Through JSON, whatever the text."""
+    assert decoded(encoded(message), EVERY) == message
+    assert encoded(message).count(b"\n") == 1
+
+
+@pytest.mark.parametrize("line", [line for text in GARBAGE for line in text.splitlines()])
+def test_what_no_launcher_has_written(line: bytes) -> None:
+    """It is no message, and said so."""
+    with pytest.raises(ValueError, match=r"none of its messages|^Hello: "):
+        decoded(line, EVERY)
+
+
+def test_an_order_tells_a_node_its_ranks() -> None:
+    """Nodes may have different numbers of workers."""
+    assert (ORDER.first, ORDER.ranks, ORDER.world) == (4, range(4, 8), 8)
+
+
+def test_messages_come_in_pieces() -> None:
+    """A line is a message when it is complete, however it came."""
+    with linked() as (near, far):
+        lines = encoded(Stop(15)) + encoded(Welcome(RUN, 1, 2)) + encoded(Stop())
+        for place in range(0, len(lines), 7):
+            near.socket.sendall(lines[place : place + 7])
+            far.waiting += far.receive()
+        limit = time.monotonic() + LONG
+        while len(far.waiting) < 3:
+            assert time.monotonic() < limit
+            far.waiting += far.receive()
+        assert far.waiting == [Stop(15), Welcome(RUN, 1, 2), Stop()]
+        assert far.receive() == []
+        assert far.fault is None
+
+
+def test_a_large_message() -> None:
+    """A megabyte of record arrives whole."""
+    large = Failing((replace(RECORD, traceback="x" * (1 << 20)),), 1.0)
+    with linked() as (near, far):
+        sending = threading.Thread(target=near.send, args=(large,))
+        sending.start()
+        assert heard(far) == large
+        sending.join()
+
+
+def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up, not collected for ever."""
+    monkeypatch.setattr("safe_launch.nodes.connection.MAXIMUM", 1 << 16)
+    with linked() as (near, far):
+        sending = threading.Thread(target=flood, args=(near.socket,))
+        sending.start()
+        limit = time.monotonic() + LONG
+        while far.fault is None:
+            assert time.monotonic() < limit
+            assert far.receive() == []
+        assert far.fault == "the connection failed: a message without an end"
+        far.close()
+        sending.join()
+
+
+def flood(connection: socket.socket) -> None:
+    """Sends until nobody takes it any more."""
+    try:
+        while True:
+            connection.sendall(b"x" * (1 << 16))
+    except OSError:
+        return
+
+
+def test_how_a_connection_ends() -> None:
+    """In words; what came before the end is still there; whoever sends then is told too."""
+    with linked() as (near, far):
+        near.send(Farewell(0, "done"))
+        near.close()
+        assert heard(far) == Farewell(0, "done")
+        limit = time.monotonic() + LONG
+        while far.fault is None:
+            assert time.monotonic() < limit
+            far.receive()
+        assert far.fault == "its launcher has ended"
+        assert near.fault == "it was given up"
+        near.send(Stop())
+        far.send(Stop())
+
+
+@pytest.mark.parametrize("shift", [1e6, -1e6, 0.0])
+def test_times_of_another_clock(shift: float) -> None:
+    """Every host's clock begins somewhere else: records are told in node 0's."""
+    with linked() as (near, far):
+        peers = Peers({1: far})
+        now = time.monotonic()
+        record = replace(RECORD, at=now + shift - 2.0)
+        near.send(Failing((record,), now + shift))
+        told: list[Message] = []
+        limit = time.monotonic() + LONG
+        while not told:
+            assert time.monotonic() < limit
+            told = peers.hear(1)
+        (arrived,) = peers.failing[1]
+        assert now - 2.0 <= arrived.at + 0.001
+        assert arrived.at <= time.monotonic() - 2.0 + 0.001
+        assert replace(arrived, at=record.at, host="") == record
+        assert arrived.host == "near"
+        assert peers.has_trouble
+
+
+def test_how_other_nodes_end() -> None:
+    """Nobody waits for those who have ended or are lost; the lost have no part in what follows."""
+    with linked() as (one, head_of_one), linked() as (two, head_of_two):
+        peers = Peers({1: head_of_one, 2: head_of_two})
+        assert peers.is_head
+        assert peers.awaited() == {1, 2}
+        one.send(Ended(is_success=True, now=1.0))
+        two.close()
+        limit = time.monotonic() + LONG
+        while peers.awaited():
+            assert time.monotonic() < limit
+            for rank in peers.awaited():
+                peers.hear(rank)
+        assert peers.ended.keys() == {1}
+        assert peers.lost[2][1] == "node 2 (near) is lost: its launcher has ended"
+        assert peers.has_trouble
+        assert list(peers.left().links.values()) == [head_of_one]
+        assert not Peers({0: head_of_one}).is_head
+
+
+def test_many_failures_are_passed_on_lean() -> None:
+    """The first whole, of the others what tells them: a collective's error is on every rank."""
+    long = replace(RECORD, message="x" * 10_000)
+    records = tuple(replace(long, rank=rank) for rank in range(8))
+    told = lean(records)
+    assert told[:IN_FULL] == records[:IN_FULL]
+    assert [one.rank for one in told] == list(range(8))
+    for one in told[IN_FULL:]:
+        assert len(one.message) == SHORT
+        assert one.frames == RECORD.frames[-1:]
+        assert one.traceback == ""
+        assert one.log_tail == RECORD.log_tail[-20:]
+        assert one.exception == RECORD.exception
+    whole, less = (len(encoded(Failing(one, 0.0))) for one in (records, told))
+    assert less < whole / 2
+
+
+def training(framework: Framework, micro_batch: int, accumulation: int) -> Workload:
+    """A workload whose batch is known."""
+    batch = {Setting.MICRO_BATCH: micro_batch, Setting.ACCUMULATION: accumulation}
+    return Workload(
+        framework, {name: Known(value, Origin.FLAG, "test") for name, value in batch.items()}
+    )
+
+
+TRAINER = training(Framework.TRANSFORMERS, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("least", "workers", "lost", "workload", "expected"),
+    [
+        (2, (2, 2, 2), {1}, TRAINER, (2, 2)),
+        (1, (4, 2, 2), {1, 2}, TRAINER, (4,)),
+        (3, (2, 2, 2), {1}, TRAINER, "2 of 3 nodes are left, and --nnodes asks for 3"),
+        (2, (2, 2, 2), {1, 2}, TRAINER, "1 of 3 nodes are left, and --nnodes asks for at least 2"),
+        (2, (2, 2, 2), {2}, Workload(), "the script's batch isn't known"),
+        (
+            2,
+            (2, 2, 2),
+            {2},
+            training(Framework.NONE, 2, 1),
+            "a global batch of 12 can't be kept",
+        ),
+        (
+            2,
+            (8, 8, 6),
+            {1},
+            training(Framework.TRANSFORMERS, 1, 1),
+            "a global batch of 22 can't be spread evenly over 14 workers",
+        ),
+    ],
+)
+def test_what_is_left_of_a_launch(
+    least: int,
+    workers: tuple[int, ...],
+    lost: set[int],
+    workload: Workload,
+    expected: tuple[int, ...] | str,
+) -> None:
+    """The same global batch on fewer workers, or why not."""
+    placement = Placement(nodes=3, least=least, rank=0, address="head")
+    request = LaunchRequest("t.py", False, (), 2, "test", placement=placement, workers=workers)
+    found = left(request, workload, lost)
+    if isinstance(expected, str):
+        assert isinstance(found, str)
+        assert expected in found
+    else:
+        assert isinstance(found, LaunchRequest)
+        assert found.nodes == expected
+        assert found.whole_world == sum(workers)
+
+
+@pytest.mark.parametrize("count", [2, 16, 64])
+def test_messages_are_linear_in_nodes(count: int) -> None:
+    """Each other node says and hears as much, however many there are: ten messages here."""
+    with nodes(count) as job:
+        coming = [job.come(hello(rank, f"n{rank}")) for rank in range(1, count)]
+        joined = job.joined.result(LONG)
+        welcomed(joined)
+        links = [one.result(LONG)[0] for one in coming]
+        peers = Peers(dict(enumerate(joined.links, start=1)))
+        peers.send_orders(replace(ORDER, workers=(2,) * count))
+        links[-1].send(Failing((RECORD,), 1.0))
+        told = 0
+        while not peers.failing:
+            told += len(peers.hear(count - 1))
+        peers.tell(Stop())
+        for link in links:
+            link.send(Ended(is_success=False, records=(RECORD,), now=1.0))
+        while peers.awaited():
+            told += sum(len(peers.hear(rank)) for rank in peers.awaited())
+        peers.send_orders(replace(ORDER, workers=(2,) * count, attempt=2))
+        kinds = [[type(heard(link)).__name__ for _ in range(3)] for link in links]
+        assert kinds == [["Order", "Stop", "Order"]] * (count - 1)
+        assert told == count  # an end of each other node, and the failure
+        assert [link.receive() for link in (*links, *joined.links)] == [[]] * (2 * count - 2)
+        end(joined)
+
+
+def test_node_0_makes_room_for_its_connections() -> None:
+    """The soft limit is raised as far as needed; where the hard one is less, that is said."""
+    program = (
+        "import resource; from safe_launch.machine import host\n"
+        "for needed in (200, 1000, 10_000):\n"
+        "    print(host.make_room(needed), *resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    limited = ("prlimit", "--nofile=256:4096", sys.executable, "-c", program)
+    done = subprocess.run(limited, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["200 256 4096", "1000 1000 4096", "4096 4096 4096"]
+
+
+def test_more_nodes_than_open_files() -> None:
+    """Said at the start, with what is needed."""
+    nodes = ("--nnodes=10000", "--node-rank=0", "--master-addr=127.0.0.1", "--nproc=1")
+    command = (CURRENT.bin / "safe-launch", *nodes, ROOT / "tests" / "programs" / "prints.py")
+    done = subprocess.run(
+        ["prlimit", "--nofile=256:4096", *map(str, command)],
+        env=CURRENT.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert "10000 nodes need 10320 open files on node 0, of which 4096 are allowed" in done.stderr

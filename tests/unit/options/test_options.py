@@ -1,0 +1,238 @@
+"""The options of torchrun and deepspeed: each is known, is taken or refused, and all are told."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+from safe_launch.catalogue.entry import Finding, Kind, Role
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.output_routing import Streams, which, words
+from safe_launch.evidence.failure_record import FailureRecord, Frame
+from safe_launch.options import parser, table
+from safe_launch.options.option import Option
+from safe_launch.options.page import page
+from safe_launch.session.retries import verdict
+from support.stacks import ROOT, STACKS, Stack
+
+TOOLS = ("torchrun", "deepspeed")
+VALUES = {
+    "--nnodes": "1:2",
+    "--nproc-per-node": "2",
+    "--max-restarts": "3",
+    "--monitor-interval": "0.5",
+    "--start-method": "spawn",
+    "--event-log-handler": "null",
+    "--signals-to-handle": "SIGTERM,SIGCONT",
+    "--shutdown-timeout": "7",
+    "--numa-binding": "node",
+    "--redirects": "3",
+    "--tee": "0:1,1:2",
+    "--local-ranks-filter": "0,1",
+    "--logs-specs": "default",
+    "--num-nodes": "1",
+    "--num-gpus": "2",
+    "--ssh-port": "2222",
+    "--launcher": "pdsh",
+    "--bind-core-list": "0-1",
+    "--log-level": "warning",
+}
+"""Values of the options that don't take any word."""
+CATALOGUE = read_catalogue()
+TAKEN = [one for one in table.TABLE if not one.instead]
+REFUSED = [one for one in table.TABLE if one.instead]
+
+
+@cache
+def theirs(stack: Stack, tool: str) -> dict[str, dict[str, object]]:
+    """What the parser of an installed version has, by spelling."""
+    done = stack.run("python", ROOT / "tests" / "programs" / "parsers.py", tool, cwd=ROOT / "tests")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {spelling: one for one in found for spelling in one["spellings"]}
+
+
+def named(spelling: str) -> Option | None:
+    """The option of ours that is spelt so."""
+    return next((one for one in table.TABLE if spelling in one.spellings), None)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
+    """In every spelling, as a switch or with a value, and with its PET_* variable; none is new."""
+    found = theirs(stack, tool)
+    assert len(found) > 20
+    for spelling, one in found.items():
+        own = named(spelling)
+        assert own is not None, f"{tool} has a new option {spelling}"
+        assert tool in own.tools, f"{spelling} is {tool}'s, too"
+        assert bool(own.value) == one["has_value"], spelling
+        if tool == "torchrun":
+            assert own.variable == one["variable"], spelling
+
+
+@pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
+def test_no_option_of_ours_is_made_up(one: Option) -> None:
+    """Each is in the parser of a version that is installed, for every tool that it is said of."""
+    for tool in one.tools:
+        found = {spelling for stack in STACKS for spelling in theirs(stack, tool)}
+        assert found & set(one.spellings), f"{tool} has no {one.name}"
+
+
+@pytest.mark.parametrize("one", TAKEN, ids=lambda one: one.name)
+def test_what_is_taken(one: Option) -> None:
+    """Every spelling is parsed, to the same, and is in the help."""
+    value = [VALUES.get(one.name, "word")] if one.value else []
+    read = [vars(parser.parsed([name, *value, "x.py"])) for name in one.spellings]
+    plain = vars(parser.parsed(["x.py"]))
+    assert all(each == read[0] for each in read)
+    if one.name not in ("--event-log-handler", "--logs-specs") or read[0] != plain:
+        assert read[0] != plain
+    assert one.name in parser.parser().format_help()
+
+
+@pytest.mark.parametrize(
+    ("short", "whole"), [("--num_gpu", "--num_gpus"), ("--nnode", "--nnodes"), ("--tee", "-t")]
+)
+def test_a_beginning_is_enough(short: str, whole: str) -> None:
+    """As their parsers have it, where no other option begins so."""
+    assert parser.parsed([short, "2", "x.py"]) == parser.parsed([whole, "2", "x.py"])
+    with pytest.raises(LaunchError, match="ambiguous option: --no-"):
+        parser.parsed(["--no-", "x.py"])
+
+
+@pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
+def test_what_is_refused(one: Option) -> None:
+    """Every spelling raises its line, which says why and what to use, in the spelling given."""
+    for name in one.spellings:
+        value = ["2"] if one.value else []
+        with pytest.raises(LaunchError) as caught:
+            parser.parsed([name, *value, "x.py"])
+        assert caught.value.code == ExitCode.USAGE
+        assert caught.value.problem == f"{name} {one.instead}"
+        assert "\n" not in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "hint"),
+    [
+        (
+            ("--event-log-handler", "console"),
+            "there is no other handler than null",
+            "run directory",
+        ),
+        (("--logs-specs", "own"), "output goes through the launcher's own pipes", "--redirects"),
+        (("--launcher", "openmpi"), "doesn't start mpirun", "--map-by ppr:1:node safe-launch"),
+        (("--launcher", "MPICH"), "doesn't start mpirun", "mpirun -np HOSTS -ppn 1 safe-launch"),
+        (("--launcher", "impi"), "doesn't start mpirun", "mpirun -np HOSTS -ppn 1 safe-launch"),
+        (("--launcher", "mvapich"), "doesn't start mpirun", "mpirun -np HOSTS -ppn 1 safe-launch"),
+        (("--launcher", "slurm"), "doesn't start srun", "srun --ntasks-per-node=1 safe-launch"),
+        (("--launcher", "slrum"), "--launcher 'slrum' is unknown", "`slurm`"),
+        (("-r", "4"), "--redirects 4: 0, 1, 2 or 3 is needed", "1 is stdout"),
+        (("-t", "0:1;1:2"), "--tee 0:1;1:2", ""),
+        (("--local-ranks-filter", "0,x"), "--local-ranks-filter 0,x", "as in 0,1"),
+        (("--signals-to-handle", "SIGCONTI"), "there is no signal 'SIGCONTI'", "`SIGCONT`"),
+        (("--signals-to-handle", "SIGKILL"), "SIGKILL can't be caught", ""),
+        (("--bind_core_list", "3-1"), "numbers and spans in ascending order", "0-3,8"),
+        (("--max-restarts", "-1"), "a whole number is needed: -1", ""),
+        (("--max-restarts", "2.5"), "a whole number is needed: 2.5", ""),
+        (("--monitor-interval", "soon"), "'soon'", ""),
+        (("--start-method", "thread"), "invalid choice: 'thread'", ""),
+        (("--numa-binding", "near"), "invalid choice: 'near'", ""),
+        (("--log_level", "loud"), "invalid choice: 'loud'", ""),
+        (("--nprocs-per-node", "2"), "unrecognized arguments: --nprocs-per-node", "-per-node`?"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
+)
+def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint: str) -> None:
+    """The message names the option and the value; the hint what to give."""
+    with pytest.raises(LaunchError) as caught:
+        parser.parsed([*arguments, "x.py"])
+    assert caught.value.code == ExitCode.USAGE
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "one",
+    [one for one in table.TABLE if one.variable and one.key not in table.ELSEWHERE],
+    ids=lambda one: one.name,
+)
+def test_torchruns_variables_hold_where_the_option_is_absent(one: Option) -> None:
+    """With a value they are the option; the command line, which comes later, holds before them."""
+    value = VALUES.get(one.name, "word") if one.value else "1"
+    given = [f"{one.name}={value}"] if one.value else [one.name]
+    variable = f"PET_{one.key.upper()}"
+    assert parser.by_variables({variable: value}) == given
+    assert parser.by_variables({variable: ""}) == []
+    if one.value:
+        return
+    for off in ("0", "false"):
+        assert parser.by_variables({variable: off}) == []
+    for on in ("2", "true", "Yes"):
+        assert parser.by_variables({variable: on}) == given
+    with pytest.raises(LaunchError, match=f"{variable}=maybe is neither 1 nor 0"):
+        parser.by_variables({variable: "maybe"})
+
+
+def test_a_variables_mistake_names_the_variable() -> None:
+    """Not an option that nobody has typed."""
+    with pytest.raises(LaunchError) as caught:
+        parser.by_variables({"PET_MAX_RESTARTS": "many"})
+    assert caught.value.problem.startswith("PET_MAX_RESTARTS=many: ")
+
+
+def test_the_page_is_up_to_date() -> None:
+    """docs/options.md has every option; scripts/options-docs writes it."""
+    text = (ROOT / "docs" / "options.md").read_text()
+    assert text == page(), "run scripts/options-docs"
+    for one in table.TABLE:
+        underscored = f"--{one.key}"
+        assert f"`{one.name}`" in text or f"`{underscored}`" in text
+
+
+def test_which_streams() -> None:
+    """Torchrun's two forms, also for local ranks of two digits; what is neither is None."""
+    assert which("0") == ()
+    assert which("3") == ((-1, 3),)
+    assert which("0:1,12:2") == ((0, 1), (12, 2))
+    assert [which(one) for one in ("", "4", "1:4", "0:1,", "x")] == [None] * 5
+    assert words("apple,,pie,orange,") == ("apple,pie", "orange")
+    both = Streams(redirected=((-1, 3),), teed=((1, 1),), shown=frozenset({0, 1}))
+    assert [both.is_shown(*one) for one in ((0, 1), (1, 1), (1, 2), (2, 1))] == [
+        *(False, True, False, False)
+    ]
+
+
+def failure(message: str, step: int | None = 3, kind: Kind | None = None) -> Finding:
+    """A failure that is known as of a class, or isn't known."""
+    entry = next((one for one in CATALOGUE if one.kind is kind), None)
+    frame = Frame("train.py", 7, "main", "step()")
+    record = FailureRecord(0, 0.0, "RuntimeError", message, frames=(frame,), step=step)
+    return Finding(record, Role.INITIATING, entry)
+
+
+@pytest.mark.parametrize(
+    ("most", "used", "roots", "is_tried", "text"),
+    [
+        (0, 0, [failure("a")], False, ""),
+        (2, 0, [failure("a")], True, "--max-restarts 2: started again as it is, 1 of 2"),
+        (2, 1, [failure("a"), failure("b")], True, "2 of 2"),
+        (2, 2, [failure("a"), failure("b"), failure("c")], False, "--max-restarts 2 is used up"),
+        (5, 1, [failure("a"), failure("a")], False, "it has ended in the same way twice"),
+        (5, 2, [failure("a"), failure("b"), failure("a")], False, "in the same way twice"),
+        (5, 1, [failure("a"), failure("a", step=4)], True, "2 of 5"),
+        (5, 0, [failure("a", kind=Kind.USER)], False, "what doesn't change fails of"),
+        (5, 0, [failure("a", kind=Kind.HARDWARE)], True, "1 of 5"),
+    ],
+)
+def test_what_is_tried_again(
+    most: int, used: int, roots: list[Finding], is_tried: bool, text: str
+) -> None:
+    """As often as asked, but not what is the user's own, and nothing that has ended so twice."""
+    tried, told = verdict(most, used, roots)
+    assert tried is is_tried
+    assert text in told
+    assert bool(told) == bool(most)

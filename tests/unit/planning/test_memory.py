@@ -1,0 +1,218 @@
+"""The memory model: laws that hold for every model and preset, and the real engine's bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Measured, Workload
+from safe_launch.planning.estimates.estimate import Component, Estimate
+from safe_launch.planning.estimates.memory import estimate, job_for
+from safe_launch.planning.estimates.ranks import Ranks
+from support.models import GIB, HARDWARE, LORA, QWEN2_7B, model_of, workload_of
+from support.stacks import ROOT
+
+
+def estimated(workload: Workload, candidate: dict[Setting, Value], world: int = 8) -> Estimate:
+    """The estimate of a candidate in bf16."""
+    found = estimate(
+        workload,
+        {Setting.PRECISION: "bf16", **candidate},
+        HARDWARE,
+        Ranks(world, min(world, HARDWARE.accelerators)),
+    )
+    assert found is not None
+    return found
+
+
+CONFIGS = some.builds(
+    lambda heads, groups, layers, ffn, vocabulary, tied: {
+        **QWEN2_7B,
+        "hidden_size": 64 * heads * groups,
+        "num_attention_heads": heads * groups,
+        "num_key_value_heads": heads,
+        "num_hidden_layers": layers,
+        "intermediate_size": 128 * ffn,
+        "vocab_size": 1000 * vocabulary,
+        "tie_word_embeddings": tied,
+    },
+    heads=some.integers(1, 8),
+    groups=some.integers(1, 4),
+    layers=some.integers(1, 80),
+    ffn=some.integers(1, 150),
+    vocabulary=some.integers(1, 200),
+    tied=some.booleans(),
+)
+CANDIDATES = some.fixed_dictionaries(
+    {
+        Setting.ZERO_STAGE: some.sampled_from([0, 1, 2, 3]),
+        Setting.GRADIENT_CHECKPOINTING: some.sampled_from(["off", "reentrant", "non_reentrant"]),
+        Setting.MICRO_BATCH: some.integers(1, 8),
+        Setting.ACCUMULATION: some.sampled_from([1, 4]),
+        Setting.OFFLOAD: some.just("none"),
+    }
+)
+METHODS = some.sampled_from([{}, LORA, {**LORA, Fact.QUANTIZATION_BITS: 4}])
+
+
+@given(config=CONFIGS, candidate=CANDIDATES, method=METHODS, world=some.sampled_from([1, 2, 8, 64]))
+@settings(max_examples=60, deadline=None)
+def test_more_devices_never_need_more(
+    config: dict[str, Any], candidate: dict[Setting, Value], method: dict[Name, Value], world: int
+) -> None:
+    """Per device, expected and at most."""
+    workload = workload_of(model_of(config), method)
+    few, many = (estimated(workload, candidate, size) for size in (world, world * 2))
+    assert many.expected <= few.expected
+    assert many.bound <= few.bound
+
+
+@given(config=CONFIGS, candidate=CANDIDATES, method=METHODS)
+@settings(max_examples=60, deadline=None)
+def test_a_larger_batch_or_sequence_never_needs_less(
+    config: dict[str, Any], candidate: dict[Setting, Value], method: dict[Name, Value]
+) -> None:
+    """Monotone in the micro batch and in the length of a sequence."""
+    model = model_of(config)
+    once = estimated(workload_of(model, method), candidate)
+    twice = {**candidate, Setting.MICRO_BATCH: 2 * int(candidate[Setting.MICRO_BATCH])}
+    assert estimated(workload_of(model, method), twice).expected >= once.expected
+    longer = workload_of(model, {**method, Fact.SEQUENCE_LENGTH: 4096})
+    assert estimated(longer, candidate).expected >= once.expected
+
+
+@given(config=CONFIGS, candidate=CANDIDATES)
+@settings(max_examples=60, deadline=None)
+def test_adapters_never_need_more_than_all(
+    config: dict[str, Any], candidate: dict[Setting, Value]
+) -> None:
+    """LoRA's states below those of full fine-tuning; with 4-bit weights below LoRA's."""
+    model = model_of(config)
+    whole: dict[Name, Value] = {Fact.PERSISTENCE_THRESHOLD: 0}
+    full, lora, quantized = (
+        estimated(workload_of(model, method), candidate)
+        for method in (
+            whole,
+            {**whole, **LORA, Fact.LORA_RANK: 1},
+            {**whole, **LORA, Fact.QUANTIZATION_BITS: 4, Fact.LORA_RANK: 1},
+        )
+    )
+    for part in (Component.OPTIMIZER, Component.PARAMETERS):
+        assert lora.peak.components[part] <= 1.1 * full.peak.components[part] + 2**20
+        assert quantized.peak.components[part] <= lora.peak.components[part]
+
+
+@given(config=CONFIGS, method=METHODS, micro=some.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_what_stays_never_grows_with_the_stage(
+    config: dict[str, Any], method: dict[Name, Value], micro: int
+) -> None:
+    """Weights, master weights and optimizer states, where ZeRO-3 partitions all of them."""
+    small = {Fact.PERSISTENCE_THRESHOLD: 0}
+    workload = workload_of(model_of(config), {**method, **small})
+    held = []
+    for stage in (0, 1, 2, 3):
+        one = estimated(workload, {Setting.ZERO_STAGE: stage, Setting.MICRO_BATCH: micro})
+        parts = (Component.PARAMETERS, Component.OPTIMIZER)
+        held.append(sum(one.peak.components[part] for part in parts))
+    assert held == sorted(held, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("stage", "gib"),
+    [
+        # 2 P + 12 P / N at stage 2, 14 P / N at stage 3, P = 7,615,616,512, N = 8 (1910.02054).
+        (2, (2 + 12 / 8) * 7_615_616_512 / GIB),
+        (3, 14 / 8 * 7_615_616_512 / GIB),
+    ],
+)
+def test_the_states_of_a_known_model(stage: int, gib: float) -> None:
+    """ZeRO's formulas on Qwen2-7B; only gradients are counted apart."""
+    peak = estimated(workload_of(model_of(QWEN2_7B), {}), {Setting.ZERO_STAGE: stage}).peak
+    states = peak.components[Component.PARAMETERS] + peak.components[Component.OPTIMIZER]
+    assert states / GIB == pytest.approx(gib, rel=0.01)
+
+
+def test_preferences_hold_two_sequences_and_a_reference() -> None:
+    """Twice the tokens; a copy of the weights unless adapters can be switched off."""
+    model = model_of(QWEN2_7B)
+    candidate = {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
+    plain = estimated(workload_of(model, {}), candidate).peak.components
+    pairs = {Fact.OBJECTIVE: "preference", Fact.REFERENCE_MODEL: True}
+    both = estimated(workload_of(model, pairs), candidate).peak.components
+    assert both[Component.LOGITS] == 2 * plain[Component.LOGITS]
+    copy = both[Component.PARAMETERS] - plain[Component.PARAMETERS]
+    assert copy == 2 * model.parameters
+    adapted = estimated(workload_of(model, {**pairs, **LORA}), candidate).peak.components
+    assert adapted[Component.PARAMETERS] < 1.1 * plain[Component.PARAMETERS]
+
+
+def test_what_is_unknown_is_said() -> None:
+    """Without a length only the states are counted; without a model nothing is."""
+    workload = workload_of(model_of(QWEN2_7B), {})
+    known = {name: one for name, one in workload.known.items() if name != Fact.SEQUENCE_LENGTH}
+    without = estimated(replace(workload, known=known), {Setting.ZERO_STAGE: 2})
+    assert without.assumed == (
+        "the length of a sequence isn't known: activations and logits aren't counted",
+    )
+    assert Component.LOGITS not in without.peak.components
+    assert estimate(replace(workload, model=None), {}, HARDWARE, Ranks(8, 8)) is None
+
+
+def test_a_failed_attempt_calibrates() -> None:
+    """What ran out of memory is estimated to need all that it had, at least."""
+    candidate = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4}
+    workload = workload_of(model_of(QWEN2_7B), {})
+    before = estimated(workload, candidate)
+    seen = Measured(candidate, needed=int(1.3 * before.expected), context=2 * GIB, limit=GIB)
+    after = replace(workload, measured=(seen,))
+    assert estimated(after, candidate).expected >= 1.299 * before.expected
+    job = job_for(after, HARDWARE, Ranks(8, 8))
+    assert job is not None
+    assert (job.limit, job.context) == (GIB, 2 * GIB)
+    smaller = {**candidate, Setting.MICRO_BATCH: 2}
+    assert estimated(after, smaller).expected < estimated(after, candidate).expected
+
+
+@pytest.mark.frameworks
+def test_the_real_engine_holds_these_bytes() -> None:
+    """DeepSpeed on the CPU, rank 0 of 8 of which 7 are fake: states within 1 %, peak 8 %."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import memory_deepspeed as benchmark
+    finally:
+        sys.path.pop(0)
+    variants: list[dict[str, Any]] = [
+        {},
+        {"checkpointing": "non_reentrant", "micro_batch": 4},
+        {"lora": True},
+        {"offload": "optimizer", "checkpointing": "non_reentrant"},
+    ]
+    rows = []
+    for stage in (2, 3):
+        cases = [
+            {"model": "qwen3-21m", "stage": stage, **benchmark.BASE, **one} for one in variants
+        ]
+        done = subprocess.run(
+            [sys.executable, benchmark.__file__, "one", json.dumps(cases)],
+            env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        assert len(found) == len(cases), done.stderr[-2000:]
+        rows += [json.loads(line.removeprefix("RESULT ")) for line in found]
+    for row in rows:
+        compared = benchmark.compare({name: str(value) for name, value in row.items()})
+        states, peak = compared.errors
+        assert abs(states) < 0.01, row
+        assert abs(peak) < 0.08, row

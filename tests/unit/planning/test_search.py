@@ -1,0 +1,339 @@
+"""Resolving: what was asked is kept, what is known to fail is avoided, the cheapest goes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from safe_launch.core.constraint import Constraint
+from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
+from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.search import (
+    GIVEN_UP_LAST_FIRST,
+    candidates,
+    contradiction,
+    departure,
+    forbidden_by,
+    resolve,
+)
+from support.stacks import TESTS
+from support.worlds import (
+    CURRENT,
+    ENGINE,
+    HARDWARE,
+    LORA3,
+    LORA_DDP,
+    MODE,
+    OLDER,
+    OUTSIDE,
+    REQUEST,
+    STAGE,
+    STATIC,
+    TWICE,
+    UNUSED,
+    ZERO2,
+    ZERO3,
+    known_rules,
+    rule,
+    rules_under,
+    world,
+)
+
+MICRO, STEPS = Setting.MICRO_BATCH, Setting.ACCUMULATION
+
+
+def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting, Value]:
+    """What the plan for the values changes under the shipped catalogue."""
+    plan = resolve(REQUEST, world(values), HARDWARE, known_rules(versions))
+    assert isinstance(plan, Plan)
+    return {change.setting: change.new for change in plan.changes}
+
+
+STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("values", "versions", "expected"),
+    [
+        (ZERO2, CURRENT, {}),
+        ({**ZERO2, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        ({**ZERO2, TWICE: True}, OLDER, {MODE: "non_reentrant"}),
+        ({**ZERO3, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        ({**ZERO2, STAGE: 1, TWICE: True}, CURRENT, {}),
+        ({**ZERO3, OUTSIDE: True}, CURRENT, {STAGE: 2}),
+        ({**ZERO3, OUTSIDE: True, TWICE: True}, CURRENT, {STAGE: 2, MODE: "non_reentrant"}),
+        (LORA3, CURRENT, {}),
+        (LORA3, OLDER, {MODE: "reentrant"}),
+        # The cure of one failure is the cause of another: only both together give the answer.
+        ({**LORA3, TWICE: True}, OLDER, {STAGE: 2}),
+        ({**LORA3, TWICE: True}, CURRENT, {}),
+        (LORA_DDP, CURRENT, {MODE: "non_reentrant"}),
+        ({**LORA_DDP, UNUSED: False}, CURRENT, {}),
+        ({**LORA_DDP, UNUSED: False, TWICE: True}, CURRENT, {MODE: "non_reentrant"}),
+        ({**LORA_DDP, UNUSED: False, TWICE: True, STATIC: True}, CURRENT, {}),
+        (
+            {**LORA_DDP, UNUSED: False, Fact.UNUSED_PARAMETERS: True},
+            CURRENT,
+            {UNUSED: True, MODE: "non_reentrant"},
+        ),
+        (STAGE0, OLDER, {MODE: "non_reentrant"}),
+        (STAGE0, CURRENT, {}),
+        (STAGE0, {**OLDER, "deepspeed": "0.18.0"}, {STAGE: 1}),
+        ({**STAGE0, Setting.PRECISION: "fp32"}, OLDER, {}),
+        (
+            {**STAGE0, STAGE: 1, Fact.FP32_ACCUMULATION: True},
+            OLDER,
+            {MODE: "non_reentrant"},
+        ),
+    ],
+)
+def test_the_catalogue_leads_to_the_remedy(
+    values: dict[Name, Value], versions: dict[str, str], expected: dict[Setting, Value]
+) -> None:
+    """Each failure's remedy, alone and together with another's, is what the resolver finds."""
+    assert changed(values, versions) == expected
+
+
+def test_what_was_asked_is_kept() -> None:
+    """Without constraints the plan is what the user asked for."""
+    plan = resolve(REQUEST, world(ZERO3), HARDWARE, [])
+    assert isinstance(plan, Plan)
+    assert plan.changes == ()
+    assert plan.preset.settings() == {STAGE: 3, MODE: "reentrant"}
+
+
+def test_unknown_settings_stay_the_scripts_own() -> None:
+    """A setting that nobody knows is in no candidate, and a term on it never holds."""
+    plan = resolve(REQUEST, world({ENGINE: "deepspeed"}), HARDWARE, [rule(zero_stage=2)])
+    assert isinstance(plan, Plan)
+    assert plan.preset.settings() == {}
+
+
+EVERYTHING = {
+    STAGE: 3,
+    Setting.OFFLOAD: "none",
+    MODE: "reentrant",
+    MICRO: 8,
+    STEPS: 1,
+    Setting.PRECISION: "fp32",
+    STATIC: False,
+    UNUSED: True,
+}
+LADDER = (
+    {Setting.PRECISION: "bf16"},
+    {MODE: "off"},
+    {Setting.OFFLOAD: "optimizer"},
+    {MICRO: 4, STEPS: 2},
+    {STAGE: 2},
+    {STATIC: True},
+    {UNUSED: False},
+    {MODE: "non_reentrant"},
+)
+
+
+@pytest.mark.parametrize("step", range(len(LADDER) - 1))
+def test_a_dearer_setting_is_kept_by_giving_up_all_cheaper_ones(step: int) -> None:
+    """However many cheaper settings must go for it, a dearer one isn't touched."""
+    cheaper: dict[Setting, Value] = {}
+    for one in reversed(LADDER[step + 1 :]):
+        cheaper |= one
+    given_up = departure({**EVERYTHING, **cheaper}, EVERYTHING)
+    assert given_up < departure({**EVERYTHING, **LADDER[step]}, EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("asked", "conflict", "expected"),
+    [
+        ({STATIC: False, UNUSED: True}, (STATIC, UNUSED), {UNUSED: False}),
+        ({STATIC: False, MODE: "reentrant"}, (STATIC, MODE), {MODE: "non_reentrant"}),
+        ({UNUSED: True, MODE: "reentrant"}, (UNUSED, MODE), {MODE: "non_reentrant"}),
+        ({STAGE: 3, MODE: "reentrant"}, (STAGE, MODE), {MODE: "non_reentrant"}),
+        ({STAGE: 3, MODE: "off"}, (STAGE, MODE), {STAGE: 2}),
+        # Of two stages equally near the one that communicates less.
+        ({STAGE: 2, MODE: "off"}, (STAGE, MODE), {STAGE: 1}),
+        ({STAGE: 3, MICRO: 8, STEPS: 1}, (STAGE, MICRO), {STAGE: 2}),
+        ({MODE: "off", MICRO: 8, STEPS: 1}, (MODE, MICRO), {MICRO: 4, STEPS: 2}),
+        ({MODE: "reentrant", MICRO: 8, STEPS: 1}, (MODE, MICRO), {MODE: "non_reentrant"}),
+    ],
+)
+def test_of_two_that_conflict_the_cheaper_goes(
+    asked: dict[Setting, Value],
+    conflict: tuple[Setting, Setting],
+    expected: dict[Setting, Value],
+) -> None:
+    """Where two settings can't be together the resolver changes the one that costs less."""
+    engine = "deepspeed" if STAGE in asked else "ddp"
+    forbidden = rule(**{setting.value: asked[setting] for setting in conflict})
+    plan = resolve(REQUEST, world({ENGINE: engine, **asked}), HARDWARE, [forbidden])
+    assert isinstance(plan, Plan)
+    assert {change.setting: change.new for change in plan.changes} == expected
+    assert {change.constraint for change in plan.changes} == {forbidden}
+
+
+def test_the_order_of_giving_up() -> None:
+    """The order is written down in one place; the dearest comes first."""
+    assert [reason.split(":")[0] for reason, _ in GIVEN_UP_LAST_FIRST] == [
+        "precision",
+        "checkpointing on or off",
+        "offload",
+        "micro batch",
+        "ZeRO stage",
+        "DDP's static_graph",
+        "DDP's find_unused_parameters",
+        "checkpointing's implementation",
+    ]
+
+
+def test_a_far_stage_is_dearer_than_a_near_one() -> None:
+    """Falling back from stage 3 goes to 2 before 1; checkpointing goes off last of all."""
+    taken = []
+    rules: list[Constraint] = [rule(zero_stage=3)]
+    for _ in range(3):
+        plan = resolve(REQUEST, world(ZERO3), HARDWARE, rules)
+        assert isinstance(plan, Plan)
+        taken.append(plan.preset.zero_stage)
+        rules.append(rule(zero_stage=plan.preset.zero_stage or 0))
+    assert taken == [2, 1, 0]
+
+
+@given(micro=some.integers(1, 64), steps=some.integers(1, 64))
+def test_the_global_batch_never_changes(micro: int, steps: int) -> None:
+    """Micro batch x accumulation is the same in every candidate; no pass is larger than asked."""
+    pairs = [(one[MICRO], one[STEPS]) for one in candidates(world({MICRO: micro, STEPS: steps}))]
+    whole = micro * steps
+    assert pairs == [(size, whole // size) for size in range(1, micro + 1) if whole % size == 0]
+
+
+def test_a_huge_batch_costs_no_time() -> None:
+    """The equals of a batch are found by its divisors, not by trying every number."""
+    equals = list(candidates(world({MICRO: 10**9, STEPS: 1})))
+    assert len(equals) == 100
+    assert equals[-1] == {MICRO: 10**9, STEPS: 1}
+
+
+def test_a_loop_of_the_users_own_keeps_its_batch() -> None:
+    """A hand-written loop's data loader can't be changed, so its batch isn't pretended to be."""
+    only = list(candidates(world({MICRO: 4, STEPS: 2}, Framework.NONE)))
+    assert only == [{MICRO: 4, STEPS: 2}]
+
+
+def test_a_batch_that_is_part_of_the_loss_stays() -> None:
+    """Where samples are compared with each other, half a batch twice isn't the same training."""
+    only = list(candidates(world({MICRO: 4, STEPS: 2, Fact.LOSS_SPANS_BATCH: True})))
+    assert only == [{MICRO: 4, STEPS: 2}]
+
+
+def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
+    """Off stays off in a loop of the user's own; the Trainer could turn it on."""
+    own = {one[MODE] for one in candidates(world({MODE: "off"}, Framework.NONE))}
+    trainers = {one[MODE] for one in candidates(world({MODE: "off"}))}
+    switched_on = {one[MODE] for one in candidates(world({MODE: "reentrant"}, Framework.NONE))}
+    assert own == {"off"}
+    assert switched_on == {"off", "reentrant", "non_reentrant"}
+    assert trainers == {"off", "reentrant", "non_reentrant"}
+
+
+def test_every_change_names_what_forbids_to_take_it_back() -> None:
+    """Two changes at once, each with its own cause and the source of the old value."""
+    plan = resolve(
+        REQUEST, world({**ZERO3, OUTSIDE: True, TWICE: True}), HARDWARE, known_rules(CURRENT)
+    )
+    assert isinstance(plan, Plan)
+    causes = {change.setting: change.constraint.cause.name for change in plan.changes}
+    assert causes == {
+        STAGE: "zero3-parameter-outside-forward",
+        MODE: "zero2-gradient-reduced-twice",
+    }
+    assert {change.source for change in plan.changes} == {
+        "--zero_stage",
+        "--gradient_checkpointing",
+    }
+
+
+def test_a_dead_end_names_the_smallest_contradiction() -> None:
+    """Constraints that add nothing are left out of the explanation."""
+    rules = [
+        rule(gradient_checkpointing="off"),
+        rule(gradient_checkpointing="reentrant"),
+        rule(gradient_checkpointing="non_reentrant", zero_stage=2),
+        rule(gradient_checkpointing="non_reentrant"),
+    ]
+    refused = resolve(REQUEST, world(ZERO2), HARDWARE, rules)
+    assert isinstance(refused, NoPlan)
+    assert len(refused.rejected) == 12
+    assert contradiction(refused) == (rules[1], rules[3], rules[0])
+
+
+LATTICES = (
+    {ENGINE: "deepspeed", STAGE: 3, MODE: "reentrant", MICRO: 4, STEPS: 1},
+    {ENGINE: "ddp", MODE: "off", STATIC: False, UNUSED: True, MICRO: 2, STEPS: 3},
+)
+RULES = some.dictionaries(
+    some.sampled_from([STAGE, MODE, STATIC, UNUSED, MICRO]), some.integers(0, 3), min_size=1
+).map(
+    lambda chosen: rule(
+        **{
+            setting.value: {
+                STAGE: (0, 1, 2, 3),
+                MODE: ("off", "reentrant", "non_reentrant", "off"),
+                STATIC: (False, True, False, True),
+                UNUSED: (False, True, False, True),
+                MICRO: (1, 2, 4, 1),
+            }[setting][index]
+            for setting, index in chosen.items()
+        }
+    )
+)
+
+
+@given(lattice=some.sampled_from(LATTICES), rules=some.lists(RULES, max_size=12))
+def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constraint]) -> None:
+    """The plan is the nearest that nothing forbids; a dead end's reasons suffice, and all count."""
+    workload = world(lattice)
+    every = list(candidates(workload))
+    allowed = [one for one in every if forbidden_by(one, workload, rules_under(rules)) is None]
+    result = resolve(REQUEST, workload, HARDWARE, rules)
+    if isinstance(result, Plan):
+        chosen = result.preset.settings()
+        asked = workload.asked
+        assert chosen in allowed
+        assert departure(chosen, asked) == min(departure(one, asked) for one in allowed)
+        changes = {change.setting: (change.old, change.new) for change in result.changes}
+        assert changes == {
+            name: (asked[name], new) for name, new in chosen.items() if asked[name] != new
+        }
+        assert all(change.constraint in rules for change in result.changes)
+        assert [one for one in result.rejected if one.preset.settings() in allowed] == []
+    else:
+        assert allowed == []
+        reasons = contradiction(result)
+        assert all(forbidden_by(one, workload, rules_under(reasons)) for one in every)
+        for reason in reasons:
+            fewer = [other for other in reasons if other is not reason]
+            assert any(forbidden_by(one, workload, rules_under(fewer)) is None for one in every)
+
+
+def test_the_same_values_give_the_same_plan() -> None:
+    """Every node resolves to the same plan, whatever the order of its hashes."""
+    program = (
+        "from support.worlds import *\n"
+        "from safe_launch.planning.search import resolve\n"
+        "plan = resolve(REQUEST, world({**LORA3, TWICE: True}), HARDWARE, known_rules(OLDER))\n"
+        "print(plan.preset, [(one.setting, one.constraint.cause) for one in plan.changes],\n"
+        "      [(one.preset, one.constraint.cause.name) for one in plan.rejected])\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(TESTS)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1
+    assert "ZeRO stage 2" in told.pop()

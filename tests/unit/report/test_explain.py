@@ -1,0 +1,318 @@
+"""Explanations, word for word, of tiny worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
+from safe_launch.catalogue.reader import read_catalogue, read_entry
+from safe_launch.core.settings import Fact, Setting, Value
+from safe_launch.core.source_location import Spot
+from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
+from safe_launch.diagnosis.root_cause import diagnose
+from safe_launch.evidence.exit_reason import death_text
+from safe_launch.evidence.failure_record import FailureRecord, Frame
+from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.search import as_asked, resolve
+from safe_launch.report.explain import (
+    correction_rows,
+    cost_text,
+    dead_end_rows,
+    entry_text,
+    failure_rows,
+    other_rows,
+    outcome_text,
+    plan_rows,
+    suggestion_rows,
+    unexplained_rows,
+)
+from safe_launch.report.pod_status import dead_end_line
+from safe_launch.system import terminal
+from support.worlds import (
+    CATALOGUE,
+    CURRENT,
+    HARDWARE,
+    LORA3,
+    OLDER,
+    OUTSIDE,
+    REQUEST,
+    ZERO2,
+    ZERO3,
+    known_rules,
+    rule,
+    world,
+)
+
+
+def page(rows: list[tuple[str, str]]) -> str:
+    """Rows as they are printed."""
+    return "\n".join(terminal.table(rows, indent=0))
+
+
+def test_a_plan_with_a_change() -> None:
+    """What runs, on what, and old -> new with its source, cause and reference."""
+    plan = resolve(REQUEST, world(LORA3), HARDWARE, known_rules(OLDER))
+    assert isinstance(plan, Plan)
+    assert page(plan_rows(plan)) == (
+        "run      train.py\n"
+        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
+        "preset   ZeRO stage 3, reentrant checkpointing\n"
+        "change   gradient_checkpointing: non_reentrant -> reentrant (asked for by\n"
+        "         --gradient_checkpointing)\n"
+        "         Under ZeRO-3 non-reentrant checkpointing recomputes with released parameters\n"
+        '         ("Recomputed values ... have different metadata ... shape [0]")\n'
+        "         https://github.com/deepspeedai/DeepSpeed/pull/8148"
+    )
+
+
+def test_a_correction_says_what_it_costs() -> None:
+    """A fall back to stage 2 is counted in the model's own parameters."""
+    before = as_asked(REQUEST, world(ZERO3), HARDWARE)
+    after = resolve(REQUEST, world({**ZERO3, OUTSIDE: True}), HARDWARE, known_rules(CURRENT))
+    assert isinstance(after, Plan)
+    model = {"trainable_parameters": 2**30, "frozen_parameters": 2**30}
+    record = FailureRecord(rank=0, at=0.0, model=model)
+    assert page(correction_rows(after, before, record)) == (
+        "change   zero_stage: 3 -> 2\n"
+        "         https://github.com/deepspeedai/DeepSpeed/issues/7078\n"
+        "costs    every rank now holds the parameters whole instead of one part in 2: about 2\n"
+        "         GiB more a rank in 16 bit"
+    )
+
+
+NEW_ENTRY = """\
+---
+id: bad-weather
+title: the weather is bad
+role: initiating
+class: preset
+signatures:
+  - {exception: RuntimeError, message: rain}
+when: {torch: ">=2.0"}
+forbids:
+  - {zero_stage: 3}
+points_at: parameter_reductions
+proof: [seen from the window]
+sources: [https://example.org/weather]
+---
+
+## What happens
+
+It rains, and
+everybody gets wet.
+
+More of it.
+
+## What to do
+
+Stay in.
+"""
+
+
+def weather(folder: Path) -> KnownFailure:
+    """A known failure of a tiny world."""
+    path = folder / "bad-weather.md"
+    path.write_text(NEW_ENTRY)
+    return read_entry(path)
+
+
+def test_a_known_failure_in_rows(tmp_path: Path) -> None:
+    """What, where in the user's file, why in the first paragraph, the model, what was ignored."""
+    record = FailureRecord(
+        rank=1,
+        at=0.0,
+        exception="builtins.RuntimeError",
+        step=3,
+        parameters=("head.weight", "head.bias"),
+        observed={"zero_stage": 3, "gradient_checkpointing": "off"},
+        model={"class": "Net", "trainable_parameters": 1234, "frozen_parameters": 5, "peft": True},
+    )
+    finding = Finding(record, Role.INITIATING, weather(tmp_path))
+    spots = [Spot("/u/train.py", 7, "loss += sum(p.sum() for p in m.parameters())")]
+    assert page(failure_rows(finding, 1, spots, {Setting.ZERO_STAGE: 2})) == (
+        "what     rank 1 raised RuntimeError after 3 steps: the weather is bad\n"
+        "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"
+        "where    parameters head.weight, head.bias\n"
+        "why      It rains, and everybody gets wet.\n"
+        "model    Net: 1,234 parameters trained, 5 frozen, wrapped by peft\n"
+        "do       Stay in.\n"
+        "note     ZeRO stage 2 was asked of attempt 2, yet 3 was in force\n"
+        "more     safe-launch explain bad-weather"
+    )
+
+
+def test_an_entry_as_a_page(tmp_path: Path) -> None:
+    """All that the file says, in an order for people."""
+    assert entry_text(weather(tmp_path)) == (
+        "bad-weather\n"
+        "===========\n"
+        "the weather is bad\n"
+        "\n"
+        "role: initiating; class: preset\n"
+        "versions: torch >=2.0\n"
+        "\n"
+        "What happens\n"
+        "------------\n"
+        "It rains, and\n"
+        "everybody gets wet.\n"
+        "\n"
+        "More of it.\n"
+        "\n"
+        "What to do\n"
+        "----------\n"
+        "Stay in.\n"
+        "\n"
+        "How it is known\n"
+        "---------------\n"
+        "- seen from the window\n"
+        "\n"
+        "Sources\n"
+        "-------\n"
+        "- https://example.org/weather"
+    )
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+def test_every_entry_has_a_page(entry: KnownFailure) -> None:
+    """With its title, all its sections and all its sources."""
+    text = entry_text(entry)
+    for part in (entry.title, *entry.sections.values(), *entry.sources, *entry.proof):
+        assert part in text
+
+
+def test_suggestions_change_nothing() -> None:
+    """What would be changed, in the same words as a change, with the plan as asked before it."""
+    plan = resolve(REQUEST, world(LORA3), HARDWARE, known_rules(OLDER))
+    asked = as_asked(REQUEST, world(LORA3), HARDWARE)
+    assert isinstance(plan, Plan)
+    rows = [*plan_rows(asked), *suggestion_rows(plan)]
+    assert [label for label, _ in rows] == ["run", "on", "preset", "suggest"]
+    assert rows[2][1] == "ZeRO stage 3, non-reentrant checkpointing"
+    assert rows[3][1].startswith("gradient_checkpointing: non_reentrant -> reentrant (asked for")
+
+
+@pytest.mark.parametrize(
+    ("setting", "old", "new", "words"),
+    [
+        (Setting.ZERO_STAGE, 1, 2, "more communication: what is partitioned must be gathered"),
+        (Setting.ZERO_STAGE, 3, 2, "the parameters whole instead of one part in 4: about 3 GiB"),
+        (Setting.ZERO_STAGE, 2, 0, "the gradients and optimizer's state whole instead of one part"),
+        (Setting.ZERO_STAGE, 1, 0, "one part in 4: about 9 GiB more a rank in 16 bit"),
+        (Setting.GRADIENT_CHECKPOINTING, "reentrant", "non_reentrant", "nothing to speak of"),
+        (Setting.GRADIENT_CHECKPOINTING, "reentrant", "off", "layer's activations stay in memory"),
+        (Setting.GRADIENT_CHECKPOINTING, "off", "reentrant", "computed once more in the backward"),
+        (Setting.STATIC_GRAPH, False, True, "the same parameters must take part in every step"),
+        (Setting.FIND_UNUSED_PARAMETERS, False, True, "DDP walks the graph in every step"),
+        (Setting.FIND_UNUSED_PARAMETERS, True, False, "outside the loss would now be an error"),
+        (Setting.MICRO_BATCH, 4, 2, "the global batch stays"),
+    ],
+)
+def test_what_a_change_costs(setting: Setting, old: Value, new: Value, words: str) -> None:
+    """Memory is counted for the model: 2**31 parameters, half of them trained, on four ranks."""
+    model = {"trainable_parameters": 2**30, "frozen_parameters": 2**30}
+    record = FailureRecord(rank=0, at=0.0, model=model)
+    assert words in cost_text(setting, old, new, record, 4)
+
+
+def test_a_cost_without_a_model_has_no_number() -> None:
+    """What isn't known isn't guessed."""
+    assert cost_text(Setting.ZERO_STAGE, 3, 2, FailureRecord(rank=0, at=0.0), 4) == (
+        "every rank now holds the parameters whole instead of one part in 4"
+    )
+
+
+def test_the_ends_of_attempts_in_a_line_each(tmp_path: Path) -> None:
+    """Success with what followed it, a signal, a stop in time, a failure with its entry."""
+    attempt = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), tmp_path)
+    record = FailureRecord(rank=1, at=0.0, exit_code=3)
+    outcomes = [
+        Succeeded(attempt),
+        Succeeded(attempt, ("rank 1 died at exit",)),
+        Interrupted(attempt, 15),
+        Superseded(attempt, Seen({})),
+        Failed(attempt, (record,)),
+    ]
+    known = {0: Finding(record, Role.INITIATING, weather(tmp_path))}
+    unknown = {0: Finding(record, Role.INITIATING, None)}
+    assert [outcome_text(one, known) for one in outcomes] == [
+        "succeeded",
+        "succeeded; rank 1 died at exit",
+        "stopped by SIGTERM",
+        "stopped before a failure: what the workers reported is known to fail",
+        "failed: rank 1 left with exit code 3 (bad-weather)",
+    ]
+    assert outcome_text(outcomes[-1], unknown) == (
+        "failed: rank 1 left with exit code 3 (not known)"
+    )
+
+
+def test_deaths_in_words() -> None:
+    """An exception, an exit code, a signal."""
+    raised = FailureRecord(rank=3, at=0.0, exception="builtins.KeyError", step=1)
+    left = FailureRecord(rank=1, at=0.0, exit_code=7)
+    killed = FailureRecord(rank=0, at=0.0, signal=11, exit_code=139)
+    starved = FailureRecord(rank=0, at=0.0, signal=9, exit_code=137, oom_kills=1)
+    odd = FailureRecord(rank=0, at=0.0, signal=40, exit_code=168)
+    quit_early = FailureRecord(rank=0, at=0.0, exception="builtins.SystemExit", exit_code=4)
+    oom = "the kernel's out-of-memory killer struck on this host meanwhile"
+    assert [death_text(one) for one in (raised, left, killed, starved, odd, quit_early)] == [
+        "rank 3 raised KeyError after 1 step",
+        "rank 1 left with exit code 7",
+        "rank 0 was ended by SIGSEGV (invalid memory access in native code)",
+        f"rank 0 was ended by SIGKILL ({oom})",
+        "rank 0 was ended by signal 40",
+        "rank 0 left with exit code 4",
+    ]
+
+
+LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:2017"
+
+
+def test_independent_causes_are_all_named() -> None:
+    """Another rank's own failure is told beside the root, once; consequences aren't."""
+    bugs = [FailureRecord(rank, 1.0 + rank, "builtins.KeyError", "'x'") for rank in (2, 3)]
+    full = FailureRecord(1, 1.0, "builtins.OSError", "[Errno 28] No space left on device")
+    lost = FailureRecord(0, 0.5, "builtins.RuntimeError", LOST)
+    diagnosis = diagnose([*bugs, full, lost], read_catalogue())
+    assert diagnosis.root.entry is not None
+    assert diagnosis.root.entry.id == "disk-full"
+    assert [one.record.rank for one in diagnosis.others] == [2]
+    assert other_rows(diagnosis) == [("also", "rank 2 raised KeyError")]
+
+
+def test_an_unexplained_failure_names_who_followed() -> None:
+    """The user's innermost line, and the ranks that failed later by how much."""
+    frames = (Frame("/u/train.py", 9, "main", "step()"), Frame("/lib/torch.py", 1, "f", "g()"))
+    first = FailureRecord(
+        rank=2, at=1.0, exception="builtins.KeyError", frames=frames, user_files=("/u/train.py",)
+    )
+    second = FailureRecord(rank=0, at=1.02, exception="builtins.RuntimeError")
+    findings = tuple(Finding(one, Role.INITIATING, None) for one in (first, second))
+    assert page(unexplained_rows(Diagnosis(findings), Path("run/rank-2.log"))) == (
+        "what     rank 2 raised KeyError; nothing known explains it, so nothing is changed\n"
+        "where    /u/train.py:9 in main: step()\n"
+        "then     rank 0 (20 ms later) failed too\n"
+        "log      run/rank-2.log"
+    )
+
+
+def test_a_dead_end_lists_what_contradicts() -> None:
+    """The smallest set of rules that together leave nothing."""
+    rules = [rule(gradient_checkpointing=mode) for mode in ("off", "reentrant", "non_reentrant")]
+    refused = resolve(REQUEST, world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True}), HARDWARE, rules)
+    assert isinstance(refused, NoPlan)
+    assert page(dead_end_rows(refused)) == (
+        "run      train.py\n"
+        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
+        "tried    12 presets; none is known to work. Together rule out all:\n"
+        "because  gradient_checkpointing=reentrant: a rule of this test\n"
+        "because  gradient_checkpointing=non_reentrant: a rule of this test\n"
+        "because  gradient_checkpointing=off: a rule of this test"
+    )
+    assert dead_end_line(refused) == (
+        "safe-launch: exit code 78 (nothing that is known to work is left to launch): "
+        "gradient_checkpointing=reentrant: a rule of this test; "
+        "gradient_checkpointing=non_reentrant: a rule of this test; "
+        "gradient_checkpointing=off: a rule of this test"
+    )

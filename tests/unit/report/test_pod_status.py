@@ -1,0 +1,131 @@
+"""The line that a pod's status keeps: what it says, where it goes, how long it may be."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from safe_launch import cli
+from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.core.errors import MEANINGS, ExitCode, LaunchError, meaning
+from safe_launch.core.source_location import Spot
+from safe_launch.evidence.failure_record import FailureRecord, Frame
+from safe_launch.report import pod_status
+
+ENTRIES = {entry.id: entry for entry in read_catalogue()}
+
+
+def found(entry: str | None = None, **more: object) -> Finding:
+    """A rank's failure as the diagnosis has it."""
+    fields = {"exception": "builtins.ValueError", "message": "a\nb", "exit_code": 1, **more}
+    record = FailureRecord(3, 0.0, **fields)  # type: ignore[arg-type]
+    return Finding(record, Role.INITIATING, ENTRIES[entry] if entry else None)
+
+
+def test_an_unknown_failure_is_told_with_the_users_line() -> None:
+    """Rank, exception, message, file and line, in one line."""
+    frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
+    finding = found(frames=(frame,), user_files=("/job/train.py",), step=7)
+    assert pod_status.failure_line(1, finding) == (
+        "safe-launch: exit code 1 (the failed worker's own): rank 3 raised ValueError after 7 "
+        "steps: a b; /job/train.py:18 in step: raise ValueError(text)"
+    )
+
+
+def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
+    """Its title and id, the line that it points at, and the entry's advice."""
+    spot = Spot("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
+    line = pod_status.failure_line(78, found("zero3-parameter-outside-forward"), (spot,))
+    entry = ENTRIES["zero3-parameter-outside-forward"]
+    assert line.startswith(
+        "safe-launch: exit code 78 (nothing that is known to work is left to launch): rank 3 "
+        f"raised ValueError: {entry.title} ({entry.id}); "
+        "/job/train.py:5: loss = dummy() -> loss = 0.0; do: "
+    )
+    assert "\n" not in line
+
+
+def test_every_entry_fits_into_a_line() -> None:
+    """No advice of the catalogue is cut off."""
+    for entry in ENTRIES:
+        line = pod_status.failure_line(1, found(entry))
+        assert not line.endswith("…"), entry
+        assert "\n" not in line, entry
+
+
+def test_what_is_too_long_is_cut_between_letters() -> None:
+    """The kubelet would cut at a byte."""
+    line = pod_status.error_line(LaunchError(ExitCode.USAGE, "ä" * 5000))
+    assert pod_status.LIMIT - 1 <= len(line.encode()) <= pod_status.LIMIT
+    assert line.endswith("ä…")
+    frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
+    finding = found(message="ä" * 5000, frames=(frame,), user_files=("/job/train.py",))
+    line = pod_status.failure_line(1, finding)
+    assert line.endswith("ä…; /job/train.py:18 in step: raise ValueError(text)")
+
+
+def test_errors_and_stops_have_lines_as_well() -> None:
+    """What can't be launched, who stopped it."""
+    error = LaunchError(ExitCode.USAGE, "no script is given", "name one")
+    assert pod_status.error_line(error).endswith("): no script is given; do: name one")
+    assert pod_status.error_line(LaunchError(ExitCode.USAGE, "none")).endswith("): none")
+    assert pod_status.stop_line(signal.SIGTERM) == (
+        "safe-launch: exit code 143 (stopped by SIGTERM): stopped from outside by SIGTERM"
+    )
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    """Our own by name, signals by theirs, any other is the worker's."""
+    assert set(MEANINGS) == set(ExitCode)
+    assert meaning(130) == "stopped by SIGINT"
+    assert meaning(137) == "a worker was ended by SIGKILL"
+    assert [meaning(code) for code in (1, 42, 128, 255)] == ["the failed worker's own"] * 4
+
+
+def test_the_line_goes_to_the_file_of_the_pod(tmp_path: Path) -> None:
+    """Named by a variable, or the pod's usual one if it is there; nowhere outside of a pod."""
+    usual = tmp_path / "usual"
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert pod_status.place(pod, usual) is None
+    usual.touch()
+    assert pod_status.place(pod, usual) == usual
+    assert pod_status.place({}, usual) is None
+    assert pod_status.place({pod_status.VARIABLE: ""} | pod, usual) is None
+    named = {pod_status.VARIABLE: str(tmp_path / "named")}
+    assert pod_status.place(named, usual) == tmp_path / "named"
+
+
+def test_it_is_written_in_place_and_never_in_the_way(tmp_path: Path) -> None:
+    """The file stays the one that is mounted; a place that isn't there changes nothing."""
+    path = tmp_path / "log"
+    path.write_text("something longer from before")
+    before = path.stat().st_ino
+    pod_status.write("short", {pod_status.VARIABLE: str(path)})
+    assert path.read_text() == "short"
+    assert path.stat().st_ino == before
+    pod_status.write("short", {pod_status.VARIABLE: str(tmp_path / "no" / "log")})
+    pod_status.write("bad \udcff", {pod_status.VARIABLE: str(path)})
+    assert path.read_text() == "bad ?"
+    pod_status.write("short", {})
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_mistake_of_our_own_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exception in a line; the traceback is in the log."""
+
+    def broken(_arguments: Sequence[str]) -> int:
+        raise ZeroDivisionError("a bug\nof ours")
+
+    monkeypatch.setitem(cli.COMMANDS, "hardware", broken)
+    monkeypatch.setenv(pod_status.VARIABLE, str(tmp_path / "log"))
+    assert cli.guarded(["hardware"]) == ExitCode.INTERNAL
+    assert "Traceback" in capsys.readouterr().err
+    assert (tmp_path / "log").read_text() == (
+        "safe-launch: exit code 70 (a mistake of safe-launch itself): "
+        "ZeroDivisionError: a bug of ours"
+    )

@@ -1,0 +1,75 @@
+"""The store that workers meet at: whatever its host dies of ends the run, with its reason."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.hosts import needs_hosts, network
+from support.jobs import ended, job
+from support.stacks import CURRENT
+
+KILLS_THE_HOST = """
+import os, signal, sys
+import psutil, torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] != sys.argv[1]:
+    raise RuntimeError("once")
+if os.environ["RANK"] == "0":
+    for one in psutil.Process(os.getppid()).children(recursive=True):
+        if one.name() == "warm-store":
+            one.kill()
+signal.pause()
+"""
+"""Both ranks then wait for nothing but a signal."""
+
+
+def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Launches two workers in the folder."""
+    return CURRENT.run(
+        "safe-launch",
+        *("--log-dir", folder / "runs", "--nproc", "2", *arguments),
+        cwd=folder,
+        seconds=120,
+        **variables,
+    )
+
+
+@pytest.mark.parametrize("attempt", ["0", "1"])
+def test_a_host_that_is_killed_ends_the_run(tmp_path: Path, attempt: str) -> None:
+    """In the middle of the first attempt, and of a later one."""
+    (tmp_path / "train.py").write_text(KILLS_THE_HOST)
+    done = launch(tmp_path, "--max-restarts", attempt, "train.py", attempt)
+    assert done.returncode == 70, done.stderr
+    assert "its process was ended by SIGKILL" in done.stderr
+    assert "safe-launch itself failed" not in done.stderr
+    assert done.stderr.count("attempt 1 failed") == int(attempt)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_host_that_cant_begin_ends_the_run(tmp_path: Path, method: str) -> None:
+    """Its torch can't be used; the workers, who have none, would run for ever."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libtorch.so:\\n no such file')")
+    (tmp_path / "train.py").write_text("import signal\nsignal.pause()\n")
+    done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 70, done.stderr
+    assert "has failed: OSError: libtorch.so: no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_hosts
+def test_the_other_nodes_end_with_it(tmp_path: Path) -> None:
+    """Node 0's launcher hosts the store of all."""
+    script = tmp_path / "train.py"
+    script.write_text(KILLS_THE_HOST)
+    with (
+        network("alpha", "beta") as hosts,
+        job(tmp_path, hosts, script, "0") as (head, other),
+    ):
+        ended([head, other], 70)
+        assert head.says("its process was ended by SIGKILL")
+        assert other.says("node 0 ended the run: the store that the workers meet at has failed")

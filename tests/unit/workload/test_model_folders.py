@@ -1,0 +1,240 @@
+"""Models in folders and caches: headers of safetensors, quantized weights, broken files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safe_launch.core.errors import LaunchError
+from safe_launch.core.model import Model, Weight
+from safe_launch.core.request import LaunchRequest
+from safe_launch.workload.models.from_config import model_from_config
+from safe_launch.workload.models.from_folder import read_model
+from safe_launch.workload.read_workload import read_workload
+from safetensors.torch import save_file
+
+Config = dict[str, Any]
+
+SMALL: Config = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "tie_word_embeddings": False,
+}
+
+
+def known(config: Config) -> Model:
+    """The model of a configuration that is known."""
+    model = model_from_config(config, None, "x")
+    assert model is not None
+    return model
+
+
+def table(weights: tuple[Weight, ...]) -> dict[tuple[str, tuple[int, ...]], int]:
+    """Counts by name and shape."""
+    return {(weight.name, weight.shape): weight.count for weight in weights}
+
+
+def tensors_of(config: Config) -> dict[str, torch.Tensor]:
+    """Zeros for all weights of a configuration."""
+    tensors = {}
+    for weight in known(config).weights:
+        for index in range(weight.count):
+            name = weight.name.replace("*", str(index))
+            tensors[name] = torch.zeros(weight.shape, dtype=torch.bfloat16)
+    return tensors
+
+
+def folder(path: Path, config: Config | str, **files: dict[str, torch.Tensor]) -> Path:
+    """A folder with a configuration and files of tensors."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    for name, tensors in files.items():
+        save_file(tensors, path / f"{name}.safetensors")
+    return path
+
+
+def read(path: Path | str, **environment: str) -> tuple[Model | None, list[str]]:
+    """What `read_model` finds, and its notes."""
+    notes: list[str] = []
+    return read_model(str(path), "/", notes, environment), notes
+
+
+def test_headers_alone_tell_an_unknown_architecture(tmp_path: Path) -> None:
+    """Names, shapes, layers and the gate come from the weights."""
+    path = folder(tmp_path / "m", {**SMALL, "model_type": "new"}, model=tensors_of(SMALL))
+    model, notes = read(path)
+    assert model is not None, notes
+    assert table(model.weights) == table(known(SMALL).weights)
+    assert model.language == known(SMALL).language
+    assert (model.vocabulary, model.tied) == (256, False)
+
+
+def test_shards_are_read_together(tmp_path: Path) -> None:
+    """The index says which files belong to the model."""
+    tensors = tensors_of(SMALL)
+    names = sorted(tensors)
+    parts = {"a": {n: tensors[n] for n in names[:9]}, "b": {n: tensors[n] for n in names[9:]}}
+    path = folder(tmp_path / "m", SMALL, **parts, stray={"other": torch.zeros(5)})
+    index = {"weight_map": {n: f"{part}.safetensors" for part in parts for n in parts[part]}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    model, _ = read(path)
+    assert model is not None
+    assert table(model.weights) == table(known(SMALL).weights)
+    (path / "b.safetensors").unlink()
+    with pytest.raises(LaunchError, match=r"weight_map names b\.safetensors"):
+        read(path)
+
+
+def test_tied_output_counts_once(tmp_path: Path) -> None:
+    """Also where the checkpoint holds it twice."""
+    path = folder(tmp_path / "m", {**SMALL, "tie_word_embeddings": True}, model=tensors_of(SMALL))
+    model, _ = read(path)
+    assert model is not None
+    assert model.tied
+    assert model.vocabulary == 256
+    assert model.parameters == known({**SMALL, "tie_word_embeddings": True}).parameters
+
+
+def quantized(path: Path, config: Config, pieces: dict[str, torch.Tensor]) -> Weight:
+    """The first layer's query projection, stored in pieces."""
+    tensors = tensors_of(SMALL)
+    del tensors["model.layers.0.self_attn.q_proj.weight"]
+    named = {f"model.layers.0.self_attn.q_proj.{name}": one for name, one in pieces.items()}
+    model, notes = read(folder(path, {**SMALL, **config}, model={**tensors, **named}))
+    assert model is not None, notes
+    return next(weight for weight in model.weights if weight.bits is not None)
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq", "bnb4", "bnb8", "fp8", "packed"])
+def test_quantized_weights_keep_their_own_shape(tmp_path: Path, kind: str) -> None:
+    """Inputs, outputs and all bits that are stored for them; 64 x 64 in groups of 32."""
+    state = json.dumps({"shape": [64, 64], "blocksize": 64}).encode()
+    settings = {"gptq": {"bits": 4}, "awq": {"bits": 4}}.get(kind, {})
+    integers = {"qzeros": torch.zeros(2, 8, dtype=torch.int32), "scales": torch.zeros(2, 64).half()}
+    pieces = {
+        "gptq": {"qweight": torch.zeros(8, 64, dtype=torch.int32), **integers},
+        "awq": {"qweight": torch.zeros(64, 8, dtype=torch.int32), **integers},
+        "bnb4": {
+            "weight": torch.zeros(2048, 1, dtype=torch.uint8),
+            "weight.absmax": torch.zeros(64),
+            "weight.quant_state.bitsandbytes__nf4": torch.tensor(list(state), dtype=torch.uint8),
+        },
+        "bnb8": {"weight": torch.zeros(64, 64, dtype=torch.int8), "SCB": torch.zeros(64)},
+        "fp8": {
+            "weight": torch.zeros(64, 64, dtype=torch.float8_e4m3fn),
+            "weight_scale_inv": torch.zeros(1, 1),
+        },
+        "packed": {
+            "weight_packed": torch.zeros(64, 8, dtype=torch.int32),
+            "weight_scale": torch.zeros(64, 2).half(),
+            "weight_shape": torch.tensor([64, 64]),
+        },
+    }[kind]
+    weight = quantized(tmp_path / "m", {"quantization_config": settings}, pieces)
+    stored = sum(one.numel() * one.element_size() for one in pieces.values())
+    assert (weight.name, weight.shape) == ("model.layers.*.self_attn.q_proj.weight", (64, 64))
+    assert weight.bits == pytest.approx(8 * stored / 64**2, abs=1e-3)
+    assert not weight.trained
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    """What would fail in the training fails before, with the file and the field."""
+    path = folder(tmp_path / "m", SMALL, model=tensors_of(SMALL))
+    file = path / "model.safetensors"
+    whole = file.read_bytes()
+    for content, message in (
+        (whole[:-2], r"model\.safetensors isn't a whole safetensors file: .* bytes are there"),
+        (whole[:100], "its header is cut off"),
+        (b"\x08" + bytes(7) + b"not JSON", "its header isn't JSON"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),
+        (b"", "its header is cut off"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(LaunchError, match=message):
+            read(path)
+    file.write_bytes(whole)
+    for text, message in (
+        ("{", r"config\.json:1: not JSON"),
+        ("[]", r"config\.json: a JSON object"),
+        (json.dumps({**SMALL, "hidden_size": -1}), r"config\.json: hidden_size is a positive"),
+        (json.dumps({**SMALL, "num_hidden_layers": 0}), "num_hidden_layers is a positive"),
+        (json.dumps({**SMALL, "vocab_size": "many"}), "vocab_size is a positive"),
+    ):
+        folder(path, text)
+        with pytest.raises(LaunchError, match=message):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({**SMALL, "model_type": "foo"}, 'config.json: model_type "foo" isn\'t known'),
+        ({"model_type": "qwen2", "vocab_size": 9}, "config.json: hidden_size is missing"),
+        ({}, 'config.json: model_type "" isn\'t known'),
+        ({**SMALL, "model_type": "minicpmv", "vision_config": {}}, "isn't known"),
+    ],
+)
+def test_what_stays_unknown_is_noted(tmp_path: Path, config: Config, note: str) -> None:
+    """A launch that may work isn't refused; the note names file and field."""
+    model, notes = read(folder(tmp_path / "m", config))
+    assert model is None
+    assert len(notes) == 1
+    assert note in notes[0]
+
+
+@pytest.mark.parametrize("name", ["~nobody/x", "a\0b", "x" * 5000, "../..", "", "a/b/c"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    """They are noted, like any model that isn't there."""
+    notes: list[str] = []
+    assert read_model(name, str(tmp_path), notes, {}) is None
+    assert len(notes) == 1
+
+
+def test_a_hub_name_is_looked_up_in_the_caches(tmp_path: Path) -> None:
+    """By the revision that `main` was, under each variable's folder; never over the network."""
+    hub = tmp_path / "hub" / "models--org--name"
+    folder(hub / "snapshots" / "new", SMALL)
+    folder(hub / "snapshots" / "old", {**SMALL, "num_hidden_layers": 1})
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("new")
+    for variables in (
+        {"HF_HOME": str(tmp_path)},
+        {"HF_HUB_CACHE": str(tmp_path / "hub")},
+        {"TRANSFORMERS_CACHE": str(tmp_path / "hub")},
+    ):
+        model, _ = read("org/name", **variables)
+        assert model is not None
+        assert model.language.layers == 3
+    folder(tmp_path / "ms" / "models" / "org" / "name-1___5", SMALL)
+    model, _ = read("org/name-1.5", MODELSCOPE_CACHE=str(tmp_path / "ms"), HOME=str(tmp_path))
+    assert model is not None
+    model, notes = read("org/other", HF_HOME=str(tmp_path), HOME=str(tmp_path))
+    assert model is None
+    assert "neither a folder nor in a cache" in notes[0]
+
+
+def test_a_flag_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workload has the model; what is unknown is noted with its flag."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    (tmp_path / "train.py").write_text("import transformers\n")
+    folder(tmp_path / "m", SMALL)
+
+    def workload(*arguments: str) -> Any:
+        return read_workload(LaunchRequest("train.py", False, arguments, 2, ""))
+
+    found = workload("--model_name_or_path", "m")
+    assert found.model.weights == known(SMALL).weights
+    assert found.model.source == "m: config.json"
+    missing = workload("--model", "org/none")
+    assert missing.model is None
+    assert missing.notes[-1].startswith("--model: org/none is neither")

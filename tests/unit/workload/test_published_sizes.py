@@ -1,0 +1,117 @@
+"""The published measurements: their files hold together, and others' rules are restated right."""
+
+import csv
+import importlib.util
+import json
+import sys
+
+import pytest
+import yaml
+from safe_launch.core.settings import name_of, parse_value
+from safe_launch.workload.models.from_config import model_from_config
+from support.stacks import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+PUBLISHED = BENCHMARKS / "published"
+
+
+def load(name):
+    """A module of benchmarks/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+estimators = load("estimators")
+MODELS = json.loads((PUBLISHED / "models.json").read_text())
+STACKS = yaml.safe_load((PUBLISHED / "stacks.yaml").read_text())
+with (PUBLISHED / "measurements.csv").open() as file:
+    ROWS = list(csv.DictReader(file))
+
+
+def test_every_row_names_a_model_and_a_stack():
+    """No row refers to something that isn't there."""
+    assert {row["model"] for row in ROWS} <= set(MODELS)
+    assert {row["stack"] for row in ROWS} == set(STACKS)
+
+
+def test_every_row_is_a_measurement_of_one_gpu():
+    """Sizes are positive and below the card's capacity, and the source is a file at a commit."""
+    for row in ROWS:
+        assert 0 < float(row["measured_gib"]) < 80, row
+        assert int(row["seq_len"]) > 0
+        assert int(row["micro_batch"]) > 0
+        assert "/blob/" in row["url"]
+        assert row["kind"] in ("max_memory_reserved", "max_memory_allocated", "unknown")
+        assert (row["lora_targets"] != "") == (row["method"] == "lora")
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_stacks_speak_in_settings_and_facts(stack):
+    """Every fact of a stack is one that a workload can have, with a value of its type."""
+    entry = STACKS[stack]
+    for key, value in (entry["facts"] | entry["settings"]).items():
+        parse_value(name_of(key), value)
+    assert entry["evidence"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_the_published_number_of_parameters(name):
+    """The weights that follow from the configuration add up to what the model's card says."""
+    entry = MODELS[name]
+    model = model_from_config(entry["config"], None, name)
+    assert model is not None
+    if "parameters" in entry:
+        assert model.parameters == entry["parameters"]
+
+
+def test_deepspeed_rule_is_deepspeeds():
+    """The table in DeepSpeed's docs/code-docs/source/memory.rst for t5-3b on 8 GPUs.
+
+    Its number for stage 2 is of an older formula than the code's.
+    """
+    assert f"{estimators.zero_3_states(2851e6, 32e6, 8) / 2**30:.2f}" == "6.09"
+    assert estimators.zero_2_states(8e9, 8) == 2 * 8e9 + 18e9
+
+
+def run(**known):
+    """A run of Llama-2-7B's shape with some values changed."""
+    shape = {
+        "parameters": 6_738_415_616,
+        "hidden": 4096,
+        "layers": 32,
+        "heads": 32,
+        "kv_heads": 32,
+        "ffn": 11008,
+        "gated": True,
+        "vocabulary": 32000,
+    }
+    return estimators.Run(**{**shape, **known})
+
+
+def test_accelerate_rule_is_accelerates():
+    """The Space's report on zephyr-7b-alpha: 13.74 GB in 16 bit, 54.98 GB to train with Adam."""
+    zephyr = run(parameters=round(13.744 * 2**30 / 2), pure_16_bit=True)
+    assert estimators.accelerate(zephyr) / 2**30 == pytest.approx(54.98, abs=0.01)
+    assert estimators.accelerate(run(full=False)) is None
+
+
+def test_eleuthers_count_of_parameters():
+    """The output in https://github.com/EleutherAI/cookbook/pull/37: 56.19 B."""
+    shape = run(
+        hidden=8192, layers=80, heads=64, kv_heads=64, ffn=3 * 8192, gated=False,
+        vocabulary=152064, length=1024,
+    )  # fmt: skip
+    assert f"{estimators.calculator_parameters(shape) / 1e9:.2f}" == "56.19"
+
+
+def test_tables_give_their_own_entries():
+    """Unsloth: 7B needs 5 and 19 GB; LLaMA-Factory: QLoRA x/2, LoRA 2x, full 18x."""
+    seven = {"parameters": 7 * 10**9}
+    assert estimators.unsloth(run(**seven, full=False, bits=4)) == 5e9
+    assert estimators.unsloth(run(**seven, full=False)) == 19e9
+    assert estimators.llama_factory(run(**seven, full=False, bits=4)) == 3.5e9
+    assert estimators.llama_factory(run(**seven, full=False)) == 14e9
+    assert estimators.llama_factory(run(**seven)) == 126e9
