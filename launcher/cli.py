@@ -17,7 +17,7 @@ from .commands import lookup, wrap
 from .commands.template import template_command
 from .core.errors import ExitCode, LaunchError
 from .core.placement import Placement
-from .core.request import Fix, LaunchRequest
+from .core.request import Fix, LaunchRequest, Limits, WorkerOptions
 from .core.version import VERSION
 from .core.workload import Workload
 from .options import host_options, node_options, output_options, process_options
@@ -61,12 +61,12 @@ def request_of(
         arguments=tuple(options.arguments),
         nproc=nproc,
         nproc_source=source,
-        fix=Fix(options.fix),
-        strict=options.strict,
-        allow_restart=options.allow_restart,
         log_dir=options.log_dir,
-        streams=output_options.streams(options, environment),
-        stop_times=process_options.stop_times(options, environment),
+        limits=Limits(Fix(options.fix), options.strict, options.allow_restart),
+        worker_options=WorkerOptions(
+            stop_times=process_options.stop_times(options, environment),
+            streams=output_options.streams(options, environment),
+        ),
         placement=replace(
             placement, shows_all_devices=shows_all_devices(placement, nproc, accelerators)
         ),
@@ -138,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
 
     if not is_launch:
         return first_plan.show_plan(request, read(request), hardware, catalogue, options.json)
-    output_options.make_folder(request.streams)
+    output_options.make_folder(request.worker_options.streams)
     with process_options.pid_file(options.save_pid):
         server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
         try:

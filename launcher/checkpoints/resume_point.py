@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..core.refused import Refused
 from ..core.settings import Engine
 from .checkpoint import Found, Resume, Saved, Unusable, told
 
@@ -69,13 +70,6 @@ class Start:
     def variable(self) -> str:
         """What the workers are told (`saved.VARIABLE`)."""
         return "" if self.saved is None else told(self.training, self.saved.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The next attempt would lose what has been saved: `sentence` says what and why."""
-
-    sentence: str
 
 
 def loading(saved: Saved, target: Target) -> Loading | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -39,31 +39,31 @@ class StopTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchRequest:
-    """The launcher's options, the script and its arguments.
+class Limits:
+    """What the launcher may do of its own accord.
 
     Attributes:
-        script: path of a Python file, or the name of a module where `is_module`.
-        is_module: `-m` was given.
-        arguments: the script's own arguments, untouched.
-        nproc: workers to start on this node.
-        nproc_source: where that number was read.
-        placement: this node's place among the nodes of the job.
-        workers: workers of each node in the order of their ranks, once the nodes have agreed; empty
-            before, when all are taken to be like this one.
-        whole_world: the number of workers that the script's batch was meant for, where nodes have
-            been lost since; None where none has.
-        fix: how far the launcher may go.
+        fix: how far it may go in correcting.
         strict: refuse a launch that would need a change.
-        allow_restart: a correction may start anew where it can't go on from the checkpoints.
-        log_dir: folder for the run directory; None for the user's cache.
+        allow_restart: a correction may begin from scratch where it can't resume from a checkpoint.
+        max_restarts: how often what fails without a known cause is restarted with the same plan.
+    """
+
+    fix: Fix = Fix.AUTO
+    strict: bool = False
+    allow_restart: bool = False
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How every worker of this node is started, shown and stopped.
+
+    Attributes:
         stop_times: grace periods of the workers.
-        start_method: how workers come to be: `spawn`, as fresh processes, or `forkserver`.
-        is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
-            be seen or corrected inside.
+        start_method: how workers are made: `spawn`, as fresh processes, or `forkserver`.
         interpreter: the Python that runs the workers; empty for this one.
         role: the workers' role, which torchrun's users name.
-        max_restarts: how often what fails without a known cause is started again as it is.
         own_device: every worker sees its own device alone, as device 0.
         local_rank_option: the option that the script is given its local rank by, as in
             `--local_rank`; empty where it isn't.
@@ -73,30 +73,52 @@ class LaunchRequest:
         streams: what becomes of the workers' output.
     """
 
-    script: str
-    is_module: bool
-    arguments: tuple[str, ...]
-    nproc: int
-    nproc_source: str
-    fix: Fix = Fix.AUTO
-    log_dir: Path | None = None
     stop_times: StopTimes = StopTimes()
-    strict: bool = False
-    allow_restart: bool = False
-    placement: Placement = field(default_factory=Placement)
-    workers: tuple[int, ...] = ()
-    whole_world: int | None = None
     start_method: Literal["spawn", "forkserver"] = "forkserver"
-    is_program: bool = False
     interpreter: str = ""
     role: str = "default"
-    max_restarts: int = 0
     own_device: bool = False
     local_rank_option: str = ""
     numa_binding: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     forwarded: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
     streams: Streams = field(default_factory=Streams)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """The launcher's options, the script and its arguments.
+
+    Attributes:
+        script: path of a Python file, or the name of a module where `is_module`.
+        is_module: `-m` was given.
+        arguments: the script's own arguments, untouched.
+        nproc: workers to start on this node.
+        nproc_source: where that number was read.
+        is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
+            be seen or corrected inside.
+        log_dir: folder for the run directory; None for the user's cache.
+        placement: this node's place among the nodes of the job.
+        workers: workers of each node in the order of their ranks, once the nodes have agreed; empty
+            before, when all are taken to be like this one.
+        whole_world: the number of workers that the script's batch was meant for, where nodes have
+            been lost since; None where none has.
+        limits: what the launcher may do of its own accord.
+        worker_options: how every worker is started, shown and stopped.
+    """
+
+    script: str
+    is_module: bool
+    arguments: tuple[str, ...]
+    nproc: int
+    nproc_source: str
+    is_program: bool = False
+    log_dir: Path | None = None
+    placement: Placement = field(default_factory=Placement)
+    workers: tuple[int, ...] = ()
+    whole_world: int | None = None
+    limits: Limits = Limits()
+    worker_options: WorkerOptions = field(default_factory=WorkerOptions)
 
     @property
     def command(self) -> str:
@@ -113,3 +135,11 @@ class LaunchRequest:
     def world(self) -> int:
         """Workers of all nodes."""
         return sum(self.nodes)
+
+    def document(self) -> dict[str, object]:
+        """All options side by side, as the run directory keeps them."""
+        groups = (self.limits, self.worker_options)
+        own = [one.name for one in fields(self) if getattr(self, one.name) not in groups]
+        return {name: getattr(self, name) for name in own} | {
+            one.name: getattr(group, one.name) for group in groups for one in fields(group)
+        }

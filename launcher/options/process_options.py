@@ -108,24 +108,32 @@ def applied(
     if is_launch and interpreter:
         _refuse_interpreter(interpreter)
     bound = _cores(given, request.nproc, environment)
+    options = request.worker_options
     request = replace(
         request,
         is_program=is_program,
-        interpreter=interpreter,
-        role=given.role,
-        max_restarts=given.max_restarts,
-        allow_restart=request.allow_restart or given.max_restarts > 0,
-        own_device=given.virtual_local_rank,
-        numa_binding=given.numa_binding or "",
-        cores=bound,
-        forwarded=tuple(dict.fromkeys((*request.forwarded, *given.signals_to_handle))),
-        start_method=_start_method(given, interpreter, bool(bound) or is_program),
+        limits=replace(
+            request.limits,
+            max_restarts=given.max_restarts,
+            allow_restart=request.limits.allow_restart or given.max_restarts > 0,
+        ),
+        worker_options=replace(
+            options,
+            interpreter=interpreter,
+            role=given.role,
+            own_device=given.virtual_local_rank,
+            numa_binding=given.numa_binding or "",
+            cores=bound,
+            forwarded=tuple(dict.fromkeys((*options.forwarded, *given.signals_to_handle))),
+            start_method=_start_method(given, interpreter, bool(bound) or is_program),
+        ),
     )
     if given.virtual_local_rank:
         for variable in VISIBLE:
             _refuse_too_few(variable, environment.get(variable), request.nproc)
     option = "" if given.no_local_rank else local_rank.option(request)
-    return replace(request, local_rank_option=option)
+    own = replace(request.worker_options, local_rank_option=option)
+    return replace(request, worker_options=own)
 
 
 def _start_method(

@@ -58,7 +58,7 @@ def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
     source = "" if hardware.source == "detected" else f"{hardware.source}; "
     host = f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of host memory"
     how = f"{source}{request.nproc_source}; {host}"
-    option = request.local_rank_option
+    option = request.worker_options.local_rank_option
     local = f"{option}=N before its arguments: it declares that (not so with --no_local_rank)"
     return [
         ("run", request.command),

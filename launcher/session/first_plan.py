@@ -55,7 +55,7 @@ def first_plan(
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
         return Farewell(dead_end(plan), NOTHING_LEFT, pod_status.dead_end_line(plan))
-    if request.fix is Fix.SUGGEST:
+    if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         feared = suspicion_rows(suspicions(asked, entries))
         _tell([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
@@ -102,7 +102,7 @@ def _text(plan: Plan | NoPlan, workload: Workload, feared: Sequence[Suspicion]) 
 
 def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
     """What `--strict` says to a plan."""
-    if request.strict and plan.changes:
+    if request.limits.strict and plan.changes:
         terminal.say(f"not launched: {STRICT}")
         return ExitCode.NO_PLAN
     return ExitCode.SUCCESS

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.reader import concerns
-from ..checkpoints.resume_point import Refused, Start
+from ..checkpoints.resume_point import Start
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
+from ..core.refused import Refused
 from ..core.request import Fix, LaunchRequest
 from ..core.settings import Value
 from ..core.workload import Workload
@@ -104,7 +105,7 @@ def _launch(
     if isinstance(plan, Farewell):
         return plan
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
-    run_directory.write(run / "request.json", request)
+    run_directory.write(run / "request.json", request.document())
     state = Next(None, request, workload, known)
     outcomes: list[Outcome] = []
     findings: dict[int, Finding] = {}
@@ -182,7 +183,7 @@ def _permission(
     answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
 
     def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:
-        if attempt.plan.request.fix is Fix.SUGGEST:
+        if attempt.plan.request.limits.fix is Fix.SUGGEST:
             return True
         key = frozenset(observed.items()), model is None
         if key not in answers:

@@ -58,7 +58,7 @@ def launch(
     _stop_together(joined.links, _stopped)
     try:
         notes = differences(joined.hellos)
-        if notes and request.strict:
+        if notes and request.limits.strict:
             hint = "--strict wants all nodes to be alike"
             raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
         together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure
 from ..catalogue.prefilter import narrowing
-from ..checkpoints.resume_point import Refused, Start
+from ..checkpoints.resume_point import Start
 from ..core.constraint import Constraint
 from ..core.errors import ExitCode
+from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis import suspect_corrections

@@ -9,7 +9,8 @@ from shutil import rmtree
 from ..catalogue.entry import Finding
 from ..checkpoints import discovery, resume_point, universal
 from ..checkpoints.checkpoint import Found, Saves, joined
-from ..checkpoints.resume_point import Loading, Refused, Start, Target
+from ..checkpoints.resume_point import Loading, Start, Target
+from ..core.refused import Refused
 from ..core.request import Fix
 from ..core.settings import Engine, Offload, Setting
 from ..diagnosis.attempt import Failed, Outcome, Superseded
@@ -25,7 +26,7 @@ def beginning(
     following: Plan, outcomes: Sequence[Outcome], restarts: int, run_id: str
 ) -> Start | Refused:
     """Where a corrected attempt begins, if one is allowed; `restarts` corrected nothing."""
-    fix = following.request.fix
+    fix = following.request.limits.fix
     if len(outcomes) - restarts > RELAUNCHES[fix]:
         return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
     return prepared(following, outcomes, run_id)
@@ -51,7 +52,7 @@ def again(
     if not isinstance(last, Failed) or last.lost:
         return None
     roots = [findings[number] for number in sorted(findings)]
-    is_wanted, words = retries.verdict(plan.request.max_restarts, restarts, roots)
+    is_wanted, words = retries.verdict(plan.request.limits.max_restarts, restarts, roots)
     start = prepared(plan, outcomes, run_id) if is_wanted else None
     if isinstance(start, Refused):
         words, start = f"not started again: {start.sentence}", None
@@ -77,7 +78,7 @@ def prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start
     found = _found(saves, outcomes)
     while True:
         start = resume_point.next_start(
-            found, done, target_of(following), following.request.allow_restart
+            found, done, target_of(following), following.request.limits.allow_restart
         )
         if isinstance(start, Refused):
             return start

@@ -78,16 +78,16 @@ def environments(
         "LOCAL_WORLD_SIZE": nproc * placement.beside if shares else nproc,
         "GROUP_RANK": order.rank,
         "GROUP_WORLD_SIZE": len(order.workers),
-        "ROLE_NAME": request.role,
+        "ROLE_NAME": request.worker_options.role,
         "ROLE_WORLD_SIZE": order.world,
         "MASTER_ADDR": placement.address or "localhost",
         "MASTER_PORT": order.port,
         "TORCHELASTIC_RESTART_COUNT": order.attempt,
-        "TORCHELASTIC_MAX_RESTARTS": max(request.max_restarts, order.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": max(request.limits.max_restarts, order.attempt),
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
-            signal.Signals(number).name for number in (*STOPS, *request.forwarded)
+            signal.Signals(number).name for number in (*STOPS, *request.worker_options.forwarded)
         ),
         # deepspeed's (deepspeed/launcher/launch.py)
         "CROSS_RANK": order.rank,
@@ -124,14 +124,14 @@ def _own(request: LaunchRequest, place: int, local: int) -> Variables:
         local: its local rank.
     """
     result: Variables = {}
-    if request.own_device:
+    if request.worker_options.own_device:
         # As `_set_local_rank_env` in torch's local_elastic_agent.py, and the same for Ascend's.
         for name in VISIBLE:
             listed = os.environ.get(name)
             result[name] = str(local) if listed is None else listed.split(",")[local].strip()
         result |= {"LOCAL_RANK": "0", local_rank_macro.VARIABLE: str(local)}
-    if request.cores:
-        own = request.cores[place]
+    if request.worker_options.cores:
+        own = request.worker_options.cores[place]
         result |= {cpu_affinity.VARIABLE: ",".join(map(str, own)), "OMP_NUM_THREADS": str(len(own))}
     return result
 
@@ -157,9 +157,14 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
     """
     own: tuple[str, ...] = ()
     if request.nproc > 1:
-        own = ("RANK", "ROLE_RANK", ERROR_FILE, *(() if request.own_device else ("LOCAL_RANK",)))
+        own = (
+            "RANK",
+            "ROLE_RANK",
+            ERROR_FILE,
+            *(() if request.worker_options.own_device else ("LOCAL_RANK",)),
+        )
     result = Server(mark, command(request), lasting(request, environment), own)
-    if request.start_method == "forkserver" and not request.is_program:
+    if request.worker_options.start_method == "forkserver" and not request.is_program:
         result.begin()
     return result
 
@@ -170,9 +175,14 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
         return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
     worker = ("-u", "-m", "safe_launch.worker", kind, request.script)
-    option = request.local_rank_option
+    option = request.worker_options.local_rank_option
     local = [f"{option}={local_rank_macro.LOCAL_RANK}"] if option else []
-    return (request.interpreter or sys.executable, *worker, *local, *request.arguments)
+    return (
+        request.worker_options.interpreter or sys.executable,
+        *worker,
+        *local,
+        *request.arguments,
+    )
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
@@ -254,8 +264,9 @@ def _spawned(
         )
     except Exception as error:
         orphans.kill(envs[0][orphans.VARIABLE])  # the first may have been started by then
-        if request.numa_binding:
-            problem = f"--numa-binding {request.numa_binding}: torch can't do it here: {error}"
+        if request.worker_options.numa_binding:
+            asked = f"--numa-binding {request.worker_options.numa_binding}"
+            problem = f"{asked}: torch can't do it here: {error}"
             raise LaunchError(ExitCode.USAGE, problem) from error
         if not request.is_program or not isinstance(error, OSError):
             raise
@@ -265,8 +276,8 @@ def _spawned(
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:
     """What torch is told for workers near their GPUs, where that is asked for."""
-    if not request.numa_binding:
+    if not request.worker_options.numa_binding:
         return {}
     from torch.numa.binding import AffinityMode, NumaOptions
 
-    return {"numa_options": NumaOptions(AffinityMode(request.numa_binding))}
+    return {"numa_options": NumaOptions(AffinityMode(request.worker_options.numa_binding))}

@@ -40,8 +40,8 @@ def answer(
     peers: Peers,
 ) -> None:
     """What a signal to the launcher does: a repeated stop goes on to the next, harder step."""
-    times = request.stop_times
-    if number in request.forwarded:
+    times = request.worker_options.stop_times
+    if number in request.worker_options.forwarded:
         for rank in sorted(scene.alive):
             if scene.stops.catches(rank, number):
                 scene.stops.send(rank, number)

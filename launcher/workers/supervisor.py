@@ -68,7 +68,9 @@ def run_attempt(
     """
     server.prepare()
     receiver = Receiver()
-    pipes = output.Output(folder, watch.notice, request.streams, request.role)
+    pipes = output.Output(
+        folder, watch.notice, request.worker_options.streams, request.worker_options.role
+    )
     pipes.open(order.ranks)
     named = receiver.name, server.mark
     envs = start.environments(order, own, request, *named, folder, peers.interface)
@@ -119,7 +121,9 @@ def _signals(request: LaunchRequest) -> Iterator[tuple[list[int], socket.socket]
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
-    earlier = {number: signal.getsignal(number) for number in (*STOPS, *request.forwarded)}
+    earlier = {
+        number: signal.getsignal(number) for number in (*STOPS, *request.worker_options.forwarded)
+    }
     wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     _handle_signals(arrived, request)
     try:
@@ -134,7 +138,7 @@ def _signals(request: LaunchRequest) -> Iterator[tuple[list[int], socket.socket]
 
 def _handle_signals(arrived: list[int], request: LaunchRequest) -> None:
     """Takes the signals, also back from torch elastic, which installs handlers of its own."""
-    for number in (*STOPS, *request.forwarded):
+    for number in (*STOPS, *request.worker_options.forwarded):
         signal.signal(number, lambda number, _frame: arrived.append(number))
 
 
@@ -232,7 +236,7 @@ def _forget(selector: selectors.BaseSelector, peers: Peers) -> None:
 
 def _decide(scene: Scene, request: LaunchRequest, watch: Watch, peers: Peers) -> None:
     """Stops the workers where there is a reason to, and tells the other nodes."""
-    times = request.stop_times
+    times = request.worker_options.stop_times
     stop_policy.give_time(scene, times)
     failed = failed_ranks(scene)
     if not scene.alive and scene.reason is None and not failed:

@@ -9,7 +9,6 @@ from safe_launch.checkpoints import discovery
 from safe_launch.checkpoints.checkpoint import Found, Saved, Unusable
 from safe_launch.checkpoints.resume_point import (
     Loading,
-    Refused,
     Start,
     Target,
     is_stuck,
@@ -17,6 +16,7 @@ from safe_launch.checkpoints.resume_point import (
     next_start,
     unusable,
 )
+from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Engine
 
 DS, DDP = Engine.DEEPSPEED, Engine.DDP
