@@ -1,14 +1,15 @@
-"""Fixtures of all tests: the stacks of framework versions."""
+"""Fixtures of all tests, and what is tried once more."""
 
 from __future__ import annotations
 
 import pytest
+from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, Stack
 
 
 @pytest.fixture(params=STACKS, ids=lambda stack: stack.name, scope="session")
 def stack(request: pytest.FixtureRequest) -> Stack:
-    """Each set of framework versions; scripts/test makes them."""
+    """Each set of framework versions; scripts/environment makes them."""
     found: Stack = request.param
     if not (found.bin / "python").exists():
         pytest.fail(f"no environment {found.bin}: run scripts/environment {found.name}")

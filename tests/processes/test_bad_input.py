@@ -7,9 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.processes import environment, gone, launch, workshop
-
-__all__ = ["workshop"]
+from support.processes import environment, gone, launch
 
 
 @pytest.mark.parametrize(

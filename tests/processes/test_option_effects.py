@@ -23,11 +23,8 @@ from support.processes import (
     environment,
     launch,
     wait_for,
-    workshop,
 )
 from support.stacks import CURRENT, ROOT
-
-__all__ = ["workshop"]
 
 SHOWS = PROGRAMS / "shows.py"
 DEEPSPEED = str(CURRENT.bin / "deepspeed")

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.entries import ENTRY
-from support.processes import PROGRAMS, gone, launch, workshop
-
-__all__ = ["workshop"]
+from support.processes import PROGRAMS, gone, launch
 
 
 def weather(folder: Path, kind: str, failures: int, *options: str, more: str = "") -> tuple:

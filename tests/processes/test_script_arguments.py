@@ -10,9 +10,7 @@ import pytest
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.request import LaunchRequest
 from safe_launch.options import misplaced, parser
-from support.processes import LAUNCHER, PROGRAMS, environment, launch, workshop
-
-__all__ = ["workshop"]
+from support.processes import LAUNCHER, PROGRAMS, environment, launch
 
 BEHIND = (
     *("--in x", "--log 3", "--a 1", "--n 2", "--h", "-h", "--help", "--version", "-m x", "-mx"),

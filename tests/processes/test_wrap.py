@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 from safe_launch import inner_launch
 from safe_launch.commands import wrap_protocol
-from support.processes import FAST, PROGRAMS, environment, gone, ready, wait_for, workshop
+from support.processes import FAST, PROGRAMS, environment, gone, ready, wait_for
 from support.stacks import CURRENT, SCENARIOS
-
-__all__ = ["workshop"]
 
 SAFE_LAUNCH = str(CURRENT.bin / "safe-launch")
 TOOL = PROGRAMS / "tool.py"
