@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from safe_launch.workers.forkserver import preload
 from safe_launch.workers.forkserver.client import Server
-from safe_launch.workload.script.imports import Filter, Import, Step, Variable, module_steps, steps
 from support.stacks import CURRENT
 
 # The variables of a process that was forked are those that its server was started with.
@@ -432,66 +431,6 @@ def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
     ended, _, _ = select.select([server], [], [], 60)
     os.close(server)
     assert ended
-
-
-def found(text: str, tmp_path: Path) -> list[Step]:
-    """The steps of a script."""
-    write(tmp_path, script=text)
-    return list(steps(str(tmp_path / "script.py")))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("'''doc'''\nimport json, yaml\n", [Import("json", (), 2), Import("yaml", (), 2)]),
-        ("from yaml import safe_load as a, dump\n", [Import("yaml", ("safe_load", "dump"), 1)]),
-        ("try:\n    import yaml\nexcept ImportError:\n    import json\n", [Import("yaml", (), 2)]),
-        ("if TYPE_CHECKING:\n    import yaml\nimport json\n", [Import("json", (), 3)]),
-        ("if a():\n    import yaml\nimport json\n", [Import("json", (), 3)]),
-        ("def f():\n    import yaml\n", []),
-        ("if __name__ == '__main__':\n    import yaml\n", [Import("yaml", (), 2)]),
-        ("patch()\nimport yaml\n", []),
-        ("import json\njson.dumps = 1\nimport yaml\n", [Import("json", (), 1)]),
-        ("print(1)\nlogging.info('a')\nimport yaml\n", [Import("yaml", (), 3)]),
-        ("os.environ['A'] = x()\nimport yaml\n", []),
-        ("if x:\n    os.environ['A'] = '1'\nimport yaml\n", []),
-        ("os.environ['A'] = '1'\n", [Variable("A", "1", False)]),
-        ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
-        ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
-        ("x = patched()\nimport yaml\n", []),
-        ("sys.path.insert(0, 'vendored')\nimport yaml\n", []),
-        ("torch.distributed.init_process_group()\nimport yaml\n", []),
-        ("torch.manual_seed(0)\nimport yaml\n", []),
-        ("from swift.pipelines import sft_main\nimport yaml\n", []),
-        ("sys.path.append('..')\nimport yaml\n", [Import("yaml", (), 2)]),
-        ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
-        ("this is no Python", []),
-    ],
-)
-def test_what_a_script_does_first(tmp_path: Path, text: str, expected: list[Step]) -> None:
-    """Imports in their order, up to what may change what a later one does."""
-    assert found(text, tmp_path) == expected
-
-
-def test_the_users_own_modules_are_looked_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the script's line, since their own lines say nothing of the order."""
-    write(
-        tmp_path,
-        **{
-            "own/__init__": "import json\nfrom .data import x\n",
-            "own/data": "import yaml\nfrom . import other\n",
-            "own/other": "import csv\n",
-            "own/__main__": "import zipfile\nfrom own.data import x\n",
-        },
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    expected = [Import("json", (), 2), Import("yaml", (), 2), Import("csv", (), 2)]
-    assert found("import sys\nimport own\n", tmp_path)[1:] == expected
-    (first, *rest) = list(module_steps("own"))
-    assert first == Import("json", (), 1)
-    assert Import("zipfile", (), 1) in rest
 
 
 @pytest.mark.parametrize("variables", [{"OMP_NUM_THREADS": "2"}, {"OPENBLAS_NUM_THREADS": "2"}])

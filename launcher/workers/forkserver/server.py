@@ -16,14 +16,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...evidence.worker_channel import WARM
 from ...system import orphans
-from ...workload.script.imports import Steps
+from ...workload.script.imports import Step
 from . import extra_imports, preload
 from .tcp_store import LONGEST as LAST_WORDS
 from .tcp_store import described, hosted
@@ -93,7 +93,7 @@ class Warmth:
     is_first: bool
 
 
-def serve(steps: Steps) -> Warmth:
+def serve(steps: Iterable[Step]) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
 
     Args:
