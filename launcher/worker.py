@@ -20,10 +20,11 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .evidence import from_exception, observations
-from .evidence.worker_channel import VARIABLE, WARM, Sender
+from .evidence.worker_channel import VARIABLE, Sender
 from .guards import install
 from .machine import cpu_affinity
 from .workers import local_rank_macro
+from .workers.forkserver.messages import WARM
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
     sender = Sender(os.environ.get(VARIABLE), rank)
     observations.sender = sender
     if warmth is not None:
-        fork = extra_imports.Fork(warmth.preloaded.start)
+        fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:
             fork.watch()
             observations.report_imports = lambda: asdict(fork.report(os.environ))
@@ -112,8 +113,8 @@ def _stops_wait() -> Iterator[None]:
         for number, handler in earlier.items():
             # None stands for a handler that isn't Python's, and can't be given back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for one in came:
-            signal.raise_signal(one)
+        for waiting in came:
+            signal.raise_signal(waiting)
 
 
 def show(error: BaseException) -> None:

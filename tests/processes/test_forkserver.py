@@ -222,9 +222,9 @@ def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     device = tmp_path / "device0"
     device.touch()
     monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
-    before = preload.problem()
+    before = next(preload.problems(), None)
     with device.open():
-        after = preload.problem()
+        after = next(preload.problems(), None)
     assert after is not None
     assert "has opened" in after or "thread" in after
     assert before is None or "thread" in before
@@ -340,7 +340,7 @@ from safe_launch.workers.forkserver.preload import Preloaded
 sys.argv = ["server", "script.py"]
 preloaded = Preloaded()
 PRELOAD
-fork = Fork(preloaded.start)
+fork = Fork(preloaded.environment)
 if not os.fork():
     fork.watch()
     sys.argv = ["script.py"]
@@ -348,7 +348,7 @@ if not os.fork():
     Path("report").write_text(json.dumps(asdict(fork.report(os.environ))))
     os._exit(0)
 os.wait()
-print(follow(Report(**json.loads(Path("report").read_text())), preloaded, None))
+print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None))
 """
 """A server, and a worker that it forks."""
 

@@ -1,4 +1,4 @@
-"""What a worker has imported beyond what it was forked with, and whether its server may do so too.
+"""Lets the fork server preload what the first worker imported late, when that is safe.
 
 A script imports more while it runs: in its functions, after calls whose consequences nobody knows,
 inside libraries. A worker reports that. A copy of the server imports the same, earlier than the
@@ -17,22 +17,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple, Self
 from zlib import crc32
 
 from ...workload.script.imports import FIRST, Import, is_installed
 from .preload import Preloaded
 
-OWN = str(Path(__file__).parents[2])
+OURS = str(Path(__file__).parents[2])
 """How the files of this package begin: guards are neither installed modules nor the user's."""
-GONE = "\0"
-"""What stands for the text of a variable that isn't set."""
-HELD = "CURRENT_DEVICE"
+UNSET = "\0"
+"""Stands for the text of a variable that isn't set."""
+DEFAULT_DEVICE = "CURRENT_DEVICE"
 """The name in torch/utils/_device.py of the device for new tensors; asking torch imports more."""
-OWN_MARK = 1
-"""The bit in the mark of what the module itself has defined."""
 DEPTH = 3
 """How far functions are followed into those that they wrap."""
+
+
+class Mark(NamedTuple):
+    """What tells a function, class or flag that a module holds from another.
+
+    Attributes:
+        crc: checksum of the text that describes it.
+        is_own: the module has defined it, rather than taken it from another.
+    """
+
+    crc: int
+    is_own: bool = False
+
+
+ABSENT = Mark(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +55,28 @@ class Report:
     Attributes:
         modules: installed ones in their order, each with a mark of every function, class and flag
             that it holds by name: what it has taken from others when it was imported is among them.
-        variables: those that the server had otherwise, each with a mark of its text; the
+        variables: those that the server had otherwise, each with a checksum of its text; the
             launcher, the script or an import has set them.
         defaults: torch's type and device for new tensors.
-        changed: something of an installed package that the user's code has put its own in place of.
+        replaced: something of an installed package that the user's code has put its own in place
+            of.
         seeded: those of the modules that were imported after Python's generator was first seeded.
     """
 
-    modules: Mapping[str, Mapping[str, int]]
+    modules: Mapping[str, Mapping[str, Mark]]
     variables: Mapping[str, int]
     defaults: str
-    changed: str | None = None
+    replaced: str | None = None
     seeded: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """The report whose `dataclasses.asdict` has been through JSON."""
+        modules = {
+            module: {name: Mark(*mark) for name, mark in marks.items()}
+            for module, marks in fields["modules"].items()
+        }
+        return cls(**{**fields, "modules": modules})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +86,8 @@ class Fork:
     Attributes:
         variables: the server's environment.
         modules: the names of all that was imported.
-        unseeded: what was when Python's generator was first seeded; empty before.
+        unseeded: names of what was imported before Python's generator was first seeded; empty
+            until it is.
     """
 
     variables: Mapping[str, str]
@@ -71,14 +95,14 @@ class Fork:
     unseeded: set[str] = field(default_factory=set)
 
     def watch(self) -> None:
-        """Notes when `random.seed` is called for the first time."""
-        plain = random.seed
+        """Notes what has been imported when `random.seed` is called for the first time."""
+        original = random.seed
 
-        @functools.wraps(plain)
+        @functools.wraps(original)
         def seed(*arguments: Any, **keywords: Any) -> None:
-            random.seed = plain
+            random.seed = original
             self.unseeded.update(sys.modules)
-            plain(*arguments, **keywords)
+            original(*arguments, **keywords)
 
         random.seed = seed
 
@@ -90,57 +114,80 @@ class Fork:
         new = {name: module for name, module in _installed() if name not in self.modules}
         return Report(
             {name: _marks(module) for name, module in new.items()},
-            {name: _mark(environment.get(name, GONE)) for name in changed},
+            {name: _crc(environment.get(name, UNSET)) for name in changed},
             _defaults(),
-            _changed(),
+            _replaced(),
             [name for name in new if self.unseeded and name not in self.unseeded],
         )
 
 
-def follow(report: Report, preloaded: Preloaded, without: str | None) -> str | None:
+def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -> str | None:
     """Imports what a worker has imported, in this process.
+
+    No worker may be forked from this process afterwards where
+
+    1. the user's code has put something of its own into an installed package: a later import may
+       take it from there, or wrap it;
+    2. something is imported that changes what is imported after it;
+    3. an import draws from a generator that the script has seeded by then;
+    4. an import changes what isn't a module: signal handlers, other generators;
+    5. an import looks up a variable that the worker had otherwise;
+    6. more or less has been imported than in the worker;
+    7. a module holds another function, class or flag than in the worker, or lies elsewhere;
+    8. the script has changed torch's defaults, which functions may have taken as their own.
 
     Args:
         report: the worker's.
-        without: a package that isn't imported, since it looks up what each worker has for itself.
         preloaded: what has been imported here; what is read now is noted there as late.
+        excluded_package: isn't imported, since it looks up what differs between ranks.
 
     Returns:
-        Why no worker may be forked from this process any more; None where one may.
+        The first of these reasons; None where workers may be forked.
     """
-    if report.changed is not None:
-        return f"the script has replaced {report.changed}"
+    if report.replaced is not None:
+        return f"the script has replaced {report.replaced}"
     if any(name.partition(".")[0] == FIRST for name in report.modules):
         return f"{FIRST} changes what is imported after it"
     theirs = {
-        name: marks for name, marks in report.modules.items() if name.partition(".")[0] != without
+        name: marks
+        for name, marks in report.modules.items()
+        if name.partition(".")[0] != excluded_package
     }
     known = {name for name, _ in _installed()}
     before, late = _state(), Preloaded()
     drawing: list[str] = []
     late.run(_imports(theirs, drawing))
-    preloaded.late.update(late.reads)
+    preloaded.late_reads.update(late.reads)
     if drawn := sorted(set(drawing).intersection(report.seeded)):
         return f"{drawn[0]} draws random numbers, which the script has seeded by then"
     after = _state()
     for name, value in before.items():
         if after[name] != value:
             return f"a later import changes {name}"
-    for name in sorted(preloaded.late & report.variables.keys()):
-        if _mark(os.environ.get(name, GONE)) != report.variables[name]:
+    for name in sorted(preloaded.late_reads & report.variables.keys()):
+        if _crc(os.environ.get(name, UNSET)) != report.variables[name]:
             return f"a later import reads {name}, which is the worker's own"
-    ours = {name: module for name, module in _installed() if name not in known}
+    ours = {name: _marks(module) for name, module in _installed() if name not in known}
     if unknown := theirs.keys() ^ ours.keys():
         return f"{min(unknown)} is imported by the script alone, or before it alone"
-    for name, module in ours.items():
-        for attribute, mark in _marks(module).items():
-            other = theirs[name].get(attribute, 0)
-            # What a module has defined itself, others may have replaced since.
-            if other != mark and not (mark & OWN_MARK and not other & OWN_MARK):
-                return f"{name}.{attribute or 'origin'} is another one where the script imports it"
+    if different := next(_different(ours, theirs), None):
+        return f"{different} is another one where the script imports it"
     if _defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None
+
+
+def _different(
+    ours: Mapping[str, Mapping[str, Mark]], theirs: Mapping[str, Mapping[str, Mark]]
+) -> Iterator[str]:
+    """What the same modules hold here and in the worker, but not the same."""
+    for name, marks in ours.items():
+        for attribute, mark in marks.items():
+            other = theirs[name].get(attribute, ABSENT)
+            # What a module has defined itself, others may have replaced since.
+            is_replaced = mark.is_own and not other.is_own
+            if other != mark and not is_replaced:
+                yield f"{name}.{attribute or 'origin'}"
 
 
 def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
@@ -153,33 +200,37 @@ def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
 
 
 def _installed() -> Iterator[tuple[str, ModuleType]]:
+    """The installed modules that are imported, by name.
+
+    Nothing is asked of them by `getattr`: a lazy module would import what it is asked for.
+    """
     for name, module in list(sys.modules.items()):
         if not issubclass(type(module), ModuleType):
             continue
-        spec = vars(module).get("__spec__")  # lazy ones import something where they are asked
+        spec = vars(module).get("__spec__")
         if name == "__main__" or spec is None or spec.name != name or spec.origin is None:
             continue
-        if is_installed(spec.origin) and not spec.origin.startswith(OWN):
+        if is_installed(spec.origin) and not spec.origin.startswith(OURS):
             yield name, module
 
 
-def _marks(module: ModuleType) -> dict[str, int]:
+def _marks(module: ModuleType) -> dict[str, Mark]:
     """A mark of each function, class and flag by name, and of where the module comes from.
 
-    Modules that are made up as they are asked, those of transformers, hold nothing of their own.
+    Lazy modules, those of transformers, hold nothing of their own.
     """
     path = str(vars(module).get("__file__"))
-    marks = {"": _mark(path)}
+    marks = {"": Mark(_crc(path))}
     if type(module) is ModuleType:
         for name, value in list(vars(module).items()):
             if (text := _text(name, value, DEPTH)) is not None:
                 is_own = text.startswith((f"{path}:", f"{module.__name__}."))
-                marks[name] = _mark(text) | OWN_MARK if is_own else _mark(text)
+                marks[name] = Mark(_crc(text), is_own)
     return marks
 
 
-def _mark(text: str) -> int:
-    return crc32(text.encode(errors="surrogateescape")) << 1
+def _crc(text: str) -> int:
+    return crc32(text.encode(errors="surrogateescape"))
 
 
 def _text(name: str, value: Any, depth: int) -> str | None:
@@ -188,7 +239,7 @@ def _text(name: str, value: Any, depth: int) -> str | None:
     if kind is FunctionType:
         code = value.__code__
         cells = value.__closure__ or () if depth else ()
-        inner = [_text("", one, depth - 1) for one in _contents(cells)]
+        inner = [_text("", content, depth - 1) for content in _contents(cells)]
         return f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}{list(filter(None, inner))}"
     if issubclass(kind, type) or kind is BuiltinFunctionType:
         return f"{value.__module__}.{value.__qualname__}"
@@ -203,11 +254,8 @@ def _contents(cells: Any) -> Iterator[Any]:
             continue
 
 
-def _changed() -> str | None:
-    """Something of an installed package that is the user's own instead.
-
-    A later import may take it from there, or wrap it.
-    """
+def _replaced() -> str | None:
+    """Something of an installed package that is the user's own instead."""
     for name, module in _installed():
         if "-packages" not in str(vars(module).get("__file__")):
             continue
@@ -225,18 +273,21 @@ def _is_users(value: Any) -> bool:
     if type(value) is not FunctionType:
         return False
     path = value.__code__.co_filename
-    return not path.startswith("<") and not is_installed(path) and not path.startswith(OWN)
+    return not path.startswith("<") and not is_installed(path) and not path.startswith(OURS)
 
 
 def _defaults() -> str:
     torch, device = sys.modules.get("torch"), sys.modules.get("torch.utils._device")
-    return "" if torch is None else f"{torch.get_default_dtype()} {vars(device or torch).get(HELD)}"
+    if torch is None:
+        return ""
+    return f"{torch.get_default_dtype()} {vars(device or torch).get(DEFAULT_DEVICE)}"
 
 
 def _state() -> dict[str, Any]:
     """What an import may change besides modules, so that it matters when it is done.
 
-    Generators that an import brings along are new in each worker, whenever it is done.
+    Only of modules that are there: a generator that an import brings along is seeded anew in each
+    worker, whenever it is imported.
     """
     state: dict[str, Any] = {"signals": [*map(signal.getsignal, signal.valid_signals())]}
     for name in ("numpy.random", "torch"):
@@ -246,6 +297,6 @@ def _state() -> dict[str, Any]:
 
 
 _GENERATORS: Mapping[str, Callable[[Any], Any]] = {
-    "numpy.random": lambda numpy: [str(one) for one in numpy.get_state()],
+    "numpy.random": lambda numpy: [str(part) for part in numpy.get_state()],
     "torch": lambda torch: torch.get_rng_state().tolist(),
 }
