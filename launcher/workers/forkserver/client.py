@@ -99,6 +99,7 @@ class Server:
 
     def begin(self) -> None:
         """Starts it; it imports while the launcher goes on."""
+        self._enter(State.IMPORTING)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         does_import = self.excluded_package is None
         start = Start(theirs.fileno(), os.getpid(), does_import, [*self.per_rank_variables])
@@ -119,7 +120,6 @@ class Server:
             )
         self._original = ForkingProcess(self._popen.pid, ours)
         self.problem = None
-        self._enter(State.IMPORTING)
 
     @property
     def pids(self) -> set[int]:
