@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from safe_launch.workers.forkserver import preload
 from safe_launch.workers.forkserver.client import Server
 from support.stacks import CURRENT
 
@@ -217,19 +216,6 @@ def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path
     assert lines(launch(tmp_path, "train.py")) == ["True background_thread:false None"] * 2
 
 
-def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context on an accelerator doesn't come along in a fork."""
-    device = tmp_path / "device0"
-    device.touch()
-    monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
-    before = next(preload.problems(), None)
-    with device.open():
-        after = next(preload.problems(), None)
-    assert after is not None
-    assert "has opened" in after or "thread" in after
-    assert before is None or "thread" in before
-
-
 def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) -> None:
     """Somebody has killed it between two attempts."""
     write(
@@ -273,10 +259,11 @@ def test_an_environment_that_imports_read_restarts_the_server(
         for mode in ("a", "b"):
             server.prepare()
             reader, writer = os.pipe()
-            places = {
-                one: {"RANK": str(one), "LOCAL_RANK": str(one), "LOUD_MODE": mode} for one in (0, 1)
+            environments = {
+                rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOUD_MODE": mode}
+                for rank in (0, 1)
             }
-            forked = server.fork(places, dict.fromkeys(places, (writer, writer)))
+            forked = server.fork(environments, dict.fromkeys(environments, (writer, writer)))
             os.close(writer)
             assert forked is not None, server.problem
             with os.fdopen(reader) as stream:

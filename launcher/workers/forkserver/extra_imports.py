@@ -15,37 +15,22 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any, NamedTuple, Self
-from zlib import crc32
+from typing import Any, Self
 
-from ...workload.script.imports import FIRST, Import, is_installed
+from ...workload.script.imports import FIRST, Import
+from .module_marks import (
+    ABSENT,
+    Mark,
+    checksum,
+    installed_modules,
+    marks_of,
+    replaced_by_user,
+    torch_defaults,
+)
 from .preload import Preloaded
 
-OURS = str(Path(__file__).parents[2])
-"""How the files of this package begin: guards are neither installed modules nor the user's."""
 UNSET = "\0"
 """Stands for the text of a variable that isn't set."""
-DEFAULT_DEVICE = "CURRENT_DEVICE"
-"""The name in torch/utils/_device.py of the device for new tensors; asking torch imports more."""
-DEPTH = 3
-"""How far functions are followed into those that they wrap."""
-
-
-class Mark(NamedTuple):
-    """What tells a function, class or flag that a module holds from another.
-
-    Attributes:
-        crc: checksum of the text that describes it.
-        is_own: the module has defined it, rather than taken it from another.
-    """
-
-    crc: int
-    is_own: bool = False
-
-
-ABSENT = Mark(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +96,12 @@ class Fork:
         random.seed = getattr(random.seed, "__wrapped__", random.seed)
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]
-        new = {name: module for name, module in _installed() if name not in self.modules}
+        new = {name: module for name, module in installed_modules() if name not in self.modules}
         return Report(
-            {name: _marks(module) for name, module in new.items()},
-            {name: _crc(environment.get(name, UNSET)) for name in changed},
-            _defaults(),
-            _replaced(),
+            {name: marks_of(module) for name, module in new.items()},
+            {name: checksum(environment.get(name, UNSET)) for name in changed},
+            torch_defaults(),
+            replaced_by_user(),
             [name for name in new if self.unseeded and name not in self.unseeded],
         )
 
@@ -153,7 +138,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         for name, marks in report.modules.items()
         if name.partition(".")[0] != excluded_package
     }
-    known = {name for name, _ in _installed()}
+    known = {name for name, _ in installed_modules()}
     before, late = _state(), Preloaded()
     drawing: list[str] = []
     late.run(_imports(theirs, drawing))
@@ -165,14 +150,14 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         if after[name] != value:
             return f"a later import changes {name}"
     for name in sorted(preloaded.late_reads & report.variables.keys()):
-        if _crc(os.environ.get(name, UNSET)) != report.variables[name]:
+        if checksum(os.environ.get(name, UNSET)) != report.variables[name]:
             return f"a later import reads {name}, which is the worker's own"
-    ours = {name: _marks(module) for name, module in _installed() if name not in known}
+    ours = {name: marks_of(module) for name, module in installed_modules() if name not in known}
     if unknown := theirs.keys() ^ ours.keys():
         return f"{min(unknown)} is imported by the script alone, or before it alone"
     if different := next(_different(ours, theirs), None):
         return f"{different} is another one where the script imports it"
-    if _defaults() != report.defaults:
+    if torch_defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None
 
@@ -197,90 +182,6 @@ def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
         yield Import(name, (), 0)
         if random.getstate() != before:
             drawing.append(name)
-
-
-def _installed() -> Iterator[tuple[str, ModuleType]]:
-    """The installed modules that are imported, by name.
-
-    Nothing is asked of them by `getattr`: a lazy module would import what it is asked for.
-    """
-    for name, module in list(sys.modules.items()):
-        if not issubclass(type(module), ModuleType):
-            continue
-        spec = vars(module).get("__spec__")
-        if name == "__main__" or spec is None or spec.name != name or spec.origin is None:
-            continue
-        if is_installed(spec.origin) and not spec.origin.startswith(OURS):
-            yield name, module
-
-
-def _marks(module: ModuleType) -> dict[str, Mark]:
-    """A mark of each function, class and flag by name, and of where the module comes from.
-
-    Lazy modules, those of transformers, hold nothing of their own.
-    """
-    path = str(vars(module).get("__file__"))
-    marks = {"": Mark(_crc(path))}
-    if type(module) is ModuleType:
-        for name, value in list(vars(module).items()):
-            if (text := _text(name, value, DEPTH)) is not None:
-                is_own = text.startswith((f"{path}:", f"{module.__name__}."))
-                marks[name] = Mark(_crc(text), is_own)
-    return marks
-
-
-def _crc(text: str) -> int:
-    return crc32(text.encode(errors="surrogateescape"))
-
-
-def _text(name: str, value: Any, depth: int) -> str | None:
-    """What tells a function from another that has taken its place, wrappers included."""
-    kind = type(value)
-    if kind is FunctionType:
-        code = value.__code__
-        cells = value.__closure__ or () if depth else ()
-        inner = [_text("", content, depth - 1) for content in _contents(cells)]
-        return f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}{list(filter(None, inner))}"
-    if issubclass(kind, type) or kind is BuiltinFunctionType:
-        return f"{value.__module__}.{value.__qualname__}"
-    return repr(value) if kind is bool and name.isupper() else None
-
-
-def _contents(cells: Any) -> Iterator[Any]:
-    for cell in cells:
-        try:
-            yield cell.cell_contents
-        except ValueError:  # it is empty as yet
-            continue
-
-
-def _replaced() -> str | None:
-    """Something of an installed package that is the user's own instead."""
-    for name, module in _installed():
-        if "-packages" not in str(vars(module).get("__file__")):
-            continue
-        for attribute, value in list(vars(module).items()):
-            if _is_users(value):
-                return f"{name}.{attribute}"
-            if issubclass(type(value), type) and value.__module__ == name:
-                for inner, method in list(vars(value).items()):
-                    if _is_users(method):
-                        return f"{name}.{attribute}.{inner}"
-    return None
-
-
-def _is_users(value: Any) -> bool:
-    if type(value) is not FunctionType:
-        return False
-    path = value.__code__.co_filename
-    return not path.startswith("<") and not is_installed(path) and not path.startswith(OURS)
-
-
-def _defaults() -> str:
-    torch, device = sys.modules.get("torch"), sys.modules.get("torch.utils._device")
-    if torch is None:
-        return ""
-    return f"{torch.get_default_dtype()} {vars(device or torch).get(DEFAULT_DEVICE)}"
 
 
 def _state() -> dict[str, Any]:

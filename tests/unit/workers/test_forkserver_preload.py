@@ -17,10 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 from safe_launch.workers.forkserver import preload
-from safe_launch.workers.forkserver.extra_imports import FIRST, Fork, Mark, Report, follow
+from safe_launch.workers.forkserver.extra_imports import Fork, Report, follow
+from safe_launch.workers.forkserver.module_marks import Mark
 from safe_launch.workers.forkserver.preload import PerRankVariableRead, Preloaded
 from safe_launch.workers.forkserver.restart_in_place import watch
-from safe_launch.workload.script.imports import Filter, Import, Variable
+from safe_launch.workload.script.imports import FIRST, Filter, Import, Variable
 
 NOTHING = Report({}, {}, "")
 """Of a worker that has imported nothing more."""
