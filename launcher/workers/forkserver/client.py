@@ -67,7 +67,7 @@ class Forked:
 
 @dataclass(slots=True)
 class Server:
-    """The process that workers are forked from, if one was begun, and the connection to it.
+    """The process that workers are forked from, if one was started, and the connection to it.
 
     Attributes:
         mark: what tells the processes of this launcher from all others.
