@@ -253,7 +253,7 @@ def test_an_environment_that_imports_read_restarts_the_server(
     monkeypatch.setenv("PYTHONPATH", str(installed))
     command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
     server = Server("a-mark", command, {"LOUD_MODE": "a"})
-    server.begin()
+    server.start()
     try:
         before = server.pids
         for mode in ("a", "b"):

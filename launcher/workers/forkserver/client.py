@@ -76,7 +76,7 @@ class Server:
         per_rank_variables: those that differ between ranks.
         problem: why no worker can be forked, or each imports by itself; None where nothing does.
         store: what the next workers meet at; on node 0 alone.
-        keeper: process id of a fork that hosts the store; None where the launcher does.
+        store_host: process id of a fork that hosts the store; None where the launcher does.
         excluded_package: a package that every worker imports by itself. Its import order may
             matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
@@ -89,7 +89,7 @@ class Server:
     per_rank_variables: Collection[str] = ()
     problem: str | None = None
     store: tcp_store.Store | None = None
-    keeper: int | None = None
+    store_host: int | None = None
     excluded_package: str | None = None
     copy_refused: str | None = None
     state: State = State.NONE
@@ -97,7 +97,7 @@ class Server:
     _original: ForkingProcess | None = None
     _copy: ForkingProcess | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Starts it; it imports while the launcher goes on."""
         self._enter(State.IMPORTING)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,7 +125,7 @@ class Server:
     def pids(self) -> set[int]:
         """Its process ids, the copy's and that of the store's host included."""
         forking = {process.pid for process in (self._original, self._copy) if process is not None}
-        return forking if self.keeper is None else {*forking, self.keeper}
+        return forking if self.store_host is None else {*forking, self.store_host}
 
     def prepare(self) -> None:
         """Waits until it has imported everything, and notes what speaks against using it.
@@ -143,7 +143,7 @@ class Server:
                     per_rank = f"{package} reads {variable}, which each has for itself"
                     self.end()
                     self.excluded_package = package
-                    self.begin()
+                    self.start()
                 case _:
                     self.end(ENDED)
         self.problem = per_rank or self.problem
@@ -171,7 +171,7 @@ class Server:
             common = {name: first[name] for name in answer.variables}
             self.end()
             self.environment = {**self.environment, **common}
-            self.begin()
+            self.start()
             self.prepare()
             answer = self._asked(environments, streams)
         if forked := self._forked(answer, environments):
@@ -217,7 +217,7 @@ class Server:
     def _forked(self, answer: Message | None, local_ranks: Iterable[int]) -> Forked | None:
         if not isinstance(answer, WorkersForked):
             return None
-        self.keeper = answer.store_host
+        self.store_host = answer.store_host
         return Forked(dict(zip(local_ranks, answer.pids, strict=True)))
 
     def extend(self, report: Mapping[str, Any]) -> None:
@@ -246,17 +246,17 @@ class Server:
         """Ends the store, of which no worker is left, and its host."""
         if self.store is not None:
             self.store.close()
-        if self.keeper is not None:
-            os.kill(self.keeper, signal.SIGKILL)  # it may still be importing torch
-            os.waitpid(self.keeper, 0)
-        self.store = self.keeper = None
+        if self.store_host is not None:
+            os.kill(self.store_host, signal.SIGKILL)  # it may still be importing torch
+            os.waitpid(self.store_host, 0)
+        self.store = self.store_host = None
 
-    def end_of_store(self) -> LaunchError:
+    def store_failure(self) -> LaunchError:
         """What the store's host, which has ended by itself, has died of."""
         assert self.store is not None
-        assert self.keeper is not None
+        assert self.store_host is not None
         # WNOWAIT: `close_store` is still going to reap it.
-        status: Any = os.waitid(os.P_PID, self.keeper, os.WEXITED | os.WNOWAIT)
+        status: Any = os.waitid(os.P_PID, self.store_host, os.WEXITED | os.WNOWAIT)
         if status.si_code == os.CLD_EXITED:
             reason = self.store.last_words() or f"its process ended with code {status.si_status}"
         else:

@@ -41,7 +41,7 @@ def begun() -> Iterator[Begun]:
 
     def begin(text: str) -> Server:
         servers.append(Server("a-mark", (sys.executable, "-c", FAKE + text), {}, ("RANK",)))
-        servers[-1].begin()
+        servers[-1].start()
         return servers[-1]
 
     yield begin
@@ -61,7 +61,7 @@ def test_what_isnt_allowed_is_our_own_mistake(begun: Begun) -> None:
     """A server is begun once."""
     server = begun(READY + WAIT)
     with pytest.raises(AssertionError, match="from importing to importing"):
-        server.begin()
+        server.start()
 
 
 def test_a_server_is_ready_when_it_has_imported(begun: Begun) -> None:
@@ -125,7 +125,7 @@ def test_the_stores_host_counts_among_the_processes(begun: Begun) -> None:
     server = begun(READY + "workers(); say(WorkersForked([11, 12], 99))\n" + WAIT)
     server.fork(ENVIRONMENTS, STREAMS)
     assert 99 in server.pids
-    server.keeper = None
+    server.store_host = None
 
 
 @pytest.mark.parametrize(
