@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8, help="of each node")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--elastic-up-to", type=int, default=64, metavar="NODES")
-    parser.add_argument("--plot", action="store_true", help="write docs/agreement.svg")
+    parser.add_argument("--plot", action="store_true", help="write docs/measured/agreement.svg")
     options = parser.parse_args()
     sizes = [int(size) for size in options.nodes.split(",")]
     rows: dict[int, list[Row]] = {}
@@ -196,7 +196,7 @@ def main() -> None:
     other = {nodes: middle(measured) for nodes, measured in peers.items()}
     print("\n".join(table(curve, other)))
     if options.plot:
-        plot(curve, other, ROOT / "docs" / "agreement.svg")
+        plot(curve, other, ROOT / "docs" / "measured" / "agreement.svg")
 
 
 if __name__ == "__main__":

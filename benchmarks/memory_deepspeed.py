@@ -3,7 +3,7 @@
 One process is rank 0 of a world of 8 or 64: torch's fake process group answers every collective at
 once. The real DeepSpeed engine trains a small model for three steps, and torch's MemTracker counts
 the bytes of all tensors. Writes benchmarks/results/memory_deepspeed.csv, then
-docs/memory-deepspeed.md and docs/memory-deepspeed.svg.
+docs/measured/memory-deepspeed.md and docs/measured/memory-deepspeed.svg.
 
     python benchmarks/memory_deepspeed.py            # measures, then reports; about ten minutes
     python benchmarks/memory_deepspeed.py report
@@ -381,4 +381,4 @@ if __name__ == "__main__":
     else:
         if command != "report":
             measure_all()
-        report(ROOT / "docs")
+        report(ROOT / "docs" / "measured")

@@ -3,7 +3,8 @@
     python benchmarks/memory_published.py [DIRECTORY]
 
 Writes memory-published.md, and memory-published.svg where matplotlib is installed, to DIRECTORY
-(docs/). The measurements, and what is known of how they were made, are in benchmarks/published/.
+(docs/measured/). The measurements, and what is known of how they were made, are in
+benchmarks/published/.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ INTRODUCTION = """\
 # Estimates beside published measurements
 
 Written by `python benchmarks/memory_published.py`. The measurements, their sources and what isn't
-known of them are in [benchmarks/published](../benchmarks/published/README.md). Two constants are
+known of them are in [benchmarks/published](../../benchmarks/published/README.md). Two constants are
 chosen by them, both about what torch's allocator holds without expandable segments: `varying` by
 ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows (`launcher/planning/estimates/memory.py`).
 The error is that of the estimate relative to what was measured; the last
@@ -303,7 +304,8 @@ def plot(rows: list[Row], path: Path) -> bool:
 
 def main() -> None:
     """Writes the page and the plot, and prints the page."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "docs"
+    docs = Path(__file__).parent.parent / "docs"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else docs / "measured"
     rows = read_rows()
     text = report(rows)
     if plot([row for row in rows if not row.full], folder / "memory-published.svg"):

@@ -3,7 +3,7 @@
 Every row trains a small model with Hugging Face's Trainer for six steps and saves after the third,
 in one way; then goes on from that in another way, and compares the last three losses with those of
 the run that was never interrupted. Needs an environment with deepspeed, peft and transformers;
-prints the table of docs/resuming.md for its versions.
+prints the table of docs/measured/resuming.md for its versions.
 """
 
 from __future__ import annotations
