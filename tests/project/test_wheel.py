@@ -15,7 +15,7 @@ FOLDERS = ("launcher", "presets", "hardware", "scripts/*.py", "scripts/slurm", "
 
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
-    """Every module, entry, profile and the license is in it, of one version; torch isn't required."""
+    """Every module, entry, profile and the license is in it, of one version, without torch."""
     names = subprocess.run(
         ["git", "ls-files", *FOLDERS],
         cwd=ROOT,
