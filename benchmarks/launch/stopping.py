@@ -1,6 +1,6 @@
 """How long a job of two nodes takes to stop, from a failure on one to the end of the last worker.
 
-    python benchmarks/stopping.py [--rounds N] [--workers N] [--cap SECONDS]
+    python benchmarks/launch/stopping.py [--rounds N] [--workers N] [--cap SECONDS]
 
 The nodes are hosts on this machine, each with a name, an address and a network of its own
 (`tests/support/hosts.py`; that takes root), or, where that can't be had, two launchers side by
@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from hosts import LACKING, network  # noqa: E402
+from support.hosts import LACKING, network  # noqa: E402
 
 BIN = Path(sys.executable).parent
 WORKER = """\

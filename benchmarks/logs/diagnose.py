@@ -1,6 +1,6 @@
 """How fast `safe-launch diagnose` reads: megabytes a second beside grep's, and its start.
 
-    python benchmarks/diagnose.py [--megabytes N]
+    python benchmarks/logs/diagnose.py [--megabytes N]
 
 Logs are made up: what a healthy training of eight ranks prints, the same with a failure at its
 beginning or its end, and texts that slow down regular expressions which backtrack. The peer is

@@ -2,11 +2,11 @@
 
 One process is rank 0 of a world of 8 or 64: torch's fake process group answers every collective at
 once. The real DeepSpeed engine trains a small model for three steps, and torch's MemTracker counts
-the bytes of all tensors. Writes benchmarks/results/memory_deepspeed.csv, then
+the bytes of all tensors. Writes benchmarks/memory/results/memory_deepspeed.csv, then
 docs/measured/memory-deepspeed.md and docs/measured/memory-deepspeed.svg.
 
-    python benchmarks/memory_deepspeed.py            # measures, then reports; about ten minutes
-    python benchmarks/memory_deepspeed.py report
+    python benchmarks/memory/against_deepspeed.py         # measures, then reports; ten minutes
+    python benchmarks/memory/against_deepspeed.py report
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "memory_deepspeed.csv"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "memory" / "results" / "memory_deepspeed.csv"
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama-5m": {"model_type": "llama", "hidden_size": 256, "intermediate_size": 688,
@@ -249,12 +249,12 @@ def workload_of(row: dict[str, str]) -> Any:
 INTRODUCTION = """\
 # The memory model against DeepSpeed itself, byte for byte
 
-Written by `python benchmarks/memory_deepspeed.py` (`report` alone doesn't measure again). One
-process is rank 0 of 8 or 64 under torch's fake process group; the real DeepSpeed engine trains
+Written by `python benchmarks/memory/against_deepspeed.py` (`report` alone doesn't measure again).
+One process is rank 0 of 8 or 64 under torch's fake process group; the real DeepSpeed engine trains
 small models for three steps on the CPU, and torch's MemTracker counts every tensor. States are what
 is there after a step, the peak is that of the steps after the first. The estimate counts no
 allocator's fragments here, since a CPU has none. All rows are in
-`benchmarks/results/memory_deepspeed.csv`.
+`benchmarks/memory/results/memory_deepspeed.csv`.
 """
 
 

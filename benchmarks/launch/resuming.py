@@ -1,4 +1,4 @@
-"""Measures from which checkpoints which launch can go on: `python benchmarks/resuming.py`.
+"""Measures from which checkpoints which launch can go on: `python benchmarks/launch/resuming.py`.
 
 Every row trains a small model with Hugging Face's Trainer for six steps and saves after the third,
 in one way; then goes on from that in another way, and compares the last three losses with those of
@@ -25,7 +25,7 @@ from pathlib import Path
 from safe_launch.checkpoints import discovery, universal
 from safe_launch.checkpoints.checkpoint import VARIABLE, Saves
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 STEPS, SAVED = 6, 3
 NEAR = 5e-5
 """Relative difference of losses up to which they count as equal; 4.57 rounds them to 0.0001."""

@@ -2,10 +2,10 @@
 
 Models of 0.5 to 8 B parameters with random weights; one process is rank 0 of 8 under torch's fake
 process group, on the real device, with the real DeepSpeed engine and real steps. Each case runs in
-a process of its own. Writes benchmarks/results/memory_gpu.csv with the versions, and prints the
-errors.
+a process of its own. Writes benchmarks/memory/results/memory_gpu.csv with the versions, and prints
+the errors.
 
-    python benchmarks/memory_gpu.py            # on a machine with a GPU; about a minute a case
+    python benchmarks/memory/on_gpu.py            # on a machine with a GPU; about a minute a case
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "memory_gpu.csv"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "memory" / "results" / "memory_gpu.csv"
 WORLD = 8
 
 MODELS: dict[str, dict[str, Any]] = {

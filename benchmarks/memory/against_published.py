@@ -1,10 +1,10 @@
 """Estimates of memory beside measurements that others published.
 
-    python benchmarks/memory_published.py [DIRECTORY]
+    python benchmarks/memory/against_published.py [DIRECTORY]
 
 Writes memory-published.md, and memory-published.svg where matplotlib is installed, to DIRECTORY
 (docs/measured/). The measurements, and what is known of how they were made, are in
-benchmarks/published/.
+benchmarks/memory/published/.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ FULL = 0.9
 INTRODUCTION = """\
 # Estimates beside published measurements
 
-Written by `python benchmarks/memory_published.py`. The measurements, their sources and what isn't
-known of them are in [benchmarks/published](../../benchmarks/published/README.md). Two constants are
-chosen by them, both about what torch's allocator holds without expandable segments: `varying` by
-ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows (`launcher/planning/estimates/memory.py`).
-The error is that of the estimate relative to what was measured; the last
-column says how often the bound, which is what the launcher budgets, was exceeded.
+Written by `python benchmarks/memory/against_published.py`. The measurements, their sources and what
+isn't known of them are in [their folder](../../benchmarks/memory/published/README.md). Two
+constants are chosen by them, both about what torch's allocator holds without expandable segments:
+`varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows
+(`launcher/planning/estimates/memory.py`). The error is that of the estimate relative to what was
+measured; the last column says how often the bound, which is what the launcher budgets, was
+exceeded.
 
 ## By source
 
@@ -304,7 +305,7 @@ def plot(rows: list[Row], path: Path) -> bool:
 
 def main() -> None:
     """Writes the page and the plot, and prints the page."""
-    docs = Path(__file__).parent.parent / "docs"
+    docs = Path(__file__).resolve().parents[2] / "docs"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else docs / "measured"
     rows = read_rows()
     text = report(rows)

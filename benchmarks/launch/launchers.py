@@ -1,6 +1,6 @@
 """What launchers cost, side by side: time, memory, and the steps of the training itself.
 
-    python benchmarks/launchers.py [REPEATS] [--plot docs/measured/launchers.svg]
+    python benchmarks/launch/launchers.py [REPEATS] [--plot docs/measured/launchers.svg]
 
 Every round runs each case under each launcher in turn, so that a noisy moment hits all of them.
 Prints medians and their ratio to torchrun's. `--plot` needs matplotlib.

@@ -1,6 +1,6 @@
 """The peer of `agreement.py`: torch elastic's rendezvous, with threads as torchrun's agents.
 
-    python benchmarks/agreement_elastic.py CASE
+    python benchmarks/nodes/agreement_elastic.py CASE
 
 CASE is a JSON object. Prints one: what was measured, times in seconds. The agents have no workers;
 each has a connection to the store of its own and its own handler, and does what torchrun's agent

@@ -1,6 +1,7 @@
 """How long many nodes take to agree, and how much they say, as they grow: a curve from 2 to 512.
 
-    python benchmarks/agreement.py [--nodes 2,4,...] [--workers N] [--elastic-up-to N] [--plot]
+    python benchmarks/nodes/agreement.py [--nodes 2,4,...] [--workers N] [--elastic-up-to N]
+        [--plot]
 
 Node 0 is `safe-launch` itself, with real workers that sleep. The other nodes are threads of one
 process (`agreement_nodes.py`): they join by the launcher's own code over TCP and say what launchers
@@ -32,7 +33,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = str(Path(sys.executable).with_name("safe-launch"))
 EXAMPLE = ROOT / "examples" / "finetune.py"
 ARGUMENTS = (

@@ -1,6 +1,6 @@
 """The nodes of `agreement.py` but node 0: threads that join it for real and pretend to train.
 
-    python benchmarks/agreement_nodes.py CASE
+    python benchmarks/nodes/agreement_nodes.py CASE
 
 CASE is a JSON object. Prints one: what was measured, times in seconds.
 """
