@@ -18,6 +18,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")
 ELSEWHERE = re.compile(r'<(?:link|script|img)[^>]+(?:href|src)="(https?:[^"]+)"')
+NAMED = re.compile(r"(?<![\w/])docs/(?:\w+/)?[a-z-]+\.(?:md|svg)")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
 FOLDERS = ("benchmarks", "docs", "examples", "hardware", "launcher", "presets", "scripts", "tests")
 REPOSITORY = tuple(f"{folder}/" for folder in FOLDERS)
@@ -50,6 +51,15 @@ def test_what_a_page_names_is_there(page: Path) -> None:
         assert not anchor or anchor in anchors_of(target), link
     for path in set(paths_in(text)):
         assert (ROOT / path).exists(), path
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    """In comments, docstrings and files for clusters."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".yaml", ".sbatch") and "logs" not in path.parts:
+                for name in NAMED.findall(path.read_text(encoding="utf-8")):
+                    assert (ROOT / name).exists(), f"{path}: {name}"
 
 
 @pytest.fixture(scope="module")
