@@ -2,7 +2,7 @@
 
 It is started while the plan is being made, and again where its environment is no longer the
 workers'. Where it can't be used, workers are started as fresh processes, and the reason is said.
-docs/architecture.md, "Warm workers", has what keeps this safe.
+docs/design/forkserver.md has what keeps this safe.
 """
 
 from __future__ import annotations
