@@ -116,8 +116,12 @@ class Diagnosis:
     def rows(self) -> list[dict[str, object]]:
         """The findings in the terms of JSON but for their records, each entry by its id."""
         return [
-            {"record": one.record, "role": one.role, "entry": one.entry and one.entry.id}
-            for one in self.findings
+            {
+                "record": finding.record,
+                "role": finding.role,
+                "entry": finding.entry and finding.entry.id,
+            }
+            for finding in self.findings
         ]
 
     @property
@@ -125,8 +129,14 @@ class Diagnosis:
         """Causes beside the root that don't come from it, each once."""
         if self.root.role is not Role.INITIATING:
             return ()
-        causes = {one.name: one for one in reversed(self.findings) if one.role is self.root.role}
-        return tuple(one for name, one in reversed(causes.items()) if name != self.root.name)
+        causes = {
+            finding.name: finding
+            for finding in reversed(self.findings)
+            if finding.role is self.root.role
+        }
+        return tuple(
+            finding for name, finding in reversed(causes.items()) if name != self.root.name
+        )
 
 
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:

@@ -109,12 +109,12 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
         role=_member(place("role"), "role", Role, document.role),
         kind=_member(place("class"), "class", Kind, document.class_),
         signatures=tuple(
-            replace(_signature(place("signatures"), one), is_of_anybody=is_house)
-            for one in document.signatures
+            replace(_signature(place("signatures"), raw), is_of_anybody=is_house)
+            for raw in document.signatures
         ),
         when=MappingProxyType(_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
-        forbids=tuple(_terms(place("forbids"), "forbids", one) for one in document.forbids),
+        forbids=tuple(_terms(place("forbids"), "forbids", terms) for terms in document.forbids),
         points_at=document.points_at,
         proof=tuple(document.proof),
         sources=tuple(document.sources),
@@ -161,7 +161,7 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
 
 def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     parts: dict[str, Any] = {}
-    known = [one.name for one in fields(Signature) if one.name != "is_of_anybody"]
+    known = [field.name for field in fields(Signature) if field.name != "is_of_anybody"]
     for key, value in raw.items():
         if key not in known:
             raise place.error(f"signatures: unknown key `{key}`", near(key, known))
@@ -214,7 +214,7 @@ def _terms(place: Place, section: str, raw: dict[str, Any]) -> tuple[Term, ...]:
         if not values:
             raise place.error(f"{section}: no value for `{key}`")
         try:
-            terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
+            terms.append(Term(name, frozenset(parse_value(name, value) for value in values)))
         except ValueError as error:
             raise place.error(f"{section}: {error}") from None
     return tuple(terms)

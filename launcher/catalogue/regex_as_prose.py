@@ -43,7 +43,7 @@ def _tidied(text: str) -> str:
 
 def _is_enclosed(text: str) -> bool:
     """Whether one pair of parentheses stands around it all."""
-    depths = list(itertools.accumulate((one == "(") - (one == ")") for one in text))
+    depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
     return text.startswith("(") and depths.index(0) == len(text) - 1 if 0 in depths else False
 
 
@@ -117,7 +117,7 @@ class _Reader:
         told = [text for text in texts if text]
         if len(told) > MOST:
             told = [*told[: MOST - 1], ANY]
-        if len(told) > 1 and any(set(one) & {" ", "/"} for one in told):
+        if len(told) > 1 and any(set(text) & {" ", "/"} for text in told):
             return f"({' | '.join(told)})", "" in texts
         return "/".join(told), "" in texts
 

@@ -71,7 +71,9 @@ class Signature:
                 a death without one.
         """
         of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
-        parts = [one.name for one in fields(self) if one.name not in ("is_of_anybody", *of_frame)]
+        parts = [
+            field.name for field in fields(self) if field.name not in ("is_of_anybody", *of_frame)
+        ]
         return sum(getattr(self, name) not in (None, False) for name in parts)
 
     def matched(self, record: FailureRecord) -> int | None:
@@ -81,10 +83,10 @@ class Signature:
         if self.is_of_exception:
             depths = [
                 at
-                for at, one in enumerate(record.raised())
-                if not one.is_routine
-                and self._is_shown_by(one)
-                and (self.file or self.is_of_anybody or not record.is_users_own(one))
+                for at, raised in enumerate(record.raised())
+                if not raised.is_routine
+                and self._is_shown_by(raised)
+                and (self.file or self.is_of_anybody or not record.is_users_own(raised))
             ]
             if not depths:
                 return None

@@ -28,8 +28,8 @@ def hardware(arguments: Sequence[str]) -> int:
         problem = f"safe-launch hardware takes no `{arguments[0]}`"
         raise LaunchError(ExitCode.USAGE, problem, "only --json")
     terminal.say(*terminal.table(hardware_table.found_rows(found), indent=0))
-    devices = [profiles.accelerator_of(one) for one in profiles.profiles()]
-    terminal.show(hardware_table.known_table(devices, [one.name for one in profiles.nodes()]))
+    devices = [profiles.accelerator_of(profile) for profile in profiles.profiles()]
+    terminal.show(hardware_table.known_table(devices, [node.name for node in profiles.nodes()]))
     return ExitCode.SUCCESS
 
 
@@ -38,7 +38,7 @@ def diagnose(arguments: Sequence[str]) -> int:
     from .diagnose import CODES, show_diagnosis
 
     command = _parser("diagnose", "names the root cause of a failed training from its logs")
-    command.epilog = "exit codes: " + ", ".join(f"{code} {one}" for one, code in CODES.items())
+    command.epilog = "exit codes: " + ", ".join(f"{code} {name}" for name, code in CODES.items())
     command.add_argument("--json", action="store_true", help="print a document for programs")
     command.add_argument(
         "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
@@ -81,7 +81,7 @@ def catalogue(arguments: Sequence[str]) -> int:
     options = command.parse_args(arguments)
     entries = known_failures(options.catalogue)
     text = " ".join(options.words)
-    hits = search(text, entries) if text else tuple(Hit(one, False, 0) for one in entries)
+    hits = search(text, entries) if text else tuple(Hit(entry, False, 0) for entry in entries)
     if options.json:
         terminal.show(json.dumps(document(hits), indent=1))
     elif not text:

@@ -139,7 +139,7 @@ class LaunchRequest:
     def document(self) -> dict[str, object]:
         """All options side by side, as the run directory keeps them."""
         groups = (self.limits, self.worker_options)
-        own = [one.name for one in fields(self) if getattr(self, one.name) not in groups]
+        own = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
         return {name: getattr(self, name) for name in own} | {
-            one.name: getattr(group, one.name) for group in groups for one in fields(group)
+            field.name: getattr(group, field.name) for group in groups for field in fields(group)
         }

@@ -89,7 +89,9 @@ class Workload:
     @property
     def micro_steps(self) -> int | None:
         """Samples that one rank trains on in an optimizer step, as asked; None where unknown."""
-        micro, steps = (self.asked.get(one) for one in (Setting.MICRO_BATCH, Setting.ACCUMULATION))
+        micro, steps = (
+            self.asked.get(name) for name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+        )
         return None if micro is None or steps is None else int(micro) * int(steps)
 
     def is_pinned(self, setting: Setting) -> bool:

@@ -77,9 +77,13 @@ class Reading:
         """The training goes on, by what a file shows: what it has survived is no failure."""
         self.progress += signs
         for kept in (self.events, self.deaths):
-            ours = [replace(one, progress=one.progress + signs) for one in kept if one.file == file]
-            others = [one for one in kept if one.file != file]
-            kept[:] = [*others, *(one for one in ours if one.progress < ENOUGH)]
+            ours = [
+                replace(event, progress=event.progress + signs)
+                for event in kept
+                if event.file == file
+            ]
+            others = [event for event in kept if event.file != file]
+            kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
 
     def went_past_end(self, file: str) -> None:
         """A step follows what looked like the training's end; a bar may be an evaluation's."""
@@ -87,34 +91,34 @@ class Reading:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
 
-def of_exception(one: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
+def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
     """What an exception in a log is evidence of.
 
     Args:
-        one: the exception.
+        trace: the exception.
         rank: the rank that has raised it, if that is known.
         file: where it stands.
         before: the lines before it.
     """
-    kind, message = one.raised.exception, one.raised.message
-    lines = [(one.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
-    if one.frames:
-        frame = one.frames[-1]
+    kind, message = trace.raised.exception, trace.raised.message
+    lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
+    if trace.frames:
+        frame = trace.frames[-1]
         place = f'File "{frame.file}", line {frame.line}, in {frame.function}'
-        lines.insert(0, (one.placed, place))
-    outer = (frame.file for frame in one.frames)
-    inner = (raised.frame.file for raised in one.chain if raised.frame is not None)
+        lines.insert(0, (trace.placed, place))
+    outer = (frame.file for frame in trace.frames)
+    inner = (raised.frame.file for raised in trace.chain if raised.frame is not None)
     record = FailureRecord(
         rank,
-        float(one.said),
+        float(trace.said),
         exception=kind if "." in kind else f"builtins.{kind}",
         message=message,
-        chain=one.chain,
-        frames=one.frames,
+        chain=trace.chain,
+        frames=trace.frames,
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
         log_tail=before,
     )
-    return Evidence(record, file, tuple(lines), one.is_ignored, one.is_bare)
+    return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare)
 
 
 def of_death(death: Death, file: str, text: str, finished: bool) -> Evidence:

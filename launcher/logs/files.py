@@ -104,7 +104,7 @@ def _looks_like_log(path: Path) -> bool:
 
 def _run_of(path: Path) -> Path | None:
     """The folder that holds the attempts of a file's run, if it is in one."""
-    return next((one.parent for one in path.parents if ATTEMPT.fullmatch(one.name)), None)
+    return next((parent.parent for parent in path.parents if ATTEMPT.fullmatch(parent.name)), None)
 
 
 def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
@@ -130,7 +130,7 @@ def attempt_of(path: str) -> int:
 
 def _number(pattern: re.Pattern[str], path: str) -> int | None:
     found = pattern.search(path.replace("\\", "/"))
-    return next((int(one) for one in found.groups() if one), None) if found else None
+    return next((int(group) for group in found.groups() if group), None) if found else None
 
 
 def is_empty(path: str) -> bool:

@@ -125,7 +125,7 @@ def common(head: bytes) -> re.Pattern[str] | None:
         None where there is no such prefix. A rank within is left to `stripped`, and a step is none.
     """
     raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
-    lines = [stripped(one).text for one in raw]
+    lines = [stripped(line).text for line in raw]
     written = [line for line in lines if line.strip()]
     if len(written) < LEAST_LINES:
         return None
@@ -145,10 +145,12 @@ def _shape(lines: Sequence[str]) -> str:
     pairs = takewhile(
         lambda pair: pair[0] == pair[1], zip(shapes[few], shapes[-1 - few], strict=False)
     )
-    shape = "".join(one for one, _ in pairs)
+    shape = "".join(char for char, _ in pairs)
     shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
     own = (*RANKS, STEP)
-    inner = min((found.start() for one in own if (found := one.search(shape))), default=None)
+    inner = min(
+        (found.start() for pattern in own if (found := pattern.search(shape))), default=None
+    )
     return shape[:inner]
 
 
@@ -161,7 +163,9 @@ def learned(prefix: str) -> re.Pattern[str] | None:
     Returns:
         None where it is a progress bar or too long for a prefix. A rank in it is left to others.
     """
-    inner = min((found.start() for one in RANKS if (found := one.search(prefix))), default=None)
+    inner = min(
+        (found.start() for pattern in RANKS if (found := pattern.search(prefix))), default=None
+    )
     prefix = prefix[:inner]
     if prefix.strip() in ("", "Original") or len(prefix) > LONGEST or "%|" in prefix:
         return None

@@ -126,29 +126,29 @@ class _File:
             return self._wants_more()
         pieces = unfolded(line.text)
         if len(pieces) > 1:
-            return max(self.take(Line(line.number, one, line.is_found)) for one in pieces)
-        one = self._stripped(line.text)
-        if one.text.startswith(OWN):
-            return line.is_found and self._marks(line.number, one.text)
-        if not one.text.strip() and not one.stream:
+            return max(self.take(Line(line.number, piece, line.is_found)) for piece in pieces)
+        inner = self._stripped(line.text)
+        if inner.text.startswith(OWN):
+            return line.is_found and self._marks(line.number, inner.text)
+        if not inner.text.strip() and not inner.stream:
             # An empty line may belong to whoever is in the middle of something.
             for other in list(self.streams.values()):
                 self._feed(other, line.number, "")
             return self._wants_more()
-        name = one.stream if len(self.streams) < MOST_STREAMS else ""
-        stream = self.streams.setdefault(name, _Stream(rank=one.rank))
-        collapsed = " ".join(one.text.split())
+        name = inner.stream if len(self.streams) < MOST_STREAMS else ""
+        stream = self.streams.setdefault(name, _Stream(rank=inner.rank))
+        collapsed = " ".join(inner.text.split())
         before = len(self.pending)
-        is_part = self._feed(stream, line.number, one.text)
+        is_part = self._feed(stream, line.number, inner.text)
         for event in self.pending:
-            event.after.append(one.text)
+            event.after.append(inner.text)
         is_mark = line.is_found and self._marks(line.number, collapsed)
-        if line.is_found and not is_part and not WARNING.match(one.text):
+        if line.is_found and not is_part and not WARNING.match(inner.text):
             self._native(line.number, collapsed, stream)
         has_come = is_mark or len(self.pending) > before
         self._settle(FOLLOWING)
         if not is_part:
-            self.texts.append(one.text)
+            self.texts.append(inner.text)
         is_shuffled = self._shuffled(line)
         if line.is_found:
             self._progress(line.number, collapsed)
@@ -156,32 +156,32 @@ class _File:
 
     def _stripped(self, text: str) -> Stripped:
         """A line without its prefixes, also those that this file alone has."""
-        one = stripped(text)
+        line = stripped(text)
         for number, known in enumerate(self.learned):
-            if found := known.match(one.text):
-                inner = stripped(one.text[found.end() :])
-                rank = one.rank if inner.rank is None else inner.rank
-                return Stripped(inner.text, rank, f"{one.stream} {number} {inner.stream}")
-        header = HEADER.search(one.text)
+            if found := known.match(line.text):
+                inner = stripped(line.text[found.end() :])
+                rank = line.rank if inner.rank is None else inner.rank
+                return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")
+        header = HEADER.search(line.text)
         if header and header.start() and len(self.learned) < MOST_LEARNED:
-            pattern = learned(one.text[: header.start()])
-            found = pattern.match(one.text) if pattern else None
-            is_drawn = BOX_TOP.match(one.text.strip()) or NOTEBOOK.match(one.text)
+            pattern = learned(line.text[: header.start()])
+            found = pattern.match(line.text) if pattern else None
+            is_drawn = BOX_TOP.match(line.text.strip()) or NOTEBOOK.match(line.text)
             if pattern and found and not is_drawn:
                 self.learned.append(pattern)
                 return self._stripped(text)
-        return one
+        return line
 
     def _settle(self, most: int) -> None:
         """The events after which so many lines have come are whole."""
         waiting = []
-        for one in self.pending:
-            if len(one.after) < most:
-                waiting.append(one)
+        for pending in self.pending:
+            if len(pending.after) < most:
+                waiting.append(pending)
             elif len(self.reading.events) < MOST_EVENTS:
-                record = one.event.record
-                tail = (*record.log_tail, *one.after)
-                event = replace(one.event, record=replace(record, log_tail=tail))
+                record = pending.event.record
+                tail = (*record.log_tail, *pending.after)
+                event = replace(pending.event, record=replace(record, log_tail=tail))
                 self.reading.events.append(event)
         self.pending = waiting
 
@@ -203,13 +203,13 @@ class _File:
 
     def _feed(self, stream: _Stream, number: int, text: str) -> bool:
         is_part, shown = stream.tracebacks.feed(number, text)
-        for one in shown:
-            self._exception(stream, one)
+        for trace in shown:
+            self._exception(stream, trace)
         return is_part
 
     def finish(self, last: Sequence[tuple[int, str]]) -> None:
         """The file's end, and its last lines: what was begun is whole now, or cut off."""
-        opened = [one.tracebacks.opened for one in self.streams.values()]
+        opened = [stream.tracebacks.opened for stream in self.streams.values()]
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
         written = [
@@ -224,8 +224,8 @@ class _File:
     def _close(self) -> None:
         """What was begun is whole now."""
         for stream in list(self.streams.values()):
-            for one in stream.tracebacks.end():
-                self._exception(stream, one)
+            for trace in stream.tracebacks.end():
+                self._exception(stream, trace)
         self._settle(0)
 
     def _marks(self, number: int, text: str) -> bool:
@@ -300,8 +300,8 @@ class _File:
 
     def _native(self, number: int, text: str, stream: _Stream) -> None:
         """A line in which the catalogue's own patterns may find something."""
-        told = [one.pattern for one in self.reader.searches.logs if one.search(text)]
-        if all(one in stream.told for one in told):
+        told = [pattern.pattern for pattern in self.reader.searches.logs if pattern.search(text)]
+        if all(pattern in stream.told for pattern in told):
             return
         stream.told.update(told)
         self._add(
@@ -333,17 +333,17 @@ class _File:
             self.pending.append(_Pending(event))
             self.steps.clear()
 
-    def _exception(self, stream: _Stream, one: Trace) -> None:
-        if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
+    def _exception(self, stream: _Stream, trace: Trace) -> None:
+        if sum(signs for number, signs in self.signs if number > trace.said) >= ENOUGH:
             return
-        files = tuple(frame.file for frame in one.frames)
-        if is_launchers_own(one.raised.exception, one.raised.message, files):
-            self._has_failed(one.said)
+        files = tuple(frame.file for frame in trace.frames)
+        if is_launchers_own(trace.raised.exception, trace.raised.message, files):
+            self._has_failed(trace.said)
             return
-        if self.is_cancelled and not is_of_stopping(one.raised.exception, one.raised.message):
+        if self.is_cancelled and not is_of_stopping(trace.raised.exception, trace.raised.message):
             self._settle(0)
             self._begin()
         if is_of_launcher(files):
-            self._has_failed(one.said)
-        rank = self._rank(stream, one.raised.message)
-        self._add(of_exception(one, rank, self.name, tuple(self.texts)))
+            self._has_failed(trace.said)
+        rank = self._rank(stream, trace.raised.message)
+        self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

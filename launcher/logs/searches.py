@@ -57,8 +57,10 @@ class Searches:
 def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
     """The searches that show the failures of a catalogue."""
     signatures = [sign for entry in catalogue for sign in entry.signatures]
-    logs = {one.pattern: one for sign in signatures if (one := sign.log) is not None}
-    contexts = {one.pattern: one for sign in signatures if (one := sign.context) is not None}
+    logs = {pattern.pattern: pattern for sign in signatures if (pattern := sign.log) is not None}
+    contexts = {
+        pattern.pattern: pattern for sign in signatures if (pattern := sign.context) is not None
+    }
     patterns = map(loosened, {**logs, **contexts})
     telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, SAID, *patterns]
     return Searches(

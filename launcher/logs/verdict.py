@@ -84,39 +84,39 @@ class Judgement:
         seen = {name_of(self.root)}
         streams = {_stream(self.root)}
         others: list[Shown] = []
-        for one in self.shown[1:]:
+        for failure in self.shown[1:]:
             if (
-                one.finding.role is Role.INITIATING
-                and (one.finding.record.exception or one.finding.entry)
-                and name_of(one) not in seen
-                and _stream(one) not in streams
+                failure.finding.role is Role.INITIATING
+                and (failure.finding.record.exception or failure.finding.entry)
+                and name_of(failure) not in seen
+                and _stream(failure) not in streams
             ):
-                others.append(one)
-            seen.add(name_of(one))
-            streams.add(_stream(one))
+                others.append(failure)
+            seen.add(name_of(failure))
+            streams.add(_stream(failure))
         return tuple(others)
 
 
-def name_of(one: Shown) -> str:
+def name_of(failure: Shown) -> str:
     """What a finding is called: its entry, else its exception, else how the worker ended."""
-    return one.finding.name or death_text(one.finding.record)
+    return failure.finding.name or death_text(failure.finding.record)
 
 
-def _stream(one: Shown) -> tuple[str, int | None]:
-    return one.evidence.file, one.finding.record.rank
+def _stream(failure: Shown) -> tuple[str, int | None]:
+    return failure.evidence.file, failure.finding.record.rank
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """Every attempt's judgement, in order."""
     readings = [reading for _, reading in sorted(attempts.items())] or [Reading()]
-    return tuple(_judged(place, one, catalogue) for place, one in enumerate(readings, 1))
+    return tuple(_judged(place, reading, catalogue) for place, reading in enumerate(readings, 1))
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
     """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
     *before, last = judgements
     if last.break_off is not None and not last.break_off.goes_on:
-        return next((one for one in reversed(before) if one.shown), last)
+        return next((judgement for judgement in reversed(before) if judgement.shown), last)
     return last
 
 
@@ -139,14 +139,14 @@ def _break_off(reading: Reading) -> BreakOff:
         return file not in reading.ends or number > reading.ends[file].line.number
 
     errors = [
-        one
-        for one in reading.events
-        if one.record.exception and not one.is_ignored and is_open(one.file, one.record.at)
+        event
+        for event in reading.events
+        if event.record.exception and not event.is_ignored and is_open(event.file, event.record.at)
     ]
     return BreakOff(
         errors[-1] if errors else None,
         tuple(reading.last_lines),
-        next((one for one in reading.cut if is_open(*one)), None),
+        next((place for place in reading.cut if is_open(*place)), None),
         reading.progress >= ENOUGH,
     )
 
@@ -156,80 +156,86 @@ def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
     sure: list[Shown] = []
     doubtful: list[Shown] = []
     for event in reading.events:
-        one = Shown(finding_of(event.record, catalogue), event)
-        if one.finding.entry is None and (not event.record.exception or event.is_ignored):
+        failure = Shown(finding_of(event.record, catalogue), event)
+        if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
-        is_noise = reading.ends and not reading.has_failed and _is_consequence(one)
-        (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
-    sure = [one for one in sure if not any(_tells_why(other, one) for other in sure)]
-    known = {_first_words(one) for one in sure if one.finding.entry}
-    sure = [one for one in sure if one.finding.entry or _first_words(one) not in known]
-    if not any(one.finding.entry for one in sure):
+        is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
+        (doubtful if event.is_ignored or is_noise or _says_little(failure) else sure).append(
+            failure
+        )
+    sure = [failure for failure in sure if not any(_tells_why(other, failure) for other in sure)]
+    known = {_first_words(failure) for failure in sure if failure.finding.entry}
+    sure = [
+        failure for failure in sure if failure.finding.entry or _first_words(failure) not in known
+    ]
+    if not any(failure.finding.entry for failure in sure):
         at_once = list(_shuffled(reading, catalogue))
-        sure = [one for one in sure if not any(_is_near(one, other) for other in at_once)]
+        sure = [
+            failure for failure in sure if not any(_is_near(failure, other) for other in at_once)
+        ]
         sure += at_once
     if not sure:
         has_failed = reading.has_failed or bool(reading.deaths)
-        sure = [one for one in doubtful if has_failed or one.finding.entry]
+        sure = [failure for failure in doubtful if has_failed or failure.finding.entry]
     shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
-    is_one_file = len({one.evidence.file for one in shown}) == 1
+    is_one_file = len({failure.evidence.file for failure in shown}) == 1
 
-    def order(one: Shown) -> tuple[int, bool, bool, float]:
+    def order(failure: Shown) -> tuple[int, bool, bool, float]:
         """Lines of several files are in no order; there the launcher's word counts."""
-        role, is_bare, at = urgency(one.finding)
-        is_later = not is_one_file and one.finding.record.rank != reading.first_rank
+        role, is_bare, at = urgency(failure.finding)
+        is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
 
     return sorted(shown, key=order)
 
 
-def _first_words(one: Shown) -> tuple[str, str]:
+def _first_words(failure: Shown) -> tuple[str, str]:
     """An exception's type and first line: the same on another rank, it is the same failure.
 
     A log may have kept only one rank's message whole.
     """
-    record = one.finding.record
+    record = failure.finding.record
     return record.exception, record.message.partition("\n")[0].strip()
 
 
-def _is_consequence(one: Shown) -> bool:
-    return one.finding.role is not Role.INITIATING
+def _is_consequence(failure: Shown) -> bool:
+    return failure.finding.role is not Role.INITIATING
 
 
-def _says_little(one: Shown) -> bool:
+def _says_little(failure: Shown) -> bool:
     """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
-    return one.evidence.is_bare and one.finding.entry is None
+    return failure.evidence.is_bare and failure.finding.entry is None
 
 
-def _tells_why(one: Shown, abort: Shown) -> bool:
+def _tells_why(failure: Shown, abort: Shown) -> bool:
     """Whether a finding tells why a C++ process aborted whose own last words say nothing known.
 
     Without `what()` they say nothing at all, and what any line of the same rank tells is the cause.
     """
-    words, other = abort.finding.record, one.finding.record
+    words, other = abort.finding.record, failure.finding.record
     if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
         return False
     is_same_rank = words.rank is None or other.rank in (None, words.rank)
-    is_before = one.evidence.file == abort.evidence.file and other.at < words.at
+    is_before = failure.evidence.file == abort.evidence.file and other.at < words.at
     if WHAT in words.message:
-        return one.finding.entry is not None and is_same_rank and is_before
+        return failure.finding.entry is not None and is_same_rank and is_before
     return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)
 
 
 def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:
     """The findings, where a signal from outside that came before everything else began it."""
-    first = min(shown, key=lambda one: one.finding.record.at, default=None)
-    is_one_file = len({one.evidence.file for one in shown}) == 1
+    first = min(shown, key=lambda failure: failure.finding.record.at, default=None)
+    is_one_file = len({failure.evidence.file for failure in shown}) == 1
     if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
         return list(shown)
     began = Shown(replace(first.finding, role=Role.INITIATING), first.evidence)
-    return [began, *(one for one in shown if one is not first)]
+    return [began, *(failure for failure in shown if failure is not first)]
 
 
-def _is_near(one: Shown, other: Shown) -> bool:
+def _is_near(failure: Shown, other: Shown) -> bool:
     """Whether an exception may be the rest of what two ranks wrote at once."""
-    distance = abs(one.finding.record.at - other.finding.record.at)
-    return one.evidence.file == other.evidence.file and distance < NEAR
+    distance = abs(failure.finding.record.at - other.finding.record.at)
+    return failure.evidence.file == other.evidence.file and distance < NEAR
 
 
 def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Shown]:
@@ -257,8 +263,10 @@ def _deaths(
     A worker that raised ends with an exit code, one that aborts has said why, and one that was
     asked to stop is nobody's cause; those matter only where there is nothing else.
     """
-    ranks = {one.finding.record.rank for one in shown}
-    are_consequences = bool(shown) and all(one.finding.role is not Role.INITIATING for one in shown)
+    ranks = {failure.finding.record.rank for failure in shown}
+    are_consequences = bool(shown) and all(
+        failure.finding.role is not Role.INITIATING for failure in shown
+    )
     told: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
         record = death.record

@@ -78,12 +78,12 @@ class Chosen:
 
     def row(self) -> tuple[str, str]:
         """The hosts, for people."""
-        counts = {len(one.slots) for one in self.hosts}
+        counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:
-            names = ", ".join(one.name for one in self.hosts)
+            names = ", ".join(host.name for host in self.hosts)
             words = "one worker" if counts == {1} else f"{counts.pop()} workers"
             return "hosts", f"{names}: {words} each ({self.source})"
-        each = ", ".join(f"{one.name}: {len(one.slots)}" for one in self.hosts)
+        each = ", ".join(f"{host.name}: {len(host.slots)}" for host in self.hosts)
         return "hosts", f"workers of {each} ({self.source})"
 
 
@@ -99,9 +99,9 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
         LaunchError: what is asked for contradicts itself or the hostfile.
     """
     if (asked.nodes or asked.devices) and (asked.include or asked.exclude):
-        one = "--num_nodes" if asked.nodes else "--num_gpus"
+        option = "--num_nodes" if asked.nodes else "--num_gpus"
         other = "--include" if asked.include else "--exclude"
-        problem = f"{one} and {other} both choose among the hosts"
+        problem = f"{option} and {other} both choose among the hosts"
         raise LaunchError(ExitCode.USAGE, problem, "give one of them")
     if file is not None:
         hosts, source = hostfile.hosts_of(_text(file), str(file)), str(file)

@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         if not self.allow_abbrev or not name.startswith("--") or name in known:
             return word
-        fitting = [one for one in known if one.startswith(name)]
-        if len({known[one] for one in fitting}) > 1:
+        fitting = [option for option in known if option.startswith(name)]
+        if len({known[option] for option in fitting}) > 1:
             self.error(f"ambiguous option: {name} could match {', '.join(fitting)}")
         return f"{fitting[0] if fitting else name}{equals}{value}"
 
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
         known = self._option_string_actions
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
-        with_value = [place for place, one in enumerate(names) if _has_value(known.get(one))]
+        with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]
         return with_value[:1] == [len(names) - 1]
 
 

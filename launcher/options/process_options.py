@@ -149,19 +149,19 @@ def _start_method(
 
 
 def _refuse_contradictions(given: argparse.Namespace, is_program: bool) -> None:
-    for one, other, both in (
+    for option, other, both in (
         ("--no-python", "--module", is_program and given.module),
         ("--run-path", "--module", given.run_path and given.module),
         ("--no-python", "--bind_cores_to_rank", is_program and given.bind_cores_to_rank),
         ("--numa-binding", "--bind_cores_to_rank", given.numa_binding and given.bind_cores_to_rank),
     ):
         if both:
-            raise LaunchError(ExitCode.USAGE, f"{one} and {other} can't go together", "give one")
+            raise LaunchError(ExitCode.USAGE, f"{option} and {other} can't go together", "give one")
 
 
 def _refuse_numa(mode: str, gpus: int) -> None:
     """Says what torch's binding needs and this host hasn't."""
-    if not any((one / "numa" / "binding.py").is_file() for one in package_folders("torch")):
+    if not any((folder / "numa" / "binding.py").is_file() for folder in package_folders("torch")):
         problem = f"--numa-binding {mode}: the installed torch can't do it"
         raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
     if not gpus:
@@ -205,7 +205,7 @@ def _cores(
         problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
         raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
     mine = host.own_cores()
-    strange = [one for one in given.bind_core_list or () if one not in os.sched_getaffinity(0)]
+    strange = [core for core in given.bind_core_list or () if core not in os.sched_getaffinity(0)]
     if strange:
         problem = f"--bind_core_list: core {strange[0]} isn't among those that this process may use"
         raise LaunchError(ExitCode.USAGE, problem)
@@ -248,7 +248,7 @@ def _signals(text: str) -> tuple[int, ...]:
             number = signal.Signals[name]
         except KeyError:
             problem = f"--signals-to-handle: there is no signal {name!r}"
-            names = [one.name for one in signal.Signals]
+            names = [number.name for number in signal.Signals]
             raise LaunchError(ExitCode.USAGE, problem, near(name, names)) from None
         if number in (signal.SIGKILL, signal.SIGSTOP):
             problem = f"--signals-to-handle: {name} can't be caught by any process"

@@ -78,7 +78,7 @@ def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
     lacking = frozenset(Precision) - device.precisions
     if not lacking:
         return ()
-    values = frozenset(str(one.value) for one in lacking)
+    values = frozenset(str(precision.value) for precision in lacking)
     named = " or ".join(sorted(values))
     cause = Cause(CauseKind.HARDWARE, device.name, f"{device.name} doesn't compute in {named}")
     return (Constraint((Term(Setting.PRECISION, values),), cause),)

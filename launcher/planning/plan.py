@@ -102,7 +102,7 @@ class Plan:
     @property
     def replaced(self) -> Mapping[Setting, Value]:
         """What the script itself asks for of the overrides, where that is known."""
-        return {one.setting: one.old for one in self.changes if one.old is not None}
+        return {change.setting: change.old for change in self.changes if change.old is not None}
 
 
 @dataclass(frozen=True, slots=True)

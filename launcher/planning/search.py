@@ -72,10 +72,11 @@ def resolve(
     asked = workload.asked
     whole = judged(asked, workload, rules, job)
     every = [
-        (one, judged(one, workload, rules, job)) for one in candidates(workload, growth(request))
+        (candidate, judged(candidate, workload, rules, job))
+        for candidate in candidates(workload, growth(request))
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, whole))
-    considered = tuple(one for _, one in every)
+    considered = tuple(evaluated for _, evaluated in every)
     able = [pair for pair in every if pair[1].constraint is None]
     tight = [pair for pair in every if pair[1].is_tight]
     if not able and not tight:
@@ -92,8 +93,8 @@ def resolve(
     )
 
 
-def _least(one: Considered) -> int:
-    return 0 if one.estimate is None else one.estimate.bound
+def _least(evaluated: Considered) -> int:
+    return 0 if evaluated.estimate is None else evaluated.estimate.bound
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
@@ -106,7 +107,9 @@ def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> 
 def judged(candidate: Candidate, workload: Workload, rules: Rules, job: Job | None) -> Considered:
     """One candidate with its memory, its time and what forbids it."""
     point = _point(candidate, workload)
-    constraint = next((one for one in rules.constraints if one.forbids(point)), None)
+    constraint = next(
+        (constraint for constraint in rules.constraints if constraint.forbids(point)), None
+    )
     if job is None:
         return Considered(preset_of(candidate), constraint)
     hardware, ranks = rules.hardware, rules.ranks
@@ -212,7 +215,7 @@ def _batches(workload: Workload, growth: Fraction) -> list[Candidate]:
     least = int(micro) if workload.value(Fact.LOSS_SPANS_BATCH) else 1
     return [
         {Setting.MICRO_BATCH: size, Setting.ACCUMULATION: whole // size}
-        for size in sorted({*small, *(whole // one for one in small)})
+        for size in sorted({*small, *(whole // divisor for divisor in small)})
         if least <= size <= int(micro)
     ]
 
@@ -276,7 +279,7 @@ TRADED = (
 
 
 def rank(
-    candidate: Candidate, one: Considered, workload: Workload, whole: Considered
+    candidate: Candidate, evaluated: Considered, workload: Workload, whole: Considered
 ) -> tuple[float, ...]:
     """The order of preference, the smallest first.
 
@@ -293,9 +296,9 @@ def rank(
         and (setting is not Setting.GRADIENT_CHECKPOINTING or _switched(candidate, asked))
     )
     slower = 0
-    if one.seconds is not None and whole.seconds:
-        slower = max(0, round((one.seconds / whole.seconds - 1) / SLOWER))
-    return (departed[0], float(given_up), float(slower), *departed[1:], one.seconds or 0.0)
+    if evaluated.seconds is not None and whole.seconds:
+        slower = max(0, round((evaluated.seconds / whole.seconds - 1) / SLOWER))
+    return (departed[0], float(given_up), float(slower), *departed[1:], evaluated.seconds or 0.0)
 
 
 def _changes(
@@ -336,15 +339,19 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
 
     Of memory's, which has one for each candidate, only that of the smallest candidate is told.
     """
-    small = [one for one in refused.rejected if one.is_forbidden_by_memory]
-    others = [one for one in refused.rejected if not one.is_forbidden_by_memory]
-    needed = list(dict.fromkeys(one.constraint for one in others if one.constraint))
+    small = [candidate for candidate in refused.rejected if candidate.is_forbidden_by_memory]
+    others = [candidate for candidate in refused.rejected if not candidate.is_forbidden_by_memory]
+    needed = list(
+        dict.fromkeys(candidate.constraint for candidate in others if candidate.constraint)
+    )
     for constraint in list(needed):
-        rest = [one for one in needed if one is not constraint]
-        points = (_point(one.preset.settings(), refused.workload) for one in others)
+        rest = [other for other in needed if other is not constraint]
+        points = (_point(candidate.preset.settings(), refused.workload) for candidate in others)
         if all(any(other.forbids(point) for other in rest) for point in points):
             needed = rest
     if small:
-        least = min(small, key=lambda one: one.estimate.bound if one.estimate else 0)
+        least = min(
+            small, key=lambda candidate: candidate.estimate.bound if candidate.estimate else 0
+        )
         needed += [least.constraint] if least.constraint else []
     return tuple(needed)

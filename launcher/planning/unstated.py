@@ -99,7 +99,7 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
     if not needed:
         needed = names
         for name in names:
-            fewer = [one for one in needed if one is not name]
+            fewer = [other for other in needed if other is not name]
             needed = fewer if fits(fewer) else needed
     return tuple(_text(workload, name) for name in needed)
 
@@ -107,8 +107,8 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
 def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
     """Whether it is memory that changes something, or that leaves nothing."""
     if isinstance(found, NoPlan):
-        return any(one.is_forbidden_by_memory for one in found.rejected)
-    return any(one.constraint.cause.kind is CauseKind.MEMORY for one in found.changes)
+        return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
+    return any(change.constraint.cause.kind is CauseKind.MEMORY for change in found.changes)
 
 
 def unstated(workload: Workload) -> list[Name]:
@@ -144,7 +144,7 @@ def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
         if name in LIGHTEST:
             workload = supposed(workload, name, LIGHTEST[name])
         else:  # without a length the tokens aren't counted
-            known = {one: value for one, value in workload.known.items() if one is not name}
+            known = {other: value for other, value in workload.known.items() if other is not name}
             workload = replace(workload, known=MappingProxyType(known))
     return workload
 

@@ -170,7 +170,9 @@ def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row
         old = {**plan.workload.asked, **before.overrides}.get(setting)
         if old == new:
             continue
-        reason = next((one.constraint for one in plan.changes if one.setting is setting), None)
+        reason = next(
+            (change.constraint for change in plan.changes if change.setting is setting), None
+        )
         text = f"{setting.value}: {old} -> {new}"
         if reason is not None and reason.cause.reference:
             text += f"\n{reason.cause.reference}"
@@ -252,7 +254,9 @@ def spot_text(spot: Spot) -> str:
 
 def user_frame(record: FailureRecord) -> Frame | None:
     """The innermost frame in a file of the user's."""
-    return next((one for one in reversed(record.frames) if one.file in record.user_files), None)
+    return next(
+        (frame for frame in reversed(record.frames) if frame.file in record.user_files), None
+    )
 
 
 def short(path: str) -> str:
@@ -280,12 +284,12 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, is_suspect: bool = False) 
     end = "" if is_suspect else ", so nothing is changed"
     rows = [("what", f"{death_text(record)}; nothing known explains it{end}")]
     rows += [("where", text) for text in where_texts(record, ())]
-    others = [one.record for one in diagnosis.findings[1:]]
+    others = [finding.record for finding in diagnosis.findings[1:]]
     if others:
         later = [
-            f"{'a node' if one.rank is None else f'rank {one.rank}'} "
-            f"({(one.at - record.at) * 1000:.0f} ms later)"
-            for one in others[:8]
+            f"{'a node' if other.rank is None else f'rank {other.rank}'} "
+            f"({(other.at - record.at) * 1000:.0f} ms later)"
+            for other in others[:8]
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
     own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
@@ -296,9 +300,14 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, is_suspect: bool = False) 
 def other_rows(diagnosis: Diagnosis) -> list[Row]:
     """Causes beside the root: the next attempt may meet them."""
     return [
-        ("also", f"{death_text(one.record)}: {one.name}" if one.entry else death_text(one.record))
-        for one in diagnosis.others
-        if one.record.exception or one.entry
+        (
+            "also",
+            f"{death_text(other.record)}: {other.name}"
+            if other.entry
+            else death_text(other.record),
+        )
+        for other in diagnosis.others
+        if other.record.exception or other.entry
     ]
 
 
@@ -338,6 +347,6 @@ def entry_text(entry: KnownFailure) -> str:
     lines += [f"versions: {', '.join(versions) or 'all'}"]
     for heading, body in entry.sections.items():
         lines += ["", heading, "-" * len(heading), body]
-    lines += ["", "How it is known", "---------------", *(f"- {one}" for one in entry.proof)]
-    lines += ["", "Sources", "-------", *(f"- {one}" for one in entry.sources)]
+    lines += ["", "How it is known", "---------------", *(f"- {proof}" for proof in entry.proof)]
+    lines += ["", "Sources", "-------", *(f"- {source}" for source in entry.sources)]
     return "\n".join(lines)

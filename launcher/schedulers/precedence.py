@@ -50,7 +50,7 @@ def merged(
             f"({counted.origin('nodes')})"
         )
         raise LaunchError(ExitCode.USAGE, problem, "nodes are numbered from 0")
-    if rank is None and any(one.is_head for one in every):
+    if rank is None and any(statement.is_head for statement in every):
         rank = 0
     address, port, job = (_first(every, name) for name in ("address", "port", "job"))
     found = replace(
@@ -101,7 +101,9 @@ def _meeting(stated: Sequence[Told]) -> int:
 
 def _first(every: Sequence[Told], name: str) -> Told | None:
     """The first source that says something of one kind."""
-    return next((one for one in every if getattr(one, name) not in (None, "")), None)
+    return next(
+        (statement for statement in every if getattr(statement, name) not in (None, "")), None
+    )
 
 
 def _agreed(counted: Told, scheduled: Told | None) -> tuple[int, int]:
@@ -166,9 +168,9 @@ def _rows(
             return ""
         value = getattr(first, name)
         unused = [
-            f"{one.origin(name)} isn't used"
-            for one in stated
-            if one is not first and getattr(one, name) not in (None, "", value)
+            f"{statement.origin(name)} isn't used"
+            for statement in stated
+            if statement is not first and getattr(statement, name) not in (None, "", value)
         ]
         return "; ".join([first.origin(name), *unused])
 

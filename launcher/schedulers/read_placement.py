@@ -56,7 +56,7 @@ def placement_of(
         LaunchError: sources contradict each other, something is missing, or has no meaning.
     """
     read = (scheduler.read(environment, here) for scheduler in SCHEDULERS)
-    scheduled = next((one for one in read if one is not None), None)
+    scheduled = next((statement for statement in read if statement is not None), None)
     pet = torchrun_options.variables(environment)
     conf = {
         **torchrun_options.configuration(pet.get("rdzv_conf", ""), "PET_RDZV_CONF"),

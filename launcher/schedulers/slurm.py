@@ -121,9 +121,9 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
     """Tasks on this node."""
     name = next(
         (
-            one
-            for one in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-            if one in environment
+            name
+            for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+            if name in environment
         ),
         "",
     )

@@ -67,7 +67,7 @@ def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
     Raises:
         LaunchError: a value has no meaning.
     """
-    name = {one: spelled(one, by_variable) for one in OPTIONS}
+    name = {option: spelled(option, by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
     conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
     result = Told(
@@ -169,8 +169,8 @@ def configuration(text: str, name: str) -> dict[str, str]:
         LaunchError: one is unknown, or its value has no meaning.
     """
     result = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
-        key, equals, value = (one.strip() for one in part.partition("="))
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (side.strip() for side in part.partition("="))
         if key not in CONFIGURATION:
             problem = f"{name}: there is no setting {key!r}"
             raise LaunchError(ExitCode.USAGE, problem, near(key, CONFIGURATION))

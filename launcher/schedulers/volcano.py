@@ -25,7 +25,7 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
         LaunchError: a variable doesn't hold what Volcano writes there.
     """
     tasks = {
-        found[1]: [one for one in value.split(",") if one]
+        found[1]: [host for host in value.split(",") if host]
         for name, value in environment.items()
         if (found := re.fullmatch(r"VC_(\w+)_HOSTS", name)) and value
     }
@@ -36,15 +36,15 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
         [(task, every)] = tasks.items()
         rank, origin = number(environment, index) or 0, index
     else:
-        task = next((one for one in FIRST if one in tasks), "")
+        task = next((name for name in FIRST if name in tasks), "")
         if set(tasks) != {task, "WORKER"}:
             return None
         every = tasks[task] + tasks["WORKER"]
-        names = [one.partition(".")[0] for one in every]
+        names = [host.partition(".")[0] for host in every]
         if here.name.partition(".")[0] not in names:
             return None
         rank, origin = names.index(here.name.partition(".")[0]), "this pod's name in them"
-    listed = " and ".join(f"VC_{one}_HOSTS" for one in sorted(tasks))
+    listed = " and ".join(f"VC_{task}_HOSTS" for task in sorted(tasks))
     return Told(
         by="Volcano",
         nodes=(len(every), len(every)),

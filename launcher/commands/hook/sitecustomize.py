@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 def shadowed() -> None:
     """Takes our folder out of the path, and runs the module of this name that it has hidden."""
-    sys.path[:] = [one for one in sys.path if one != HERE]
+    sys.path[:] = [path for path in sys.path if path != HERE]
     own = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")

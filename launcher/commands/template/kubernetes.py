@@ -72,7 +72,7 @@ def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) 
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
         if script is not None:
             if before is None:
-                yield from (f"{script['indent']}{_argument(one)}  # script" for one in command)
+                yield from (f"{script['indent']}{_argument(word)}  # script" for word in command)
         elif marked is not None and marked["mark"] in values:
             value = values[marked["mark"]]
             quoted = f'"{value}"' if marked["value"].startswith('"') else value

@@ -47,7 +47,7 @@ def template(arguments: Sequence[str]) -> int:
     Raises:
         LaunchError: no such template, a wrong option, or the file is there already.
     """
-    kinds = ", ".join(f"{name} ({one.summary})" for name, one in TEMPLATES.items())
+    kinds = ", ".join(f"{name} ({template.summary})" for name, template in TEMPLATES.items())
     if not arguments or arguments[0] not in TEMPLATES:
         problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
         raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")

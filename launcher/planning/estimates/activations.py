@@ -130,7 +130,9 @@ def layer_of(
     into_attention = _inputs(weights, INTO_ATTENTION, types)
     into_ffn = _inputs(weights, INTO_FFN, types)
     norms = _norms(stack, weights)
-    trained_norm = any(one.trained for one in weights if "norm" in one.name or "ln" in one.name)
+    trained_norm = any(
+        weight.trained for weight in weights if "norm" in weight.name or "ln" in weight.name
+    )
     if stack.gated and not stack.patch:
         # The fp32 copy, its reciprocal root, the normalized value where the scale is trained.
         normalized = 4 if stack.scales_in_fp32 else stream
@@ -139,9 +141,9 @@ def layer_of(
         norm = stream * h + 8
     per_head = 4 + (e if trained_norm else 0)
     narrow = sum(
-        per_head * (k if "k_" in one.name or "key" in one.name else q)
-        for one in weights
-        if "norm" in one.name and one.shape == (stack.head_dim,)
+        per_head * (k if "k_" in weight.name or "key" in weight.name else q)
+        for weight in weights
+        if "norm" in weight.name and weight.shape == (stack.head_dim,)
     )
     if attention is Attention.EAGER:
         scores = stack.heads * length
@@ -149,7 +151,7 @@ def layer_of(
         attended += 0 if e == 2 else -4 * scores
     else:
         attended, temporary = 2 * e * q + 2 * e * k + 4 * stack.heads, 3 * e * q
-    if stack.rotary and any(re.search(FUSED, one.name) for one in weights):
+    if stack.rotary and any(re.search(FUSED, weight.name) for weight in weights):
         attended += e * (q + k)  # what was rotated is still there, in one tensor with the values
     routed = stack.experts_per_token
     width = stack.ffn * max(routed, 1)
@@ -168,11 +170,15 @@ def layer_of(
 
 def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
     """Bytes an element of the inputs that the matching linear layers save."""
-    matching = [one for one in weights if re.search(pattern, one.name) and len(one.shape) > 1]
-    whole = [
-        one for one in matching if (one.trained or types.every_input) and ".lora_" not in one.name
+    matching = [
+        weight for weight in weights if re.search(pattern, weight.name) and len(weight.shape) > 1
     ]
-    adapters = [one for one in matching if one.trained and ".lora_A" in one.name]
+    whole = [
+        weight
+        for weight in matching
+        if (weight.trained or types.every_input) and ".lora_" not in weight.name
+    ]
+    adapters = [weight for weight in matching if weight.trained and ".lora_A" in weight.name]
     separate = types.stream != types.computed
     total = types.computed * (len(whole) if separate else min(len(whole), 1))
     if adapters and types.adapter != types.computed:
@@ -185,9 +191,9 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
 def _norms(stack: Stack, weights: tuple[Weight, ...]) -> int:
     """Norms of the residual stream in a layer."""
     found = sum(
-        one.shape == (stack.hidden,) and ("norm" in one.name or "ln" in one.name)
-        for one in weights
-        if one.name.endswith("weight")
+        weight.shape == (stack.hidden,) and ("norm" in weight.name or "ln" in weight.name)
+        for weight in weights
+        if weight.name.endswith("weight")
     )
     return found or 2
 
@@ -237,7 +243,7 @@ def _vision(
     if tower is None:
         return 0
     weights = tuple(model.within(tower))
-    if not any(one.trained for one in weights):
+    if not any(weight.trained for weight in weights):
         return 0
     layer = layer_of(tower, weights, types, attention, tokens.patches)
     count = tokens.patches * micro_batch

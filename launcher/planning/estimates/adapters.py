@@ -191,7 +191,7 @@ def _matches(weight: Weight, targets: str) -> int:
     numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
     if not found and numbered:
         return sum(
-            _matched_layers(module, rf"(.*\.)?{re.escape(one)}", weight.count) for one in names
+            _matched_layers(module, rf"(.*\.)?{re.escape(name)}", weight.count) for name in names
         )
     return weight.count if found else 0
 

@@ -86,11 +86,11 @@ def job_for(workload: Workload, hardware: Hardware, ranks: Ranks) -> Job | None:
     job = job_of(workload)
     if job is None or not workload.measured:
         return job
-    contexts = [one.context for one in workload.measured if one.context is not None]
+    contexts = [measured.context for measured in workload.measured if measured.context is not None]
     job = replace(job, context=max(contexts, default=None))
-    for number, one in enumerate(workload.measured):
-        peak = estimate_of(job, one.settings, hardware, ranks).peak
-        short = max(one.needed, int(SURELY * one.limit)) - peak.total
+    for number, measured in enumerate(workload.measured):
+        peak = estimate_of(job, measured.settings, hardware, ranks).peak
+        short = max(measured.needed, int(SURELY * measured.limit)) - peak.total
         moving = peak.total - sum(peak.components[part] for part in STAYS)
         if short <= 0:
             continue

@@ -90,26 +90,30 @@ def job_of(workload: Workload) -> Job | None:
     model = trained_model(workload)
     if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
         return None
-    plain = [one for one in model.weights if one.bits is None]
-    trained = [one for one in plain if one.trained]
+    plain = [weight for weight in model.weights if weight.bits is None]
+    trained = [weight for weight in plain if weight.trained]
     job = Job(
         workload=workload,
         model=model,
-        quantized=sum(math.ceil(one.total * one.bits / 8) for one in model.weights if one.bits),
-        plain=sum(one.total for one in plain),
-        trained=sum(one.total for one in trained),
-        largest=max((one.size for one in trained), default=0),
+        quantized=sum(
+            math.ceil(weight.total * weight.bits / 8) for weight in model.weights if weight.bits
+        ),
+        plain=sum(weight.total for weight in plain),
+        trained=sum(weight.total for weight in trained),
+        largest=max((weight.size for weight in trained), default=0),
         small=0,
-        layer=sum(one.total for one in model.within(model.language)) // model.language.layers,
-        widest=max((one.size for one in model.within(model.language)), default=0),
+        layer=sum(weight.total for weight in model.within(model.language)) // model.language.layers,
+        widest=max((weight.size for weight in model.within(model.language)), default=0),
         head=model.vocabulary * model.language.hidden,
-        head_is_trained=any(one.trained and model.vocabulary in one.shape for one in plain),
-        in_fp32=sum(one.total for one in trained if ".lora_" in one.name),
+        head_is_trained=any(
+            weight.trained and model.vocabulary in weight.shape for weight in plain
+        ),
+        in_fp32=sum(weight.total for weight in trained if ".lora_" in weight.name),
         reference=model.parameters if needs_reference(workload) else 0,
-        limit=min((one.limit for one in workload.measured), default=None),
+        limit=min((measured.limit for measured in workload.measured), default=None),
     )
     threshold = job.elements(Fact.PERSISTENCE_THRESHOLD)
-    return replace(job, small=sum(one.total for one in plain if one.size < threshold))
+    return replace(job, small=sum(weight.total for weight in plain if weight.size < threshold))
 
 
 def needs_reference(workload: Workload) -> bool:

@@ -237,8 +237,8 @@ def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
         start, star, _ = weight.name.partition(".*.")
         if star:
             totals[f"{start}."] = totals.get(f"{start}.", 0) + weight.total
-    towers = [one for one in totals if _TOWER_NAMES & set(one.split("."))]
-    language = [one for one in totals if one not in towers]
+    towers = [total for total in totals if _TOWER_NAMES & set(total.split("."))]
+    language = [total for total in totals if total not in towers]
     return (
         max(language, key=totals.__getitem__, default=""),
         max(towers, key=totals.__getitem__, default=""),
@@ -332,17 +332,17 @@ def _tower(
 def _activation(config: Config) -> str:
     """The function of the feed-forward part, under the names that configurations have for it."""
     nested = [value for value in config.values() if isinstance(value, dict)]
-    for one in (config, *nested):
+    for part in (config, *nested):
         for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
-            if isinstance(one.get(key), str):
-                return str(one[key])
+            if isinstance(part.get(key), str):
+                return str(part[key])
     return ""
 
 
 def _stored(config: Config) -> str:
     """The type that the configuration names for the weights, e.g. `bfloat16`."""
-    for one in (config, *(value for value in config.values() if isinstance(value, dict))):
-        named = one.get("dtype") or one.get("torch_dtype")
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        named = part.get("dtype") or part.get("torch_dtype")
         if isinstance(named, str):
             return named.removeprefix("torch.")
     return ""

@@ -90,7 +90,7 @@ def _tensor(path: Path, name: str, entry: Any, start: int) -> Tensor:
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
         numbers = (*shape, begin, end)
-        if not all(type(one) is int and one >= 0 for one in numbers) or begin > end:
+        if not all(type(number) is int and number >= 0 for number in numbers) or begin > end:
             raise ValueError
         return Tensor(name, str(entry["dtype"]), shape, start + begin, start + end, path)
     except (KeyError, TypeError, ValueError):
@@ -139,6 +139,8 @@ def _indexed(index: Path) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         raise LaunchError(ExitCode.USAGE, f"{index} can't be read as JSON: {error}") from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
-    if not isinstance(weights, dict) or not all(isinstance(one, str) for one in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(weight, str) for weight in weights.values()
+    ):
         raise LaunchError(ExitCode.USAGE, f"{index}: weight_map isn't a map of names to files")
     return sorted(set(weights.values()))

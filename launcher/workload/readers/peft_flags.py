@@ -66,10 +66,10 @@ def adapter_of(script: Script) -> Given | None:
             word = str(kind.value).lower()
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
-    switches = [one for name in SWITCHES if (one := script.boolean(name)) is not None]
-    parts = [one for name in PARTS if (one := script.text(name)) and str(one.value) != "0"]
-    asked = [one for one in switches if one.value] + parts
-    quantized = [one for name in QUANTIZED if (one := script.boolean(name)) and one.value]
+    switches = [given for name in SWITCHES if (given := script.boolean(name)) is not None]
+    parts = [given for name in PARTS if (given := script.text(name)) and str(given.value) != "0"]
+    asked = [switch for switch in switches if switch.value] + parts
+    quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
@@ -125,7 +125,7 @@ def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
             words = [] if given is None else words_of(given)
             if given is None or not words:
                 continue
-            lowered = {one.lower() for one in words}
+            lowered = {word.lower() for word in words}
             if fact is Fact.LORA_TARGETS and lowered & ALL:
                 yield fact, _known(given, "all-linear")
             elif not lowered & DEFAULTS:
@@ -139,25 +139,25 @@ def words_of(given: Given) -> list[str]:
     A single regular expression stays whole.
     """
     if isinstance(given.value, list):
-        return [str(one) for one in given.value]
+        return [str(item) for item in given.value]
     words = list(given.words) or [str(given.value)]
     text = " ".join(words).strip()
     if text.startswith("[") and text.endswith("]"):
-        parts = [one.strip(" '\"") for one in text[1:-1].split(",")]
-        return [one for one in parts if one]
+        parts = [part.strip(" '\"") for part in text[1:-1].split(",")]
+        return [part for part in parts if part]
     if len(words) == 1 and re.search(r"[\\^$*+?()|{}]", text):
         return [text]
-    return [one for one in re.split(r"[,\s]+", text) if one]
+    return [part for part in re.split(r"[,\s]+", text) if part]
 
 
 def _bits(script: Script) -> Iterator[Statement]:
     loads = [
-        (one, bits)
+        (is_asked, bits)
         for name, bits in LOADED_IN
-        if (one := script.boolean(name)) is not None and one.value
+        if (is_asked := script.boolean(name)) is not None and is_asked.value
     ]
     if len(loads) > 1:
-        first, second = (one.source for one, _ in loads)
+        first, second = (name.source for name, _ in loads)
         problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
         raise LaunchError(ExitCode.USAGE, problem)
     for given, bits in loads:
