@@ -35,7 +35,9 @@ def narrowing(catalogue: Sequence[KnownFailure], records: int) -> Narrowing:
     search = LinearPatterns(sorted({text for sign, _ in signs for text in patterns_of(sign)}))
     by_exception: dict[str | None, list[Needs]] = {}
     for sign, place in signs:
-        needs = Needs(place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, False)))
+        needs = Needs(
+            place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, with_log=False))
+        )
         by_exception.setdefault(sign.exception, []).append(needs)
 
     def narrowed(record: FailureRecord) -> Sequence[KnownFailure]:
@@ -67,7 +69,7 @@ class Needs:
     of_itself: frozenset[str]
 
 
-def patterns_of(sign: Signature, with_log: bool = True) -> Iterable[str]:
+def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
     """The patterns that a signature needs; without the log's those that an exception must show.
 
     A line that native code says must then be in its message.

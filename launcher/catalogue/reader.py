@@ -64,16 +64,18 @@ def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
         DocumentError: an entry doesn't follow the schema.
     """
     root = Path(str(files("safe_launch.presets.failures"))) if folder is None else folder
-    is_house = folder is not None
-    return tuple(read_entry(path, is_house) for path in sorted(root.glob("*.md")))
+    is_site_specific = folder is not None
+    return tuple(
+        read_entry(path, is_site_specific=is_site_specific) for path in sorted(root.glob("*.md"))
+    )
 
 
-def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
+def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     """One entry.
 
     Args:
         path: its file.
-        is_house: it is a cluster's own, about its users' code as well.
+        is_site_specific: it is a cluster's own, about its users' code as well.
 
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
@@ -109,7 +111,7 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
         role=_member(place("role"), "role", Role, document.role),
         kind=_member(place("class"), "class", Kind, document.class_),
         signatures=tuple(
-            replace(_signature(place("signatures"), raw), is_of_anybody=is_house)
+            replace(_signature(place("signatures"), raw), also_user_code=is_site_specific)
             for raw in document.signatures
         ),
         when=MappingProxyType(_ranges(place("when"), document.when)),
@@ -161,7 +163,7 @@ def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
 
 def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     parts: dict[str, Any] = {}
-    known = [field.name for field in fields(Signature) if field.name != "is_of_anybody"]
+    known = [field.name for field in fields(Signature) if field.name != "also_user_code"]
     for key, value in raw.items():
         if key not in known:
             raise place.error(f"signatures: unknown key `{key}`", near(key, known))

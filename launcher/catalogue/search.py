@@ -46,8 +46,8 @@ class Hit:
     """
 
     entry: KnownFailure
-    is_shown: bool
-    shared: int
+    is_shown: bool = False
+    shared: int = 0
 
 
 def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:

@@ -41,7 +41,7 @@ class Signature:
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
             the worker itself was killed.
         finished: the script had run to its end before.
-        is_of_anybody: it is also shown by what the user's own code raises, as a cluster's own
+        also_user_code: it is also shown by what the user's own code raises, as a cluster's own
             failures are; those of the frameworks aren't.
     """
 
@@ -55,7 +55,7 @@ class Signature:
     signal: int | None = None
     oom_kill: bool = False
     finished: bool = False
-    is_of_anybody: bool = False
+    also_user_code: bool = False
 
     @property
     def is_of_exception(self) -> bool:
@@ -72,7 +72,7 @@ class Signature:
         """
         of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
         parts = [
-            field.name for field in fields(self) if field.name not in ("is_of_anybody", *of_frame)
+            field.name for field in fields(self) if field.name not in ("also_user_code", *of_frame)
         ]
         return sum(getattr(self, name) not in (None, False) for name in parts)
 
@@ -86,7 +86,7 @@ class Signature:
                 for at, raised in enumerate(record.raised())
                 if not raised.is_routine
                 and self._is_shown_by(raised)
-                and (self.file or self.is_of_anybody or not record.is_users_own(raised))
+                and (self.file or self.also_user_code or not record.is_users_own(raised))
             ]
             if not depths:
                 return None

@@ -20,7 +20,9 @@ CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFIN
 """Exit codes of `safe-launch diagnose`."""
 
 
-def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_json: bool) -> int:
+def show_diagnosis(
+    paths: Sequence[str], catalogue: Sequence[KnownFailure], *, as_json: bool
+) -> int:
     """Prints what the logs tell; returns the exit code of the verdict.
 
     Raises:

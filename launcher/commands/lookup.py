@@ -44,7 +44,7 @@ def diagnose(arguments: Sequence[str]) -> int:
         "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
     )
     options = command.parse_args(arguments)
-    return show_diagnosis(options.paths, known_failures(options.catalogue), options.json)
+    return show_diagnosis(options.paths, known_failures(options.catalogue), as_json=options.json)
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -81,7 +81,7 @@ def catalogue(arguments: Sequence[str]) -> int:
     options = command.parse_args(arguments)
     entries = known_failures(options.catalogue)
     text = " ".join(options.words)
-    hits = search(text, entries) if text else tuple(Hit(entry, False, 0) for entry in entries)
+    hits = search(text, entries) if text else tuple(Hit(entry) for entry in entries)
     if options.json:
         terminal.show(json.dumps(document(hits), indent=1))
     elif not text:

@@ -121,7 +121,7 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
     return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare)
 
 
-def of_death(death: Death, file: str, text: str, finished: bool) -> Evidence:
+def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
     """What a launcher's line on the end of a worker is evidence of.
 
     Args:

@@ -124,12 +124,12 @@ def said_end(lines: Sequence[Written]) -> Written | None:
             end, is_sure = line, True
         elif (is_step and not is_last) or (not is_sure and _is_doubtful(line.text)):
             end, is_sure = None, False
-        elif has_saved or _ends(line.text, has_trained):
+        elif has_saved or _ends(line.text, has_trained=has_trained):
             end = line
     return end
 
 
-def _ends(text: str, has_trained: bool) -> bool:
+def _ends(text: str, *, has_trained: bool) -> bool:
     """Whether a line says that the whole has ended, and not a part of it."""
     if has_trained and (found := EXIT.search(text)):
         return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None

@@ -253,7 +253,7 @@ class _File:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
         death = death_of(number, text, self.summary_rank)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
-            self.reading.deaths.append(of_death(death, self.name, text, self.is_finished))
+            self.reading.deaths.append(of_death(death, self.name, text, finished=self.is_finished))
         return is_start or is_end or death is not None
 
     def _begin(self) -> None:

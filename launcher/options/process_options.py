@@ -83,6 +83,7 @@ def applied(
     given: argparse.Namespace,
     environment: Mapping[str, str],
     gpus: int,
+    *,
     is_launch: bool,
 ) -> LaunchRequest:
     """The request with what the options say of the workers.
@@ -98,7 +99,7 @@ def applied(
         LaunchError: they contradict each other, or what they need isn't here.
     """
     is_program = given.no_python and not given.run_path
-    _refuse_contradictions(given, is_program)
+    _refuse_contradictions(given, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
         problem = f"--no-python: there is no program {request.script}"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
@@ -125,7 +126,7 @@ def applied(
             numa_binding=given.numa_binding or "",
             cores=bound,
             forwarded=tuple(dict.fromkeys((*options.forwarded, *given.signals_to_handle))),
-            start_method=_start_method(given, interpreter, bool(bound) or is_program),
+            start_method=_start_method(given, interpreter, is_fresh=bool(bound) or is_program),
         ),
     )
     if given.virtual_local_rank:
@@ -137,7 +138,7 @@ def applied(
 
 
 def _start_method(
-    given: argparse.Namespace, interpreter: str, is_fresh: bool
+    given: argparse.Namespace, interpreter: str, *, is_fresh: bool
 ) -> Literal["spawn", "forkserver"]:
     """How workers come to be; what is settled when a process begins needs a fresh one.
 
@@ -148,7 +149,7 @@ def _start_method(
     return "forkserver"
 
 
-def _refuse_contradictions(given: argparse.Namespace, is_program: bool) -> None:
+def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> None:
     for option, other, both in (
         ("--no-python", "--module", is_program and given.module),
         ("--run-path", "--module", given.run_path and given.module),
@@ -267,7 +268,7 @@ def _core_list(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def pid_file(is_wanted: bool) -> Iterator[None]:
+def pid_file(*, is_wanted: bool) -> Iterator[None]:
     """Deepspeed's file with the launcher's process id, for as long as this lasts.
 
     Raises:

@@ -22,10 +22,10 @@ from ..core.settings import (
 )
 from ..core.workload import Known, Workload
 from .budget import capacity, gib
-from .estimates.memory import job_for
+from .estimates.memory import calibrated_sizes
 from .estimates.training_states import optimizer_of
 from .plan import Considered, NoPlan, Plan
-from .search import Rules, judged, resolve
+from .search import Rules, evaluate, resolve
 
 MOST_TIMES = 64
 """Times as many devices as asked for that are tried at most."""
@@ -60,7 +60,7 @@ def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> C
 
 
 def _need(candidate: Considered) -> str:
-    assert candidate.estimate is not None, "only a known model is judged by memory"
+    assert candidate.estimate is not None, "only a known model is evaluated by memory"
     text = f"{gib(candidate.estimate.bound)} GiB a rank with {candidate.preset}"
     return (
         f"{text}; {gib(candidate.estimate.host)} GiB of host memory"
@@ -143,10 +143,14 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     if workload.model is None or not workload.model.vocabulary:
         return ()
     asked = workload.asked
-    before = judged(asked, workload, rules, job_for(workload, rules.hardware, rules.ranks))
+    before = evaluate(
+        asked, workload, rules, calibrated_sizes(workload, rules.hardware, rules.ranks)
+    )
     kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
     with_loss = supposed(workload, Fact.LOSS, kind.value)
-    after = judged(asked, with_loss, rules, job_for(with_loss, rules.hardware, rules.ranks))
+    after = evaluate(
+        asked, with_loss, rules, calibrated_sizes(with_loss, rules.hardware, rules.ranks)
+    )
     if before.estimate is None or after.estimate is None:
         return ()
     saved = before.estimate.bound - after.estimate.bound

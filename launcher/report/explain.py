@@ -278,7 +278,7 @@ def first_paragraph(prose: str) -> str:
     return " ".join(prose.partition("\n\n")[0].split())
 
 
-def unexplained_rows(diagnosis: Diagnosis, log: Path, is_suspect: bool = False) -> list[Row]:
+def unexplained_rows(diagnosis: Diagnosis, log: Path, *, is_suspect: bool = False) -> list[Row]:
     """A failure that no entry explains: who began, who followed, where the log is."""
     record = diagnosis.root.record
     end = "" if is_suspect else ", so nothing is changed"

@@ -119,9 +119,7 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
 def _selected(considered: Sequence[Considered], chosen: Considered | None) -> list[Considered]:
     """The first ones, the chosen one and those next to it."""
     if chosen is None:
-        smallest = sorted(
-            considered, key=lambda candidate: candidate.estimate.bound if candidate.estimate else 0
-        )
+        smallest = sorted(considered, key=lambda candidate: candidate.bound)
         return [*considered[: SHOWN // 2], *smallest[: SHOWN // 2]]
     at = considered.index(chosen)
     before = list(considered[: min(at, SHOWN - 4)])

@@ -11,7 +11,7 @@ from .statements import Told
 
 
 def merged(
-    stated: Sequence[Told], scheduled: Told | None, times: JoinTimes, is_launch: bool
+    stated: Sequence[Told], scheduled: Told | None, times: JoinTimes, *, is_launch: bool
 ) -> Placement:
     """The placement of this launcher.
 

@@ -40,6 +40,7 @@ def placement_of(
     silence: float | None,
     environment: Mapping[str, str],
     here: Here,
+    *,
     is_launch: bool = True,
 ) -> Placement:
     """Where this launcher stands, by all sources, and what was read where.
@@ -70,7 +71,7 @@ def placement_of(
         torchrun_options.told(given, by_variable=False, here=here),
         torchrun_options.told(pet, by_variable=True, here=here),
     ]
-    placement = merged(stated, scheduled, times, is_launch)
+    placement = merged(stated, scheduled, times, is_launch=is_launch)
     if is_launch and not placement.is_alone and not placement.is_head and not placement.address:
         if scheduled is not None and scheduled.by == "Kubernetes":
             raise kubernetes.NO_SERVICE

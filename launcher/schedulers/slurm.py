@@ -63,7 +63,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     restart = environment.get("SLURM_RESTART_COUNT") or "0"
     listed = next((name for name in NODELISTS if environment.get(name)), "")
     several = tasks > nodes
-    workers, workers_from = _workers(environment, several)
+    workers, workers_from = _workers(environment, several=several)
     origins = {
         "nodes": "SLURM_NTASKS" if several else "SLURM_NNODES",
         "rank": "SLURM_PROCID" if several else "SLURM_NODEID",
@@ -131,7 +131,7 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
     return every[node] if node < len(every) else 1
 
 
-def _workers(environment: Mapping[str, str], several: bool) -> tuple[int | None, str]:
+def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:
     """Workers of this launcher: one for each device of the task, or of the node.
 
     Where there are several tasks a node, each has one worker, unless it was given several devices

@@ -51,12 +51,12 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def spelled(name: str, by_variable: bool) -> str:
+def spelled(name: str, *, by_variable: bool) -> str:
     """An option as a person writes it."""
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
-def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
+def told(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Told:
     """What the options say.
 
     Args:
@@ -67,7 +67,7 @@ def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
     Raises:
         LaunchError: a value has no meaning.
     """
-    name = {option: spelled(option, by_variable) for option in OPTIONS}
+    name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
     conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
     result = Told(

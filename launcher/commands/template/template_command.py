@@ -64,7 +64,7 @@ def template(arguments: Sequence[str]) -> int:
     if options.output is None:
         terminal.show(text)
     else:
-        _write(options.output, text, options.force)
+        _write(options.output, text, force=options.force)
         terminal.say(f"written: {options.output}")
     return ExitCode.SUCCESS
 
@@ -98,7 +98,7 @@ def _parser(name: str, chosen: Template) -> Parser:
     return result
 
 
-def _write(path: Path, text: str, force: bool) -> None:
+def _write(path: Path, text: str, *, force: bool) -> None:
     """Writes the file; a file that exists stays as it is unless `force` says otherwise.
 
     Raises:

@@ -52,17 +52,17 @@ class Activations:
     """Bytes of a micro batch's activations.
 
     Attributes:
-        kept: held by all layers at the turn from forward to backward.
-        last: held beyond the layers at the turn: the final norm.
-        one: held by a layer that is in its backward pass, with its temporaries, beyond `kept`.
-        first: the same for the first layer, when all others are done.
+        layers_at_turn: held by all layers at the turn from forward to backward.
+        final_norm: held beside them then.
+        one_layer: extra bytes while one layer runs backward, its temporaries included.
+        first_layer: held while the first layer runs backward, after all others.
         vision: held by the vision tower at the turn.
     """
 
-    kept: int
-    last: int
-    one: int
-    first: int
+    layers_at_turn: int
+    final_norm: int
+    one_layer: int
+    first_layer: int
     vision: int
 
 
@@ -212,20 +212,20 @@ def activations_of(
     weights = tuple(model.within(stack))
     layer = layer_of(stack, weights, types, attention, tokens.language)
     count = tokens.language * micro_batch
-    last = (4 + types.stream + types.computed) * stack.hidden + 4
+    norm = (4 + types.stream + types.computed) * stack.hidden + 4
     if mode is Checkpointing.OFF:
-        kept = stack.layers * layer.saved
-        one, first = layer.backward - layer.saved, layer.backward
+        at_turn = stack.layers * layer.saved
+        one_layer, first_layer = layer.backward - layer.saved, layer.backward
     else:
-        kept = stack.layers * types.stream * stack.hidden
-        one = layer.backward
-        one += types.stream * stack.hidden if mode is Checkpointing.REENTRANT else 0
-        first = one + types.stream * stack.hidden
+        layer_input = types.stream * stack.hidden
+        at_turn = stack.layers * layer_input
+        one_layer = layer.backward + (layer_input if mode is Checkpointing.REENTRANT else 0)
+        first_layer = one_layer + layer_input
     return Activations(
-        kept=kept * count,
-        last=last * count,
-        one=one * count,
-        first=first * count,
+        layers_at_turn=at_turn * count,
+        final_norm=norm * count,
+        one_layer=one_layer * count,
+        first_layer=first_layer * count,
         vision=_vision(model, tokens, micro_batch, types, mode, attention),
     )
 

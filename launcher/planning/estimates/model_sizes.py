@@ -23,7 +23,7 @@ DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ModelSizes:
     """What the memory depends on beside the preset, worked out once for all candidates.
 
     Attributes:
@@ -82,7 +82,7 @@ class Job:
         return DEEPSPEED_DEFAULTS[fact]
 
 
-def job_of(workload: Workload) -> Job | None:
+def job_of(workload: Workload) -> ModelSizes | None:
     """What the memory depends on; None where the model isn't known, or what it does isn't modelled.
 
     That is FSDP, and ranks that share a sample or a copy of the model.
@@ -92,7 +92,7 @@ def job_of(workload: Workload) -> Job | None:
         return None
     plain = [weight for weight in model.weights if weight.bits is None]
     trained = [weight for weight in plain if weight.trained]
-    job = Job(
+    sizes = ModelSizes(
         workload=workload,
         model=model,
         quantized=sum(
@@ -112,8 +112,8 @@ def job_of(workload: Workload) -> Job | None:
         reference=model.parameters if needs_reference(workload) else 0,
         limit=min((measured.limit for measured in workload.measured), default=None),
     )
-    threshold = job.elements(Fact.PERSISTENCE_THRESHOLD)
-    return replace(job, small=sum(weight.total for weight in plain if weight.size < threshold))
+    threshold = sizes.elements(Fact.PERSISTENCE_THRESHOLD)
+    return replace(sizes, small=sum(weight.total for weight in plain if weight.size < threshold))
 
 
 def needs_reference(workload: Workload) -> bool:

@@ -81,14 +81,16 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
                     "safetensors format beside it, so the model's size isn't known"
                 )
             alone = not tied and has_output
-            weights = _weights(config, join, architecture, language, alone, vision, vision_label)
+            weights = _weights(
+                config, join, architecture, language, vision, vision_label, output=alone
+            )
         elif tied:
             weights = tuple(weight for weight in weights if not weight.is_output)
         tied = has_output and not any(weight.is_output for weight in weights)
         prefix, tower_prefix = _prefixes(weights)
         return Model(
             architecture=_class(config),
-            vocabulary=_vocabulary(weights, language, tied),
+            vocabulary=_vocabulary(weights, language, tied=tied),
             language=replace(
                 _stack(prefix, language, weights, architecture),
                 activation=_activation(config),
@@ -185,9 +187,10 @@ def _weights(
     join: Join | None,
     architecture: Architecture,
     language: ConfigSizes,
-    output: bool,
     vision: Config | None,
     label: str,
+    *,
+    output: bool,
 ) -> tuple[Weight, ...]:
     """All weights, from the templates."""
     told = ConfigSizes(
@@ -245,7 +248,7 @@ def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
     )
 
 
-def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, tied: bool) -> int:
+def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, *, tied: bool) -> int:
     """Entries of the output projection."""
     declared = language.get("vocab")
     for weight in weights:

@@ -64,7 +64,7 @@ def _header(path: Path) -> list[Tensor]:
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
             pointer = first == b"version "
             if not 2 <= length <= min(_LONGEST, size - 8):
-                raise _broken(path, "its header is cut off or none", pointer)
+                raise _broken(path, "its header is cut off or none", is_pointer=pointer)
             header = json.loads(file.read(length))
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
@@ -97,7 +97,7 @@ def _tensor(path: Path, name: str, entry: Any, start: int) -> Tensor:
         raise _broken(path, f"the header's entry {name!r} has no valid shape and offsets") from None
 
 
-def _broken(path: Path, why: str, is_pointer: bool = False) -> LaunchError:
+def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
     """What is wrong with a file, and what to do."""
     if is_pointer:
         return LaunchError(

@@ -188,7 +188,7 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
         if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
             return  # 2.x trains everything there
         yield Fact.ADAPTER, _default("the tuner's type", Adapter.LORA.value)
-        yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", True)
+        yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", value=True)
     adapted = kind is None or str(kind.value) in LORA
     if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
@@ -200,4 +200,4 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
         return
     if adapted and "target_modules" not in script.flags:
         yield Fact.LORA_TARGETS, _default("target_modules", "all-linear")
-    yield Fact.VISION_TRAINED, _default("freeze_vit", False)
+    yield Fact.VISION_TRAINED, _default("freeze_vit", value=False)

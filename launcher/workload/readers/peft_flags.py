@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Fact, Origin, Setting
+from ...core.settings import Adapter, Fact, Origin, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.script import FALSE, Given, Script
 
@@ -81,12 +81,12 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
         word = adapter.source.rpartition(" ")[2]
         script.notes.append(f"{adapter.source}: the memory is reckoned as if all were trained")
         if word in FROZEN_BASE:
-            yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+            yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
         return
     yield Fact.ADAPTER, _known(adapter, adapter.value.value)
     if adapter.value is not Adapter.LORA:
         return
-    yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+    yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
     words = (*KINDS, *PARTS)
     if not any(script.text(name) for name in words):
         # A model that peft wraps is no PreTrainedModel: transformers/trainer.py then lets DDP
@@ -105,11 +105,11 @@ def _hint(script: Script) -> str:
     return f"the script names {min(named)}" if named else ""
 
 
-def _known(given: Given, value: str | int | bool) -> Known:
+def _known(given: Given, value: Value) -> Known:
     return Known(value, given.origin, given.source)
 
 
-def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
+def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
     """Rank and targets; without a flag that asks for adapters they may come from the script."""
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py

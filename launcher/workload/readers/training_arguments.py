@@ -119,7 +119,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
     elif not script.owner:
-        yield Fact.CHECKPOINTED, _known(switch, True)
+        yield Fact.CHECKPOINTED, _known(switch, value=True)
 
 
 def mode_asked(script: Script) -> Known | None:

@@ -93,7 +93,7 @@ def place(
     **given: str,
 ) -> Placement:
     """The placement by an environment and options."""
-    return placement_of(given, silence, environment, here, is_launch)
+    return placement_of(given, silence, environment, here, is_launch=is_launch)
 
 
 def refused(environment: Mapping[str, str], here: Here = HERE, **given: str) -> str:
