@@ -50,7 +50,7 @@ def diagnose(arguments: Sequence[str]) -> int:
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures; all of them in a line each where none is named."""
     from ..catalogue.search import listing
-    from ..report.explain import entry_text
+    from ..report.explain_failure import entry_text
     from ..system import terminal
     from ..system.typed_yaml import near
 
@@ -88,7 +88,7 @@ def catalogue(arguments: Sequence[str]) -> int:
         terminal.show(listing(entries))
     elif hits:
         how = "its signature matches" if hits[0].is_shown else "no signature matches; by words"
-        terminal.say(f"{how}: {len(hits)} of {len(entries)}; safe-launch explain ID tells more")
+        terminal.say(f"{how}: {len(hits)} of {len(entries)}; safe-launch explain ID prints one")
         terminal.show(hits_text(hits))
     else:
         terminal.say(f"none of {len(entries)} known failures matches or shares a word")

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..catalogue.entry import Kind, Role
+from ..core.row import Row
 from ..core.source_location import Spot
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
-from ..report.explain import allocation_texts, first_paragraph, short, spot_text, user_frame
+from ..report.explain_failure import allocation_texts, first_paragraph, short, spot_text, user_frame
 from .attempts import Evidence
 from .verdict import BreakOff, Judgement, Shown, Verdict, name_of
 
@@ -21,15 +22,14 @@ MOST_OTHERS = 5
 CURES = {
     Kind.PRESET: "safe-launch relaunches with settings that avoid it",
     Kind.MEMORY: "safe-launch plans less memory and relaunches",
-    Kind.TRANSIENT: "safe-launch tries the same settings once more",
-    Kind.HARDWARE: "the node is at fault: run elsewhere (exit code 75 of safe-launch)",
+    Kind.TRANSIENT: "safe-launch tries the same settings again",
+    Kind.HARDWARE: "the node is at fault: run on another one (safe-launch exits with 75)",
 }
 """What the launcher itself does about a class of failures."""
 NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
 )
-Row = tuple[str, str]
 
 
 def headline(judgement: Judgement) -> str:
@@ -38,12 +38,12 @@ def headline(judgement: Judgement) -> str:
         case Verdict.KNOWN, Shown(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
         case Verdict.UNKNOWN, None:
-            return "it failed, but what failed isn't in these logs; look for its workers' own"
+            return "failed, but these logs don't show why; look at the workers' own"
         case Verdict.UNKNOWN, _:
-            return "a failure that nothing known matches; no remedy is proposed"
+            return "unknown failure: no entry of the catalogue matches, so no remedy is proposed"
         case Verdict.UNFINISHED, _:
             return "unfinished: the log shows neither a failure nor the training's end"
-    return "no failure: the training came to its end"
+    return "no failure: the training finished"
 
 
 def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
@@ -66,7 +66,7 @@ def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
             result.append(("or", CURES[entry.kind]))
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
     elif not record.exception:
-        text = "its own log, or the node's (dmesg, the scheduler's), may tell; this one doesn't"
+        text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
     if root.finding.role is Role.CASCADE:
         result.append(("note", _who_is_missing(judgement)))
@@ -102,14 +102,14 @@ def _missing(break_off: BreakOff) -> str:
 
 def _who_is_missing(judgement: Judgement) -> str:
     """Whose death the others saw, as far as it can be told from who speaks of it."""
-    text = "that is how another rank's failure looks; what began it isn't in these logs"
+    text = "this follows from another rank's failure, which isn't in these logs"
     told = [failure.finding.record.rank for failure in judgement.shown]
     ranks = {rank for rank in told if rank is not None}
     silent = sorted(set(range(max(ranks, default=0))) - ranks)
     if not 0 < len(silent) <= MOST_OTHERS:
         return text
     names = ", ".join(map(str, silent))
-    return f"{text}: look for rank{'s' * (len(silent) > 1)} {names}, of which nothing is heard"
+    return f"{text}: look for the log of rank{'s' * (len(silent) > 1)} {names}"
 
 
 def _what(record: FailureRecord) -> str:
@@ -132,7 +132,7 @@ def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
 
 def _other(failure: Shown) -> str:
     entry = failure.finding.entry
-    told = f"{_what(failure.finding.record)}: {entry.id if entry else 'nothing known matches'}"
+    told = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
     return "\n".join([told, *_seen(failure.evidence)[-1:]])
 
 

@@ -80,8 +80,8 @@ class Plan:
         considered: all evaluated candidates, the preferred first.
         chosen: the one that the preset is.
         proposals: what the user could change at little cost, each with what it saves, in words.
-        doubts: what the memory estimate hangs on though nobody has stated it, in words, where it
-            would have refused the training; then it forbids nothing.
+        doubts: what the memory estimate depends on though nothing has stated it, in words, where
+            it would have refused the training; then it forbids nothing.
     """
 
     request: LaunchRequest

@@ -47,7 +47,7 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     found = [text for way in ways for text in way(refused, rules)]
     limits = [measured.limit for measured in refused.workload.measured]
     usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
-    nothing = f"no single change brings it below {usable} GiB a rank: combine several"
+    nothing = f"no single change brings it below {usable} GiB a rank; combine several"
     return tuple(found) or (nothing,)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.hardware import Accelerator, Hardware
+from ..core.row import Row
 from ..planning.budget import gib
 
 COLUMNS = ("name", "GiB", "taken", "types", "TFLOP/s", "GB/s", "link GB/s")
 
 
-def found_rows(hardware: Hardware) -> list[tuple[str, str]]:
+def found_rows(hardware: Hardware) -> list[Row]:
     """What was found, in the launcher's rows."""
     device = hardware.accelerator
     count = f"{hardware.accelerators} x " if hardware.accelerators else ""

@@ -8,6 +8,7 @@ from typing import Any
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
+from ..core.row import Row
 from ..core.settings import Offload, Setting
 from ..core.workload import Workload
 from ..planning.budget import capacity, gib
@@ -15,7 +16,6 @@ from ..planning.estimates.estimate import Component, Estimate
 from ..planning.estimates.ranks import Ranks, ranks_of
 from ..planning.plan import Change, Considered, NoPlan, Plan
 
-Row = tuple[str, str]
 SHOWN = 12
 """Candidates in the table; the document has all of them."""
 GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (

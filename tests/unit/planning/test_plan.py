@@ -118,15 +118,15 @@ def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
     assert code == 0
     assert plan["changes"] == []
     assert plan["doubts"] == [
-        "adapter (nobody says it)",
-        "quantization_bits (nobody says it)",
+        "adapter (not stated)",
+        "quantization_bits (not stated)",
         "optimizer (transformers' default of optim)",
     ]
     own = ("finetune.py", "--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED)
     told = run(folder, "plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", *own).stdout
     doubts = [line for line in told.splitlines() if line.startswith("doubt ")]
     assert doubts == [
-        "doubt    it may not fit: 29.5 GiB are usable. But that hangs on adapter (nobody says"
+        "doubt    it may not fit into 29.5 GiB. That depends on adapter (not stated),"
     ]
 
 
