@@ -78,7 +78,7 @@ class KnownFailure:
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether any signature is shown by the record."""
-        return any(signature.matched(record) is not None for signature in self.signatures)
+        return any(signature.matches(record) for signature in self.signatures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def is_shown(text: str, entry: KnownFailure) -> bool:
     line of a traceback; a text without one may be of any type.
     """
     return any(
-        signature.matched(record) is not None
+        signature.matches(record)
         for signature in entry.signatures
         if signature.message is not None or signature.log is not None
         for record in _records(text, signature)
