@@ -141,8 +141,8 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
         if environment.get(name):
             return f"{name}={environment[name]}"
     for scheduler in SCHEDULERS:
-        told = scheduler.read(environment, here)
+        report = scheduler.read(environment, here)
         # A batch script's only launcher may well start the others by ssh.
-        if told is not None and told.refusal is None and told.nodes not in (None, (1, 1)):
-            return f"{told.by}, which has started this one as one of {told.nodes[1]} launchers"
+        if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
+            return f"{report.by}, which has started this one as one of {report.nodes[1]} launchers"
     return None

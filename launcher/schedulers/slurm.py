@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..core.errors import ExitCode, LaunchError
 from .slurm_hostlist import devices, hosts, tasks_by_node
-from .statements import Told, number
+from .reported import Reported, number
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
@@ -17,7 +17,7 @@ PORTS_OF_A_JOB = 16
 """So many steps of one job, and the next jobs', have ports of their own."""
 
 
-def read(environment: Mapping[str, str], here: Here) -> Told | None:
+def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The step of this task; in a shell or a batch script, the devices of this node alone.
 
     Raises:
@@ -54,7 +54,7 @@ AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_
 NODELISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
-def _task(environment: Mapping[str, str]) -> Told:
+def _task(environment: Mapping[str, str]) -> Reported:
     nodes = number(environment, "SLURM_NNODES", 1) or 1
     tasks = number(environment, "SLURM_NTASKS", 1) or nodes
     task = number(environment, "SLURM_PROCID") or 0
@@ -74,7 +74,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     }
     if restart != "0":
         origins["job"] += ", SLURM_RESTART_COUNT"
-    return Told(
+    return Reported(
         by="Slurm",
         nodes=(tasks, tasks),
         rank=task if several else node,
@@ -89,7 +89,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     )
 
 
-def _shell(environment: Mapping[str, str]) -> Told:
+def _shell(environment: Mapping[str, str]) -> Reported:
     """A batch script's own step, or a shell: one launcher, however many nodes there are."""
     nodes = number(environment, "SLURM_NNODES") or 1
     workers, origin = _workers(environment, several=False)
@@ -101,7 +101,7 @@ def _shell(environment: Mapping[str, str]) -> Told:
             "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
             "or give --standalone to train on this node alone",
         )
-    return Told(
+    return Reported(
         by="Slurm",
         nodes=(nodes, nodes),
         rank=0,
@@ -111,10 +111,10 @@ def _shell(environment: Mapping[str, str]) -> Told:
     )
 
 
-def _heterogeneous() -> Told:
+def _heterogeneous() -> Reported:
     problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part anew"
     hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
-    return Told(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
+    return Reported(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
 
 
 def _beside(environment: Mapping[str, str], node: int) -> int:

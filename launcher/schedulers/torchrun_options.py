@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import JoinTimes
 from ..system.typed_yaml import near
-from .statements import Told, port, whole
+from .reported import Reported, port, whole
 from .this_host import Here
 
 OPTIONS = (
@@ -56,7 +56,7 @@ def spelled(name: str, *, by_variable: bool) -> str:
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
-def told(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Told:
+def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
     """What the options say.
 
     Args:
@@ -70,7 +70,7 @@ def told(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Told:
     name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
     conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
-    result = Told(
+    result = Reported(
         by="PET_*" if by_variable else "the command line",
         nodes=node_range(given["nnodes"], name["nnodes"]) if "nnodes" in given else None,
         rank=whole(given["node_rank"], name["node_rank"]) if "node_rank" in given else None,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .statements import Told, number
+from .reported import Reported, number
 from .this_host import Here
 
 FIRST = ("MASTER", "LAUNCHER")
 """Tasks whose pods come before the others'."""
 
 
-def read(environment: Mapping[str, str], here: Here) -> Told | None:
+def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's place among the hosts that Volcano lists by task.
 
     Where there are several tasks the pod is found by its name, and it must be one of a master's and
@@ -45,7 +45,7 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
             return None
         rank, origin = names.index(here.name.partition(".")[0]), "this pod's name in them"
     listed = " and ".join(f"VC_{task}_HOSTS" for task in sorted(tasks))
-    return Told(
+    return Reported(
         by="Volcano",
         nodes=(len(every), len(every)),
         rank=rank,

@@ -10,14 +10,14 @@ from ..core.errors import ExitCode, LaunchError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What a scheduler, a platform or a person says; None or empty where nothing is said.
 
     Attributes:
         by: who says it, in words.
         nodes: the least and the greatest number of launchers.
         rank: of this launcher.
-        is_head: whether this launcher is node 0, where no rank is told.
+        is_head: whether this launcher is node 0, where no rank is given.
         address: name or address of node 0.
         port: where node 0 listens.
         job: what the launchers of this job have in common and no others.
