@@ -30,7 +30,7 @@ def plain(pattern: str) -> tuple[str, ...]:
     there is a choice of. Meant to be read, not matched.
     """
     texts: list[str] = []
-    for text in _Reader(pattern).alternatives():
+    for text in _PatternReader(pattern).alternatives():
         texts += text[1:-1].split(" | ") if _is_enclosed(text) else [text]
     return tuple(text for text in dict.fromkeys(map(_tidied, texts)) if text)
 
@@ -47,7 +47,7 @@ def _is_enclosed(text: str) -> bool:
     return text.startswith("(") and depths.index(0) == len(text) - 1 if 0 in depths else False
 
 
-class _Reader:
+class _PatternReader:
     """A pattern and how far it has been read."""
 
     def __init__(self, pattern: str) -> None:

@@ -28,7 +28,7 @@ def show_diagnosis(
     Raises:
         LaunchError: a path can't be read.
     """
-    chosen = files.chosen(paths)
+    chosen = files.find_logs(paths)
     empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
     notes = [*chosen.notes, *empty]
     attempts = read(chosen.paths, catalogue)

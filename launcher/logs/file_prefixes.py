@@ -20,7 +20,7 @@ class FilePrefixes:
     def __init__(self, head: bytes) -> None:
         self._learned: list[re.Pattern[str]] = [*filter(None, [common(head)])]
 
-    def strip(self, text: str) -> Stripped:
+    def stripped(self, text: str) -> Stripped:
         """A line without its prefixes."""
         line = stripped(text)
         for number, known in enumerate(self._learned):
@@ -29,7 +29,7 @@ class FilePrefixes:
                 inner = stripped(line.text[found.end() :])
                 rank = line.rank if inner.rank is None else inner.rank
                 return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")
-        return self.strip(text) if self._learn(line.text) else line
+        return self.stripped(text) if self._learn(line.text) else line
 
     def _learn(self, text: str) -> bool:
         """Whether the line is a traceback's first behind a prefix that is new."""

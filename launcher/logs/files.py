@@ -39,7 +39,7 @@ ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class LogFiles:
     """The files that are read.
 
     Attributes:
@@ -51,7 +51,7 @@ class Chosen:
     notes: tuple[str, ...]
 
 
-def chosen(paths: Sequence[str]) -> Chosen:
+def find_logs(paths: Sequence[str]) -> LogFiles:
     """The logs that the given paths stand for.
 
     A file is read whatever its name; of a folder, what looks like a log. Where folders hold
@@ -82,7 +82,7 @@ def chosen(paths: Sequence[str]) -> Chosen:
     if not named and not kept:
         problem = f"{', '.join(paths)}: nothing in it looks like a log"
         raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
-    return Chosen((*named, *map(str, kept)), tuple(notes))
+    return LogFiles((*named, *map(str, kept)), tuple(notes))
 
 
 def _in_folder(folder: Path) -> list[Path]:

@@ -132,7 +132,7 @@ class _File:
         pieces = unfolded(line.text)
         if len(pieces) > 1:
             return max(self.take(Line(line.number, piece, line.is_found)) for piece in pieces)
-        inner = self.prefixes.strip(line.text)
+        inner = self.prefixes.stripped(line.text)
         text, collapsed = inner.text, " ".join(inner.text.split())
         if text.startswith(OWN):
             return line.is_found and self._marks(line.number, text)
@@ -177,7 +177,7 @@ class _File:
         written = [
             Written(self.name, number, text)
             for number, raw in last[-MOST:]
-            if number >= self.begun and (text := self.prefixes.strip(raw).text).strip()
+            if number >= self.begun and (text := self.prefixes.stripped(raw).text).strip()
         ]
         self.reading.last_lines += written[-1:]
         if (end := said_end(written)) and self.name not in self.reading.ends:

@@ -14,7 +14,7 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, first_paragraph, short, spot_text, user_frame
 from .attempts import Evidence
-from .verdict import BreakOff, Judgement, Shown, Verdict, name_of
+from .verdict import BreakOff, Failure, Judgement, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown."""
@@ -35,7 +35,7 @@ NEXT = (
 def headline(judgement: Judgement) -> str:
     """The verdict in a line."""
     match judgement.verdict, judgement.root:
-        case Verdict.KNOWN, Shown(finding=finding) if finding.entry is not None:
+        case Verdict.KNOWN, Failure(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
         case Verdict.UNKNOWN, None:
             return "failed, but these logs don't show why; look at the workers' own"
@@ -103,7 +103,7 @@ def _missing(break_off: BreakOff) -> str:
 def _who_is_missing(judgement: Judgement) -> str:
     """Whose death the others saw, as far as it can be told from who speaks of it."""
     text = "this follows from another rank's failure, which isn't in these logs"
-    told = [failure.finding.record.rank for failure in judgement.shown]
+    told = [failure.finding.record.rank for failure in judgement.failures]
     ranks = {rank for rank in told if rank is not None}
     silent = sorted(set(range(max(ranks, default=0))) - ranks)
     if not 0 < len(silent) <= MOST_OTHERS:
@@ -130,7 +130,7 @@ def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
     return texts
 
 
-def _other(failure: Shown) -> str:
+def _other(failure: Failure) -> str:
     entry = failure.finding.entry
     told = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
     return "\n".join([told, *_seen(failure.evidence)[-1:]])
@@ -138,9 +138,9 @@ def _other(failure: Shown) -> str:
 
 def _consequences(judgement: Judgement) -> str:
     """What followed, in a line, the most frequent first."""
-    known = {name_of(failure) for failure in (*judgement.others, *judgement.shown[:1])}
+    known = {name_of(failure) for failure in (*judgement.others, *judgement.failures[:1])}
     names = Counter(
-        name_of(failure) for failure in judgement.shown[1:] if name_of(failure) not in known
+        name_of(failure) for failure in judgement.failures[1:] if name_of(failure) not in known
     )
     texts = [f"{name} (x{count})" if count > 1 else name for name, count in names.most_common(4)]
     return f"{', '.join(texts)} followed" if texts else ""
@@ -199,7 +199,7 @@ def _lines(evidence: Evidence) -> list[Mapping[str, Any]]:
     ]
 
 
-def _finding(failure: Shown) -> Mapping[str, Any]:
+def _finding(failure: Failure) -> Mapping[str, Any]:
     record, entry = failure.finding.record, failure.finding.entry
     frame = user_frame(record)
     known = (

@@ -52,7 +52,7 @@ class Option:
         return tuple(dict.fromkeys([*letters, *both]))
 
 
-class Refusal(argparse.Action):
+class RefusedOption(argparse.Action):
     """The action of an option that isn't taken."""
 
     def __call__(

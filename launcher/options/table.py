@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
 from . import deepspeed, torchrun
-from .option import Option, Refusal
+from .option import Option, RefusedOption
 
 TABLE: tuple[Option, ...] = (*torchrun.TABLE, *deepspeed.TABLE)
 OPTIONS: Mapping[str, Option] = {option.key: option for option in TABLE}
@@ -38,7 +38,7 @@ def add_refusals(parser: argparse.ArgumentParser) -> None:
             # argparse wants a number of values; the metavar of what isn't shown is free.
             parser.add_argument(
                 *option.spellings,
-                action=Refusal,
+                action=RefusedOption,
                 nargs=None if option.value else 0,
                 metavar=option.instead,
                 help=argparse.SUPPRESS,

@@ -101,9 +101,7 @@ def _meeting(stated: Sequence[Reported]) -> int:
 
 def _first(every: Sequence[Reported], name: str) -> Reported | None:
     """The first source that says something of one kind."""
-    return next(
-        (report for report in every if getattr(report, name) not in (None, "")), None
-    )
+    return next((report for report in every if getattr(report, name) not in (None, "")), None)
 
 
 def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:

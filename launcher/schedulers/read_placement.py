@@ -1,11 +1,11 @@
 """The schedulers: how each says where this launcher stands among those of its job.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch another
-one, add a module here and to `SCHEDULERS`. The first that knows this launcher is asked, so one that
-runs inside another stands before it.
+A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch
+another one, add a module here and to `SCHEDULERS`. The first that knows this launcher is asked, so
+one that runs inside another stands before it.
 
-The command line holds before torchrun's PET_* variables, and these before the scheduler. How many
-launchers there are, and which this is, the scheduler knows: who says otherwise is refused.
+The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
+how many launchers there are, and which this is, the scheduler knows: who says otherwise is refused.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.errors import ExitCode, LaunchError
-from .slurm_hostlist import devices, hosts, tasks_by_node
 from .reported import Reported, number
+from .slurm_hostlist import devices, hosts, tasks_by_node
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290

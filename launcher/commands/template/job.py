@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TemplateJob:
     """The job at hand.
 
     Attributes:

@@ -11,7 +11,7 @@ from ...core.errors import ExitCode, LaunchError
 from ...options.parser import Parser
 from ...system import terminal
 from . import kubernetes, slurm
-from .job import Job, at_least
+from .job import TemplateJob, at_least
 
 EPILOG = """\
 Everything after the options is what you would type after safe-launch: its options behind --, the
@@ -31,7 +31,7 @@ class Template:
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], object]
-    fill: Callable[[Job, argparse.Namespace], str]
+    fill: Callable[[TemplateJob, argparse.Namespace], str]
 
 
 TEMPLATES = {
@@ -59,7 +59,7 @@ def template(arguments: Sequence[str]) -> int:
         problem = f"template {arguments[0]}: no script is given"
         hint = f"safe-launch template {arguments[0]} --nodes 2 script.py ..."
         raise LaunchError(ExitCode.USAGE, problem, hint)
-    job = Job(options.name, options.nodes, options.gpus_per_node, tuple(command))
+    job = TemplateJob(options.name, options.nodes, options.gpus_per_node, tuple(command))
     text = chosen.fill(job, options)
     if options.output is None:
         terminal.show(text)

@@ -193,19 +193,19 @@ def _weights(
     output: bool,
 ) -> tuple[Weight, ...]:
     """All weights, from the templates."""
-    told = ConfigSizes(
+    declared = ConfigSizes(
         language.config,
         language.where,
         language.defaults,
         {**language.derived, "tied": int(not output)},
     )
     if join is None:
-        return counted([("", architecture.template, told)])
+        return counted([("", architecture.template, declared)])
     tower_config = vision or {}
     tower = TOWERS[_tower_type(tower_config, join)]
     sizes = _sizes(tower_config, label, tower, join.tower_defaults)
     extra = {
-        "width": told["hidden"],
+        "width": declared["hidden"],
         "merged": _merge(join, sizes, config) ** 2,
         "query_num": ConfigSizes(config, label).get("query_num"),
         "multimodal_projector_bias": int(config.get("multimodal_projector_bias") is not False),
@@ -215,7 +215,7 @@ def _weights(
         [
             (join.tower_prefix, tower.template, sizes),
             ("", join.projector, sizes),
-            (join.language_prefix, architecture.template, told),
+            (join.language_prefix, architecture.template, declared),
         ]
     )
 
@@ -293,7 +293,7 @@ def _stack(
 
 
 def _widest(weights: list[Weight], hidden: int) -> int:
-    """Width of the feed-forward part by its weights; 0 where it can't be told."""
+    """Width of the feed-forward part by its weights; 0 where it isn't known."""
     return max(
         (
             math.prod(weight.shape) // hidden
