@@ -207,7 +207,7 @@ def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
             SpecifierSet(allowed)
         except InvalidSpecifier:
             raise place.error(
-                f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+                f"when: `{name}: {allowed}` isn't a version range", 'e.g. ">=0.14,<0.19.3"'
             ) from None
     return dict(raw)
 

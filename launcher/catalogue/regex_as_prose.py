@@ -18,7 +18,7 @@ ESCAPES = {
 """What the escapes of RE2's syntax that aren't their own character stand for."""
 QUOTES = set("'\"`")
 MOST = 5
-"""Alternatives inside a message that are told."""
+"""Alternatives inside a message that are shown."""
 FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*(:|\)))")
 QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 
@@ -114,12 +114,12 @@ class _PatternReader:
                 return "", False
         texts = list(dict.fromkeys(self.alternatives()))
         self.at += 1
-        told = [text for text in texts if text]
-        if len(told) > MOST:
-            told = [*told[: MOST - 1], ANY]
-        if len(told) > 1 and any(set(text) & {" ", "/"} for text in told):
-            return f"({' | '.join(told)})", "" in texts
-        return "/".join(told), "" in texts
+        choices = [text for text in texts if text]
+        if len(choices) > MOST:
+            choices = [*choices[: MOST - 1], ANY]
+        if len(choices) > 1 and any(set(text) & {" ", "/"} for text in choices):
+            return f"({' | '.join(choices)})", "" in texts
+        return "/".join(choices), "" in texts
 
     def characters(self) -> str:
         """A class of characters: the one that is meant, a few to choose from, or anything."""

@@ -25,14 +25,14 @@ EXCEPTION = re.compile(
 )
 """An exception's type where it stands before its message, as in the last line of a traceback."""
 MOST = 12
-"""Entries that are told at most where only words are shared."""
+"""Entries that are listed at most where only words are shared."""
 EMPTY = {
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "error"),
     *("failed", "for", "from", "has", "have", "i", "if", "in", "is", "it", "its", "my", "not"),
     *("of", "on", "or", "that", "the", "this", "to", "traceback", "was", "when", "while"),
     *("why", "with", "you"),
 }
-"""Words that tell nothing."""
+"""Words that mean nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text in the singular, without those that tell nothing."""
+    """The words of a text in the singular, without those that mean nothing here."""
     found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
     return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in found)
 

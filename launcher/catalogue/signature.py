@@ -1,4 +1,4 @@
-"""The ways in which a known failure shows itself in the evidence."""
+"""Signatures: how a known failure is recognized in the evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way that a failure shows itself; every part that is given must match.
+    """One way to recognize a failure; every part that is given must match.
 
     Messages and lines are searched with every run of white space as a single space, since logs
     wrap them. Without a part of an exception it is the signature of a death without one, or of

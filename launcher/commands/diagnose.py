@@ -50,8 +50,8 @@ def show_diagnosis(
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt that the logs are of.
 
-    What looks as if somebody had copied it by hand is read as it was before; where that tells
-    nothing known, as it is.
+    A log that looks copied by hand (quoted, wrapped) is read as it was before; if that shows
+    nothing known, it is read as it is.
 
     Raises:
         LaunchError: a path can't be read.

@@ -117,6 +117,6 @@ def _parser(name: str, description: str) -> Parser:
         "--catalogue",
         type=Path,
         metavar="FOLDER",
-        help="a folder of further known failures, for a cluster's own",
+        help="a folder with known failures of your own cluster",
     )
     return result

@@ -32,7 +32,7 @@ class Placement:
 
     Attributes:
         nodes: how many there are to be, at most.
-        least: with how many the training may go on.
+        least: with how many the training may continue.
         rank: this node's rank; None where node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: where node 0's launcher listens.

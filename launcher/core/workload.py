@@ -37,7 +37,7 @@ class Measured:
         settings: what it ran with.
         needed: bytes that the rank had and asked for when it failed; its need is at least that.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
-            with its libraries; None where nobody could tell.
+            with its libraries; None where that isn't known.
         limit: bytes that the rank could get at most.
     """
 

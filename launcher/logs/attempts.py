@@ -1,4 +1,4 @@
-"""What the logs tell of each attempt: evidence, no judgement yet."""
+"""What the logs show of each attempt: evidence, no judgement yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .progress_signs import Written
 from .tracebacks import Trace
 
 ENOUGH = 5
-"""Signs of a training that goes on, after which an exception counts as survived."""
+"""Signs of progress after which an exception counts as survived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Evidence:
 
     Attributes:
         record: what is known of the death, as a worker's own record would say it.
-        file: the file that tells it.
+        file: the file that shows it.
         lines: numbers and texts of the lines that show it.
         is_ignored: Python printed it and went on.
         is_bare: an exception without a traceback.
-        progress: how often the training was seen to go on after it in the same file.
+        progress: signs of progress after it in the same file.
     """
 
     record: FailureRecord
@@ -36,11 +36,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A line that tells of the training's end.
+    """A line that says that the training has ended.
 
     Attributes:
         line: the line.
-        progress: how often a training was seen to go on after it in the same file.
+        progress: signs of progress after it in the same file.
     """
 
     line: Written
@@ -56,11 +56,11 @@ class Reading:
         deaths: what the launcher said of its workers.
         shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
-        ends: by file, the last line that tells of the training's end.
+        ends: by file, the last line that says that the training has ended.
         last_lines: of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun says that it has seen first.
-        progress: signs of a training that went on, as far as they were looked for.
+        progress: signs of progress, as far as they were looked for.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Reading:
     progress: int = 0
 
     def went_on(self, file: str, signs: int) -> None:
-        """The training goes on, by what a file shows: what it has survived is no failure."""
+        """A file shows that the training continues: what it has survived is no failure."""
         self.progress += signs
         for kept in (self.events, self.deaths):
             ours = [

@@ -70,7 +70,7 @@ class PendingEvents:
 
 
 class Progress:
-    """Where a file has shown that the training goes on."""
+    """Where a file has shown that the training continues."""
 
     def __init__(self) -> None:
         self._signs: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)

@@ -119,12 +119,12 @@ def _changed(files: Sequence[Path]) -> float:
 
 
 def rank_of(path: str) -> int | None:
-    """The rank that a file's name tells."""
+    """The rank in a file's name."""
     return _number(RANK_IN_PATH, path)
 
 
 def attempt_of(path: str) -> int:
-    """The attempt that a folder in a path tells, else 0."""
+    """The attempt in the name of a folder of the path, else 0."""
     return _number(ATTEMPT_IN_PATH, path) or 0
 
 
@@ -134,7 +134,7 @@ def _number(pattern: re.Pattern[str], path: str) -> int | None:
 
 
 def is_empty(path: str) -> bool:
-    """Whether a file has nothing in it; of the standard input nobody knows."""
+    """Whether a file has nothing in it; never said of the standard input."""
     return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
 
 

@@ -64,7 +64,7 @@ class Stripped:
     Attributes:
         text: the line itself, as the process wrote it.
         rank: the rank that a prefix named.
-        stream: what tells this process's lines from others' in the same file.
+        stream: what distinguishes this process's lines from others' in the same file.
     """
 
     text: str
@@ -155,7 +155,7 @@ def _shape(lines: Sequence[str]) -> str:
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
-    """What takes off a prefix that nobody knows, wherever it has other numbers in it.
+    """A pattern for an unknown prefix, whatever numbers are in it.
 
     Args:
         prefix: what stood before the first line of a traceback.
@@ -180,7 +180,7 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 def _unformatted(text: str) -> str:
     """A line without what a page or a logger has made of it: escapes, breaks, JSON."""
     if text.startswith('{"') and DOCUMENT.match(text):
-        text = _told(text)
+        text = _message(text)
     if not text.isascii():
         text = text.translate(QUOTES)
     if "&" in text and ESCAPED.search(text):
@@ -188,8 +188,8 @@ def _unformatted(text: str) -> str:
     return BREAK.sub("", text) if "<br" in text[-8:] else text
 
 
-def _told(text: str) -> str:
-    """What a line of Docker's json-file driver, or of a logger, tells."""
+def _message(text: str) -> str:
+    """The message in a line of Docker's json-file driver, or of a logger."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -56,7 +56,7 @@ class _Stream:
 
 
 class Reader:
-    """Reads files of log one after the other; `attempts` is what they tell.
+    """Reads files of log one after the other; `attempts` is what they show.
 
     Args:
         catalogue: the known failures, whose patterns of lines are searched for.
@@ -114,7 +114,7 @@ class _File:
         return self.reader.attempts.setdefault(self.attempt, Reading())
 
     def automaton(self) -> Any:
-        """What to search for: after a failure or an end also whether the training goes on."""
+        """What to search for: after a failure or an end also whether the training continues."""
         is_watchful = (
             self.attempt > self.first
             or self.events
@@ -239,7 +239,7 @@ class _File:
         self.reading.ends.pop(self.name, None)
 
     def _look_for_progress(self, number: int, text: str) -> None:
-        """The training may go on; several ranks' signs of one step are one sign."""
+        """The training may continue; several ranks' signs of one step are one sign."""
         if self.reader.searches.endings.search(text):
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
@@ -251,7 +251,7 @@ class _File:
                     self.reading.went_past_end(self.name)
 
     def _progress(self, number: int, signs: int) -> None:
-        """The training goes on: what it has survived is no failure."""
+        """The training continues: what it has survived is no failure."""
         self.events.settle(0, self.reading)
         self.progress.add(number, signs)
         self.events.forget()

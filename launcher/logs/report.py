@@ -101,10 +101,10 @@ def _missing(break_off: BreakOff) -> str:
 
 
 def _who_is_missing(judgement: Judgement) -> str:
-    """Whose death the others saw, as far as it can be told from who speaks of it."""
+    """The ranks whose death the others saw: those below the highest one that no line is from."""
     text = "this follows from another rank's failure, which isn't in these logs"
-    told = [failure.finding.record.rank for failure in judgement.failures]
-    ranks = {rank for rank in told if rank is not None}
+    seen = (failure.finding.record.rank for failure in judgement.failures)
+    ranks = {rank for rank in seen if rank is not None}
     silent = sorted(set(range(max(ranks, default=0))) - ranks)
     if not 0 < len(silent) <= MOST_OTHERS:
         return text
@@ -132,8 +132,8 @@ def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
 
 def _other(failure: Failure) -> str:
     entry = failure.finding.entry
-    told = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
-    return "\n".join([told, *_seen(failure.evidence)[-1:]])
+    text = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
+    return "\n".join([text, *_seen(failure.evidence)[-1:]])
 
 
 def _consequences(judgement: Judgement) -> str:

@@ -35,13 +35,13 @@ class Searches:
 
     Attributes:
         quiet: finds everything that a failure may begin with, in bytes.
-        watchful: the same and the signs of a training that goes on.
+        watchful: the same and signs of progress.
         logs: the catalogue's own patterns of lines.
         starts: a launcher begins.
         ends: a launcher says that an attempt has failed.
-        completions: a training has come to its end.
-        endings: it may have.
-        progress: it goes on.
+        completions: a training has ended.
+        endings: it may have ended.
+        progress: it continues.
     """
 
     quiet: Any

@@ -46,7 +46,7 @@ class BreakOff:
         error: the last exception without a traceback, which may be its end.
         last_lines: the last line of each file.
         cut: file and first line of a traceback that breaks off.
-        goes_on: the training was seen to go on after an exception.
+        goes_on: the training was seen to continue after an exception.
     """
 
     error: Evidence | None
@@ -113,7 +113,7 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
-    """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
+    """The attempt that shows how the job ended: the last, unless it shows nothing at all."""
     *before, last = judgements
     if last.break_off is not None and not last.break_off.goes_on:
         return next((judgement for judgement in reversed(before) if judgement.failures), last)
@@ -204,7 +204,7 @@ def _without_aborts(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
-    """Without what another rank's log tells whole: the same failure, its message cut off.
+    """Without copies of a known failure whose message was cut off on another rank.
 
     (tests/logs/experts-out-of-order-head-cut.log)
     """
@@ -219,7 +219,10 @@ def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
 def _with_interleaved(
     failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> list[Failure]:
-    """With the known messages that two ranks wrote at once, in place of their scraps."""
+    """With known messages that two ranks wrote letter by letter at once, in place of their scraps.
+
+    Only where nothing else is known (test_two_ranks_letters_in_turns).
+    """
     found = list(_interleaved(reading, catalogue))
     whole = [
         failure for failure in failures if not any(_is_near(failure, other) for other in found)
@@ -238,14 +241,14 @@ def _is_consequence(failure: Failure) -> bool:
 
 
 def _says_little(failure: Failure) -> bool:
-    """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
+    """Whether a line only looks like an exception: without a traceback, and known to no entry."""
     return failure.evidence.is_bare and failure.finding.entry is None
 
 
 def _explains_abort(failure: Failure, abort: Failure) -> bool:
     """Whether a failure explains a C++ process's abort whose own last words say nothing known.
 
-    Without `what()` they say nothing at all, and what any line of the same rank tells is the cause.
+    Without `what()` they say nothing at all, and any other failure of the same rank is the cause.
     """
     words, other = abort.finding.record, failure.finding.record
     if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
@@ -258,7 +261,10 @@ def _explains_abort(failure: Failure, abort: Failure) -> bool:
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
-    """The findings, where a signal from outside that came before everything else began it."""
+    """With a signal from outside as the cause, if it came before everything else.
+
+    A closed terminal sends SIGHUP (tests/logs/terminal-closed-ms-swift.log).
+    """
     first = min(failures, key=lambda failure: failure.finding.record.at, default=None)
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
     if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
@@ -295,19 +301,20 @@ def _deaths(
 ) -> Iterable[Failure]:
     """What the launcher said of its workers, as far as it says more than they did themselves.
 
-    A worker that raised ends with an exit code, one that aborts has said why, and one that was
-    asked to stop is nobody's cause; those matter only where there is nothing else.
+    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). One that
+    raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
+    no cause; those matter only where there is nothing else.
     """
     ranks = {failure.finding.record.rank for failure in failures}
     are_consequences = bool(failures) and all(
         failure.finding.role is not Role.INITIATING for failure in failures
     )
-    told: set[tuple[int | None, int | None]] = set()
+    seen: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
         record = death.record
-        if (record.rank, record.exit_code) in told:
+        if (record.rank, record.exit_code) in seen:
             continue
-        told.add((record.rank, record.exit_code))
+        seen.add((record.rank, record.exit_code))
         finding = finding_of(record, catalogue)
         is_asked = record.signal in (signal.SIGTERM, signal.SIGINT)
         is_silent = record.signal in (None, signal.SIGABRT)

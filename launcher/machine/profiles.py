@@ -32,7 +32,7 @@ class Profile:
         kind: cpu, cuda, npu or rocm.
         aliases: patterns of the names that the vendor's tools have for it.
         memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
-        driver_mib: memory that the vendor's tool reports, in MiB; tells sizes of one name apart.
+        driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
         context_gib: what the device's context and libraries take, in GiB.
         communication_gib: what NCCL's, RCCL's or HCCL's buffers take, in GiB.
         precisions: types that it computes in.

@@ -91,7 +91,7 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
     """The hosts and devices to launch on.
 
     Args:
-        asked: what the user says.
+        asked: what the user asks for.
         file: the hostfile; None for this machine alone.
         accelerators: how many there are here, for a launch without a hostfile.
 

@@ -94,9 +94,9 @@ commands:
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures whole, or list them
-  hardware   list the accelerators that are known, and show what was found on this host
+  hardware   list the known accelerators, and show what was found on this host
   template   write a file for Slurm or Kubernetes, filled in for a job
-  wrap       run a tool that calls torchrun, deepspeed or accelerate itself; its launch is ours
+  wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
 
 exit codes:
 {CODES}
@@ -128,7 +128,7 @@ def parser() -> Parser:
         "--catalogue",
         type=Path,
         metavar="FOLDER",
-        help="a folder of further known failures, for a cluster's own",
+        help="a folder with known failures of your own cluster",
     )
     result.add_argument(
         "--preset",
@@ -156,8 +156,8 @@ def parser() -> Parser:
         "--allow-restart",
         "--allow_restart",
         action="store_true",
-        help="let a correction start the training anew where it can't go on from the checkpoints "
-        "that the job has written; they are kept",
+        help="let a correction restart the training from scratch where it can't resume from the "
+        "checkpoints that the job has written; they are kept",
     )
     result.add_argument(
         "--hardware",

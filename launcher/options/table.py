@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed, each told once: for the parser, its help, and a page."""
+"""The options of torchrun and deepspeed, defined once: for the parser, its help, and a page."""
 
 from __future__ import annotations
 

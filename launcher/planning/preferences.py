@@ -48,7 +48,7 @@ PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
 
 
 def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
-    """How much of what was asked the candidate gives up; smaller is better.
+    """How far the candidate departs from what was asked; smaller is better.
 
     The most valuable setting is compared first. Of two stages equally far the lower one wins,
     because it communicates less, and of two implementations of checkpointing the one without nested
@@ -76,7 +76,7 @@ def rank(
 ) -> tuple[float, ...]:
     """The order of preference, the smallest first.
 
-    The numerics first; then whether something is given up that the user asked for explicitly; then
+    The numerics first; then whether something changes that the user asked for explicitly; then
     how much slower than what was asked it is predicted to be (being faster is no merit); then how
     far it departs from what was asked, the most valuable setting first.
     """

@@ -162,4 +162,4 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     }[kind]
     fits = after.constraint is None
     end = ", and what was asked would fit" if fits else ", which alone isn't enough"
-    return (f"{how} takes {gib(saved)} GiB less at nearly no cost{end}",)
+    return (f"{how} takes {gib(saved)} GiB less at almost no cost{end}",)

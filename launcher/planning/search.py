@@ -146,7 +146,7 @@ def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
 def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candidate]:
     """Every assignment that the guards can bring about; what was asked is one of them.
 
-    A setting that nobody knows stays out of every candidate: it remains as the script has it.
+    An unknown setting is in no candidate: it remains as the script has it.
     Micro batch and accumulation change together, so that the global batch is kept, also where
     fewer workers are left than it was meant for.
 

@@ -2,7 +2,7 @@
 
 An estimate may refuse a training only where it would refuse it whatever those facts are: what no
 argument, no file and no worker says is supposed to be as light as it can be. Where something speaks
-of adapters in words that nobody here understands, it may change nothing either.
+of adapters in words that no reader understands, it may change nothing either.
 """
 
 from __future__ import annotations

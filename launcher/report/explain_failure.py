@@ -116,7 +116,7 @@ def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
 
 
 def allocation_texts(record: FailureRecord) -> list[str]:
-    """What was asked for, what was held and what there was, as far as the failure tells."""
+    """The memory asked for, held and available, as far as the failure shows."""
     seen = allocation_of(record)
     held = seen.process if seen.process is not None else seen.allocated
     parts = [

@@ -22,7 +22,7 @@ PATH = Path("/dev/termination-log")
 LIMIT = 4096
 """Bytes of it that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
 MESSAGE = 2000
-"""Bytes of an exception's message at most, so that the line that raised it is told too."""
+"""Bytes of an exception's message at most, so that there is room for the line that raised it."""
 
 
 def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str:

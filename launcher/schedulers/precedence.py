@@ -66,7 +66,7 @@ def merged(
 
 
 def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> None:
-    """Refuses a rank beside no number of nodes: every node would train by itself, as the first.
+    """Refuses a rank without a number of nodes: every node would train alone, as the first.
 
     Raises:
         LaunchError: there is one.

@@ -1,4 +1,4 @@
-"""Slurm: what `srun` tells its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
+"""Slurm: what `srun` sets for its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _shell(environment: Mapping[str, str]) -> Reported:
 
 
 def _heterogeneous() -> Reported:
-    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part anew"
+    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
     hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
     return Reported(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
 

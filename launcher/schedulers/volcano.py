@@ -16,7 +16,7 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's place among the hosts that Volcano lists by task.
 
     Where there are several tasks the pod is found by its name, and it must be one of a master's and
-    workers'; how others are to be numbered nobody can know.
+    workers'; how others are numbered can't be known.
 
     pkg/controllers/job/plugins/svc/svc.go: VC_<TASK>_HOSTS, separated by commas; env/env.go:
     VC_TASK_INDEX, and VK_TASK_INDEX as its older name.

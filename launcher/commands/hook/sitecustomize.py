@@ -25,7 +25,7 @@ SCRIPTS = {
     b"from deepspeed.launcher.runner import main": "deepspeed",
     b"from safe_launch.cli import main": "safe-launch",
 }
-"""What is replaced where Python is started with a command's script, told by a line of it."""
+"""What is replaced where Python is started with a command's script, recognized by a line of it."""
 LONGEST = 1000
 """Bytes of such a script at most."""
 

@@ -88,7 +88,7 @@ class Types:
     Attributes:
         computed: bytes of an element in the computation.
         stream: of the residual stream; autocast leaves it in the weights' type, and casts the input
-            of every linear layer anew.
+            of every linear layer each time.
         adapter: of an adapter's input, which peft casts to the adapter's type.
         every_input: whether linear layers save their input for frozen weights too, as ZeRO-3's own
             do (deepspeed/runtime/zero/linear.py).
@@ -258,7 +258,7 @@ class Logits:
 
     Attributes:
         peak: at the loss's backward.
-        gradient: when their gradient goes on into the projection.
+        gradient: when their gradient is passed on to the projection.
     """
 
     peak: int

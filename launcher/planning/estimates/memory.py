@@ -77,7 +77,7 @@ def estimate(
 
 
 def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> ModelSizes | None:
-    """What the memory depends on, calibrated with what attempts showed of it.
+    """The sizes of a workload's model, calibrated with the memory that attempts were seen to need.
 
     An attempt that ran out of memory needed more than it could get, and the formulas must say so
     too. The first time what comes and goes in a step is scaled; if that was not enough, what is

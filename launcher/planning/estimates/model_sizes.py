@@ -1,4 +1,4 @@
-"""What the memory and the time of a training depend on beside the preset, worked out once."""
+"""Sizes of the model that all candidates share, computed once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """What the memory depends on beside the preset, worked out once for all candidates.
+    """Sizes of the model that the memory and the time depend on, in elements unless said otherwise.
 
     Attributes:
         workload: what is known.
@@ -41,7 +41,7 @@ class ModelSizes:
         in_fp32: elements that stay in fp32 beside 16-bit weights: adapters.
         reference: elements of a frozen copy of the model that is held beside it.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
-        context: bytes that were seen to be no part of the training; None where nobody could tell.
+        context: bytes that were seen to be no part of the training; None where that isn't known.
         scale: by how much what comes and goes was seen to be larger than the formulas say.
     """
 
@@ -83,7 +83,7 @@ class ModelSizes:
 
 
 def job_of(workload: Workload) -> ModelSizes | None:
-    """What the memory depends on; None where the model isn't known, or what it does isn't modelled.
+    """The sizes of a workload's model; None where it isn't known, or what it does isn't modelled.
 
     That is FSDP, and ranks that share a sample or a copy of the model.
     """

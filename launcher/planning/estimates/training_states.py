@@ -225,7 +225,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; of two implementations that can't be told the lighter."""
+    """How activations are checkpointed; where the implementation isn't known, the lighter one."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -259,7 +259,7 @@ def loaded_bytes(workload: Workload) -> int:
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
-    """The optimizer; AdamW, everybody's default, where it isn't known."""
+    """The optimizer; AdamW, the usual default, where it isn't known."""
     value = workload.value(Fact.OPTIMIZER)
     return Optimizer.ADAMW if value is None else Optimizer(str(value))
 

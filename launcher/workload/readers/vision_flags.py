@@ -17,7 +17,7 @@ FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
     (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
     (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),
 )
-"""What is told, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
+"""What is stated, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
 frozen (ms-swift, LLaMA-Factory, InternVL), and its names."""
 
 

@@ -96,7 +96,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             if name in ONE_STATE:
                 yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
             else:
-                script.notes.append(f"{switch.source}: AdamW's states are reckoned with")
+                script.notes.append(f"{switch.source}: AdamW's states are assumed")
             return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
     named = script.text("optimizer") or script.text("optim")
@@ -108,7 +108,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
         script.notes.append(
-            f"{named.source}: {named.value!r} isn't known, AdamW's states are taken"
+            f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
         )
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)

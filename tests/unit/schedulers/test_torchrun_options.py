@@ -51,7 +51,7 @@ def test_an_endpoint(text: str, found: tuple[str, int | None]) -> None:
         (lambda: configuration("timeout=-1", "--rdzv-conf"), "a number of seconds above 0"),
         (lambda: configuration("is_host=2", "--rdzv-conf"), "neither true nor false"),
         (lambda: configuration("store_type=file", "--rdzv-conf"), "meet over the network"),
-        (lambda: number({"RANK": "x"}, "RANK"), "RANK 'x' is no whole number"),
+        (lambda: number({"RANK": "x"}, "RANK"), "RANK 'x' isn't a whole number"),
         (lambda: number({"SIZE": "0"}, "SIZE", 1), "SIZE 0: it must be at least 1"),
         (lambda: port("65536", "MASTER_PORT"), "a port is between 1 and 65535"),
     ],
