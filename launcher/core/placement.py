@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .row import Row
+
 PORT = 29500
 """The port of node 0 if nobody names one: torchrun's and deepspeed's."""
 
@@ -59,7 +61,7 @@ class Placement:
     shows_all_devices: bool = True
     nproc: int | None = None
     nproc_source: str = ""
-    sources: tuple[tuple[str, str], ...] = ()
+    sources: tuple[Row, ...] = ()
     times: JoinTimes = JoinTimes()
 
     @property

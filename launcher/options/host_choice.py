@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT
+from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
 from . import hostfile
@@ -76,7 +77,7 @@ class Chosen:
     asked: Asked
     is_here: bool
 
-    def row(self) -> tuple[str, str]:
+    def row(self) -> Row:
         """The hosts, for people."""
         counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:

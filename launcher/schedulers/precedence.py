@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
+from ..core.row import Row
 from .reported import Reported
 
 
@@ -153,9 +154,7 @@ def _range(least: int, most: int) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
-def _rows(
-    found: Placement, stated: Sequence[Reported], scheduled: Reported | None
-) -> list[tuple[str, str]]:
+def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
     """What was read where, for people."""
 
     def source(name: str) -> str:

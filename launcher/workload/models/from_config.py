@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,9 +64,10 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
     """
     model_type = str(config.get("model_type") or "")
     try:
-        text, label = _language_config(config, f"{path}: ")
+        whole, whole_label = _unwrapped(config, f"{path}: ")
+        text, label = _section(whole, whole_label, _LANGUAGE_KEYS) or (whole, whole_label)
         join = JOINS.get(model_type)
-        vision, vision_label = _vision_config(config, f"{path}: ")
+        vision, vision_label = _section(whole, whole_label, _VISION_KEYS) or (None, whole_label)
         if join is not None and vision is None and model_type in LANGUAGES:
             join = None
         language_type = _language_type(config, text, join)
@@ -123,28 +124,21 @@ def _has_output(config: Config, architecture: Architecture | None) -> bool:
     return not bare and not name.endswith("Classification")
 
 
-def _language_config(config: Config, label: str) -> tuple[Config, str]:
-    """The part of a configuration that is about the language model, and how messages call it."""
+def _unwrapped(config: Config, label: str) -> tuple[Config, str]:
+    """A configuration without Qwen-Omni's talker around it, and how messages call it."""
     thinker = config.get("thinker_config")
     if isinstance(thinker, Mapping):
-        return _language_config(thinker, f"{label}thinker_config.")
-    for key in _LANGUAGE_KEYS:
-        part = config.get(key)
-        if isinstance(part, Mapping):
-            return part, f"{label}{key}."
+        return _unwrapped(thinker, f"{label}thinker_config.")
     return config, label
 
 
-def _vision_config(config: Config, label: str) -> tuple[Config | None, str]:
-    """The part of a configuration that is about the vision tower, and how messages call it."""
-    thinker = config.get("thinker_config")
-    if isinstance(thinker, Mapping):
-        return _vision_config(thinker, f"{label}thinker_config.")
-    for key in _VISION_KEYS:
+def _section(config: Config, label: str, keys: Iterable[str]) -> tuple[Config, str] | None:
+    """The part of a configuration under the first of the keys, and how messages call it."""
+    for key in keys:
         part = config.get(key)
         if isinstance(part, Mapping):
             return part, f"{label}{key}."
-    return None, label
+    return None
 
 
 def _language_type(config: Config, text: Config, join: Join | None) -> str:
