@@ -416,7 +416,7 @@ def test_endpoints(text: str, address: str, port: int) -> None:
         ({"master_port": "0"}, "between 1 and 65535"),
         ({"master_port": "x"}, "--master-port 'x' isn't a whole number"),
         ({"rdzv_endpoint": "n1:99999"}, "--rdzv-endpoint 99999: a port is between"),
-        ({"rdzv_endpoint": "n1:"}, "no whole number"),
+        ({"rdzv_endpoint": "n1:"}, "a whole number"),
         ({"rdzv_endpoint": "http://n1"}, "not of the form"),
         ({"rdzv_endpoint": "n1:2:3"}, "not of the form"),
         ({"rdzv_endpoint": "[n1]:29400"}, "not of the form"),
