@@ -121,7 +121,7 @@ def run(arguments: Sequence[str]) -> int:
     device, count = hardware.accelerator.name, hardware.accelerators
     request = request_of(options, device, count, hardware.cores, placement, os.environ)
     gpus = count if hardware.accelerator.kind in ("cuda", "rocm") else 0
-    request = process_options.applied(request, options, os.environ, gpus, is_launch)
+    request = process_options.applied(request, options, os.environ, gpus, is_launch=is_launch)
     if placement.is_head and (note := misplaced.line(request, parser().spellings)):
         terminal.say(note)
     for number in options.signals_to_handle:  # for the workers; there are none now
@@ -139,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
     if not is_launch:
         return first_plan.show_plan(request, read(request), hardware, catalogue, options.json)
     output_options.make_folder(request.worker_options.streams)
-    with process_options.pid_file(options.save_pid):
+    with process_options.pid_file(is_wanted=options.save_pid):
         server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
         try:
             if not placement.is_alone:

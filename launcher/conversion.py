@@ -98,7 +98,9 @@ def _whole(
     start = 0
     for name, shape in shapes.items():
         part = -(-shape.numel() // len(shards))
-        parts = {key: [one.narrow(0, start, part) for one in ones] for key, ones in flat.items()}
+        parts = {
+            key: [shard.narrow(0, start, part) for shard in ones] for key, ones in flat.items()
+        }
         whole = {
             key: torch.cat(ones).narrow(0, 0, shape.numel()).reshape(shape).clone()
             for key, ones in parts.items()

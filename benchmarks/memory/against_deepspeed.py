@@ -304,7 +304,7 @@ def compare(row: dict[str, str]) -> Compared:
     states = states_of(job, candidate, world)
     stays = states.parameters + states.optimizer + states.host
     if row["stage"] == "3":
-        stays += states.buckets + (0 if states.host else states.kept)
+        stays += states.buckets + (0 if states.host else states.grads_between_micro_batches)
     estimate = memory.estimate(workload, candidate, hardware, Ranks(world, world))
     assert estimate is not None
     slack = estimate.peak.components[memory.Component.SLACK]

@@ -1,4 +1,4 @@
-"""The failures that are known, and the judgement that joins them with the evidence."""
+"""The known failures, and the diagnosis that joins them with the evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """What ends a failure."""
+    """What cures a failure."""
 
     PRESET = "preset"
     """Another preset cures it."""
@@ -49,14 +49,14 @@ class KnownFailure:
         id: the file's name; names the pattern, never the remedy.
         title: what a person would search for.
         role: its place in the chain of events.
-        kind: what ends it (`class` in the file).
+        kind: what cures it (`class` in the file).
         signatures: the ways that it shows itself.
         when: version ranges of the distributions that have it, by name; all must hold.
         proves: facts that are known once it has been seen.
         forbids: conjunctions of terms that lead to it.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
-        proof: how it is known to hold.
+        proof: how it is known to be true.
         sources: where to read on, the best first.
         sections: the prose, by heading.
         path: the file.
@@ -78,7 +78,7 @@ class KnownFailure:
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether any signature is shown by the record."""
-        return any(signature.matched(record) is not None for signature in self.signatures)
+        return any(signature.matches(record) for signature in self.signatures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What tells it from another cause: its entry, else its exception's words."""
+        """What distinguishes it from another cause: its entry, else its exception."""
         if self.entry is not None:
             return self.entry.id
         text = " ".join(self.record.message.split())[:80]
@@ -100,7 +100,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The judgement on a failed attempt.
+    """The diagnosis of a failed attempt.
 
     Attributes:
         findings: every failed rank, the root first.
@@ -116,8 +116,12 @@ class Diagnosis:
     def rows(self) -> list[dict[str, object]]:
         """The findings in the terms of JSON but for their records, each entry by its id."""
         return [
-            {"record": one.record, "role": one.role, "entry": one.entry and one.entry.id}
-            for one in self.findings
+            {
+                "record": finding.record,
+                "role": finding.role,
+                "entry": finding.entry and finding.entry.id,
+            }
+            for finding in self.findings
         ]
 
     @property
@@ -125,8 +129,14 @@ class Diagnosis:
         """Causes beside the root that don't come from it, each once."""
         if self.root.role is not Role.INITIATING:
             return ()
-        causes = {one.name: one for one in reversed(self.findings) if one.role is self.root.role}
-        return tuple(one for name, one in reversed(causes.items()) if name != self.root.name)
+        causes = {
+            finding.name: finding
+            for finding in reversed(self.findings)
+            if finding.role is self.root.role
+        }
+        return tuple(
+            finding for name, finding in reversed(causes.items()) if name != self.root.name
+        )
 
 
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:

@@ -35,7 +35,7 @@ read in the versions that are named. *Reported*: users' logs show it.
 
 def strongest(entry: KnownFailure) -> str | None:
     """The strongest kind of proof that an entry has; None where its proofs say none."""
-    return next((one for one in PROOFS if any(p.startswith(one) for p in entry.proof)), None)
+    return next((kind for kind in PROOFS if any(p.startswith(kind) for p in entry.proof)), None)
 
 
 def page(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
@@ -65,36 +65,36 @@ def page(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, one))} |\n" for one in lines)
+    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
 
 
 def _counts(entries: Sequence[KnownFailure]) -> list[int]:
     """How many entries there are, and by proof."""
-    proofs = [strongest(one) for one in entries]
-    return [len(entries), *(proofs.count(one) for one in PROOFS)]
+    proofs = [strongest(entry) for entry in entries]
+    return [len(entries), *(proofs.count(proof) for proof in PROOFS)]
 
 
 def _coverage(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
     """Entries by class and proof."""
-    groups = [(kind.value, [one for one in entries if one.kind is kind]) for kind in CLASSES]
+    groups = [(kind.value, [entry for entry in entries if entry.kind is kind]) for kind in CLASSES]
     rows = [
-        [f"{name}: {text}", *_counts(group), sum(one.id in scripts for one in group)]
+        [f"{name}: {text}", *_counts(group), sum(entry.id in scripts for entry in group)]
         for (name, group), text in zip(groups, CLASSES.values(), strict=True)
         if group
     ]
-    rows.append(["all", *_counts(entries), sum(one.id in scripts for one in entries)])
+    rows.append(["all", *_counts(entries), sum(entry.id in scripts for entry in entries)])
     return _table(["class", "entries", *PROOFS, "with a script"], rows)
 
 
 def _frameworks(entries: Sequence[KnownFailure]) -> str:
     """Entries by the distribution and the versions that they are about."""
-    names = sorted({name for one in entries for name in one.when})
+    names = sorted({name for entry in entries for name in entry.when})
     rows: list[list[object]] = []
     for name in names:
-        group = [one for one in entries if name in one.when]
-        ranges = sorted({one.when[name] for one in group})
-        rows.append([name, *_counts(group), ", ".join(f"`{one}`" for one in ranges)])
-    rows.append(["any", *_counts([one for one in entries if not one.when]), "all"])
+        group = [entry for entry in entries if name in entry.when]
+        ranges = sorted({entry.when[name] for entry in group})
+        rows.append([name, *_counts(group), ", ".join(f"`{allowed}`" for allowed in ranges)])
+    rows.append(["any", *_counts([entry for entry in entries if not entry.when]), "all"])
     return _table(["about", "entries", *PROOFS, "versions"], rows)
 
 
@@ -105,8 +105,8 @@ def _reproduced_with(entries: Sequence[KnownFailure]) -> str:
         for proof in entry.proof:
             if proof.startswith(PROOFS[0]):
                 for name, versions in VERSIONS.findall(proof):
-                    for one in re.findall(r"\d[\d.]*\d|\d", versions):
-                        version = tuple(map(int, one.split(".")))
+                    for text in re.findall(r"\d[\d.]*\d|\d", versions):
+                        version = tuple(map(int, text.split(".")))
                         found.setdefault((name, version), set()).add(entry.id)
     rows = [
         [f"{name} {'.'.join(map(str, version))}", len(ids)]
@@ -145,13 +145,13 @@ def _messages(entries: Sequence[KnownFailure]) -> str:
 def _rows(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
     """A row for each entry."""
     rows = []
-    for one in entries:
-        proofs = "; ".join(map(_escaped, one.proof))
-        if one.id in scripts:
-            proofs += f" ([script](../../tests/reproductions/{one.id}.py))"
-        kind = f"{one.kind.value}, {one.role.value}"
-        versions = ", ".join(f"{name} `{allowed}`" for name, allowed in one.when.items())
-        rows.append([_link(one), _escaped(one.title), kind, versions or "all", proofs])
+    for entry in entries:
+        proofs = "; ".join(map(_escaped, entry.proof))
+        if entry.id in scripts:
+            proofs += f" ([script](../../tests/reproductions/{entry.id}.py))"
+        kind = f"{entry.kind.value}, {entry.role.value}"
+        versions = ", ".join(f"{name} `{allowed}`" for name, allowed in entry.when.items())
+        rows.append([_link(entry), _escaped(entry.title), kind, versions or "all", proofs])
     return _table(["entry", "what it is", "class, role", "versions", "how it is known"], rows)
 
 

@@ -31,22 +31,24 @@ def narrowing(catalogue: Sequence[KnownFailure], records: int) -> Narrowing:
     """
     if records < FEW:
         return lambda _record: catalogue
-    signs = [(sign, place) for place, one in enumerate(catalogue) for sign in one.signatures]
+    signs = [(sign, place) for place, entry in enumerate(catalogue) for sign in entry.signatures]
     search = LinearPatterns(sorted({text for sign, _ in signs for text in patterns_of(sign)}))
     by_exception: dict[str | None, list[Needs]] = {}
     for sign, place in signs:
-        needs = Needs(place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, False)))
+        needs = Needs(
+            place, frozenset(patterns_of(sign)), frozenset(patterns_of(sign, with_log=False))
+        )
         by_exception.setdefault(sign.exception, []).append(needs)
 
     def narrowed(record: FailureRecord) -> Sequence[KnownFailure]:
-        names = {one.exception.rpartition(".")[2] for one in record.raised()}
-        known = [one for name in (None, *names) for one in by_exception.get(name, ())]
+        names = {raised.exception.rpartition(".")[2] for raised in record.raised()}
+        known = [need for name in (None, *names) for need in by_exception.get(name, ())]
         found = {text for part in own_texts(record) for text in search.found(part)}
         if record.exception:
-            known = [one for one in known if one.of_itself <= found]
-        if any(not one.patterns <= found for one in known):
-            found.update(text for one in collapsed(record.log_tail) for text in search.found(one))
-        places = {one.place for one in known if one.patterns <= found}
+            known = [need for need in known if need.of_itself <= found]
+        if any(not need.patterns <= found for need in known):
+            found.update(text for line in collapsed(record.log_tail) for text in search.found(line))
+        places = {need.place for need in known if need.patterns <= found}
         return [catalogue[place] for place in sorted(places)]
 
     return narrowed
@@ -67,7 +69,7 @@ class Needs:
     of_itself: frozenset[str]
 
 
-def patterns_of(sign: Signature, with_log: bool = True) -> Iterable[str]:
+def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
     """The patterns that a signature needs; without the log's those that an exception must show.
 
     A line that native code says must then be in its message.
@@ -82,7 +84,7 @@ def patterns_of(sign: Signature, with_log: bool = True) -> Iterable[str]:
 
 def own_texts(record: FailureRecord) -> Iterable[str]:
     """What the record itself says, beside the log, each text as patterns are searched in it."""
-    for one in record.raised():
-        yield from collapsed((one.message, one.message.partition("\n")[0]))
-        yield "" if one.frame is None else one.frame.source
+    for raised in record.raised():
+        yield from collapsed((raised.message, raised.message.partition("\n")[0]))
+        yield "" if raised.frame is None else raised.frame.source
     yield from collapsed(tuple(record.message.splitlines()))

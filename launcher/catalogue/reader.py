@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from importlib.resources import files
@@ -64,16 +64,18 @@ def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
         DocumentError: an entry doesn't follow the schema.
     """
     root = Path(str(files("safe_launch.presets.failures"))) if folder is None else folder
-    is_house = folder is not None
-    return tuple(read_entry(path, is_house) for path in sorted(root.glob("*.md")))
+    is_site_specific = folder is not None
+    return tuple(
+        read_entry(path, is_site_specific=is_site_specific) for path in sorted(root.glob("*.md"))
+    )
 
 
-def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
+def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     """One entry.
 
     Args:
         path: its file.
-        is_house: it is a cluster's own, about its users' code as well.
+        is_site_specific: it is a cluster's own, about its users' code as well.
 
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
@@ -87,47 +89,39 @@ def read_entry(path: Path, is_house: bool = False) -> KnownFailure:
     def place(key: str) -> Place:
         return Place(path, key, match[1])
 
-    if document.id != path.stem:
-        raise place("id").error(f"id `{document.id}` differs from the file's name")
-    sections = _sections(match[2])
-    first_prose_line = match[1].count("\n") + 4
-    for heading in sections:
-        if heading not in SECTIONS:
-            found = re.search(rf"^## +{re.escape(heading)}", text, re.MULTILINE)
-            line = text.count("\n", 0, found.start() if found else 0) + 1
-            hint = near(heading, SECTIONS)
-            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
-    for heading in SECTIONS[:2]:
-        if not sections.get(heading):
-            raise DocumentError(path, first_prose_line, f"no section `{heading}`")
-    if document.points_at is not None and document.points_at not in SEARCHES:
-        hint = near(document.points_at, SEARCHES)
-        raise place("points_at").error(f"points_at: no search `{document.points_at}`", hint)
+    _check_names(document, place)
+    signatures = (_signature(place("signatures"), raw) for raw in document.signatures)
     entry = KnownFailure(
         id=document.id,
         title=document.title,
-        role=_member(place("role"), "role", Role, document.role),
-        kind=_member(place("class"), "class", Kind, document.class_),
-        signatures=tuple(
-            replace(_signature(place("signatures"), one), is_of_anybody=is_house)
-            for one in document.signatures
-        ),
+        role=_member(place("role"), Role, document.role),
+        kind=_member(place("class"), Kind, document.class_),
+        signatures=tuple(replace(sign, also_user_code=is_site_specific) for sign in signatures),
         when=MappingProxyType(_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
-        forbids=tuple(_terms(place("forbids"), "forbids", one) for one in document.forbids),
+        forbids=tuple(_forbidden(place("forbids"), raw) for raw in document.forbids),
         points_at=document.points_at,
         proof=tuple(document.proof),
         sources=tuple(document.sources),
-        sections=MappingProxyType(sections),
+        sections=MappingProxyType(_sections(path, text, match.start(2))),
         path=path,
     )
-    for terms in entry.forbids:
-        if not any(isinstance(term.name, Setting) for term in terms):
-            problem = "forbids: without a setting it would forbid everything"
-            raise place("forbids").error(problem)
     if not entry.signatures and entry.kind is not Kind.SILENT:
         raise DocumentError(path, 2, "signatures: only a silent failure has none")
     return entry
+
+
+def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None:
+    """Refuses an entry whose id isn't its file's name, or that points at no known search.
+
+    Raises:
+        DocumentError: it does.
+    """
+    if document.id != place("id").path.stem:
+        raise place("id").error(f"id `{document.id}` differs from the file's name")
+    if document.points_at is not None and document.points_at not in SEARCHES:
+        hint = near(document.points_at, SEARCHES)
+        raise place("points_at").error(f"points_at: no search `{document.points_at}`", hint)
 
 
 def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
@@ -143,25 +137,40 @@ def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
     )
 
 
-def _sections(prose: str) -> dict[str, str]:
-    """The text under each second-level heading."""
-    parts = re.split(r"^## +(.+)$", prose, flags=re.MULTILINE)
-    return {
+def _sections(path: Path, text: str, start: int) -> dict[str, str]:
+    """The text under each second-level heading of the prose, which begins at `start`.
+
+    Raises:
+        DocumentError: a heading is unknown, or a required one isn't there.
+    """
+    parts = re.split(r"^## +(.+)$", text[start:], flags=re.MULTILINE)
+    sections = {
         heading.strip(): body.strip()
         for heading, body in zip(parts[1::2], parts[2::2], strict=True)
     }
+    for heading in sections:
+        if heading not in SECTIONS:
+            found = re.search(rf"^## +{re.escape(heading)}", text, re.MULTILINE)
+            line = text.count("\n", 0, found.start() if found else 0) + 1
+            hint = near(heading, SECTIONS)
+            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
+    for heading in SECTIONS[:2]:
+        if not sections.get(heading):
+            line = text.count("\n", 0, start) + 1
+            raise DocumentError(path, line, f"no section `{heading}`")
+    return sections
 
 
-def _member(place: Place, key: str, kind: type[Member], raw: str) -> Member:
+def _member(place: Place, kind: type[Member], raw: str) -> Member:
     try:
         return kind(raw)
     except ValueError:
-        raise place.error(f"{key}: `{raw}`", near(raw, kind)) from None
+        raise place.error(f"{place.key}: `{raw}`", near(raw, kind)) from None
 
 
 def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     parts: dict[str, Any] = {}
-    known = [one.name for one in fields(Signature) if one.name != "is_of_anybody"]
+    known = [field.name for field in fields(Signature) if field.name != "also_user_code"]
     for key, value in raw.items():
         if key not in known:
             raise place.error(f"signatures: unknown key `{key}`", near(key, known))
@@ -198,31 +207,40 @@ def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
             SpecifierSet(allowed)
         except InvalidSpecifier:
             raise place.error(
-                f"when: `{name}: {allowed}` is no version range", 'e.g. ">=0.14,<0.19.3"'
+                f"when: `{name}: {allowed}` isn't a version range", 'e.g. ">=0.14,<0.19.3"'
             ) from None
     return dict(raw)
 
 
-def _terms(place: Place, section: str, raw: dict[str, Any]) -> tuple[Term, ...]:
+def _forbidden(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
+    terms = _terms(place, raw)
+    if not any(isinstance(term.name, Setting) for term in terms):
+        raise place.error("forbids: without a setting it would forbid everything")
+    return terms
+
+
+def _terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
     terms = []
     for key, value in raw.items():
         try:
             name = name_of(key)
         except KeyError:
-            raise place.error(f"{section}: no setting or fact `{key}`", near(key, VALUES)) from None
+            raise place.error(
+                f"{place.key}: no setting or fact `{key}`", near(key, VALUES)
+            ) from None
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise place.error(f"{section}: no value for `{key}`")
+            raise place.error(f"{place.key}: no value for `{key}`")
         try:
-            terms.append(Term(name, frozenset(parse_value(name, one) for one in values)))
+            terms.append(Term(name, frozenset(parse_value(name, value) for value in values)))
         except ValueError as error:
-            raise place.error(f"{section}: {error}") from None
+            raise place.error(f"{place.key}: {error}") from None
     return tuple(terms)
 
 
 def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     proofs = {}
-    for term in _terms(place, "proves", raw):
+    for term in _terms(place, raw):
         if not isinstance(term.name, Fact):
             raise place.error(f"proves: `{term.name}` is a setting, not a fact")
         if len(term.values) != 1:

@@ -18,7 +18,7 @@ ESCAPES = {
 """What the escapes of RE2's syntax that aren't their own character stand for."""
 QUOTES = set("'\"`")
 MOST = 5
-"""Alternatives inside a message that are told."""
+"""Alternatives inside a message that are shown."""
 FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*(:|\)))")
 QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 
@@ -30,7 +30,7 @@ def plain(pattern: str) -> tuple[str, ...]:
     there is a choice of. Meant to be read, not matched.
     """
     texts: list[str] = []
-    for text in _Reader(pattern).alternatives():
+    for text in _PatternReader(pattern).alternatives():
         texts += text[1:-1].split(" | ") if _is_enclosed(text) else [text]
     return tuple(text for text in dict.fromkeys(map(_tidied, texts)) if text)
 
@@ -43,11 +43,11 @@ def _tidied(text: str) -> str:
 
 def _is_enclosed(text: str) -> bool:
     """Whether one pair of parentheses stands around it all."""
-    depths = list(itertools.accumulate((one == "(") - (one == ")") for one in text))
+    depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
     return text.startswith("(") and depths.index(0) == len(text) - 1 if 0 in depths else False
 
 
-class _Reader:
+class _PatternReader:
     """A pattern and how far it has been read."""
 
     def __init__(self, pattern: str) -> None:
@@ -114,12 +114,12 @@ class _Reader:
                 return "", False
         texts = list(dict.fromkeys(self.alternatives()))
         self.at += 1
-        told = [text for text in texts if text]
-        if len(told) > MOST:
-            told = [*told[: MOST - 1], ANY]
-        if len(told) > 1 and any(set(one) & {" ", "/"} for one in told):
-            return f"({' | '.join(told)})", "" in texts
-        return "/".join(told), "" in texts
+        choices = [text for text in texts if text]
+        if len(choices) > MOST:
+            choices = [*choices[: MOST - 1], ANY]
+        if len(choices) > 1 and any(set(text) & {" ", "/"} for text in choices):
+            return f"({' | '.join(choices)})", "" in texts
+        return "/".join(choices), "" in texts
 
     def characters(self) -> str:
         """A class of characters: the one that is meant, a few to choose from, or anything."""

@@ -25,14 +25,14 @@ EXCEPTION = re.compile(
 )
 """An exception's type where it stands before its message, as in the last line of a traceback."""
 MOST = 12
-"""Entries that are told at most where only words are shared."""
+"""Entries that are listed at most where only words are shared."""
 EMPTY = {
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "error"),
     *("failed", "for", "from", "has", "have", "i", "if", "in", "is", "it", "its", "my", "not"),
     *("of", "on", "or", "that", "the", "this", "to", "traceback", "was", "when", "while"),
     *("why", "with", "you"),
 }
-"""Words that tell nothing."""
+"""Words that mean nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Hit:
     """
 
     entry: KnownFailure
-    is_shown: bool
-    shared: int
+    is_shown: bool = False
+    shared: int = 0
 
 
 def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
@@ -58,20 +58,20 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
     as many as the first is left out.
     """
     asked = words(text)
-    known = {one.id: vocabulary(one) for one in entries}
-    hits = [Hit(one, is_shown(text, one), len(asked & known[one.id])) for one in entries]
-    shown = [one for one in hits if one.is_shown]
+    known = {entry.id: vocabulary(entry) for entry in entries}
+    hits = [Hit(entry, is_shown(text, entry), len(asked & known[entry.id])) for entry in entries]
+    shown = [hit for hit in hits if hit.is_shown]
     if not shown:
-        most = max((one.shared for one in hits), default=0)
-        hits = [one for one in hits if one.shared > most / 2]
+        most = max((hit.shared for hit in hits), default=0)
+        hits = [hit for hit in hits if hit.shared > most / 2]
     found = shown or hits
-    rarity = {word: 1 / max(1, sum(word in one for one in known.values())) for word in asked}
+    rarity = {word: 1 / max(1, sum(word in own for own in known.values())) for word in asked}
 
     def closeness(entry: KnownFailure) -> float:
         both = [*(asked & known[entry.id]), *(asked & words(f"{entry.id} {entry.title}"))]
         return sum(rarity[word] for word in both)
 
-    found.sort(key=lambda one: (-one.shared, -closeness(one.entry), one.entry.id))
+    found.sort(key=lambda hit: (-hit.shared, -closeness(hit.entry), hit.entry.id))
     return tuple(found if shown else found[:MOST])
 
 
@@ -82,7 +82,7 @@ def is_shown(text: str, entry: KnownFailure) -> bool:
     line of a traceback; a text without one may be of any type.
     """
     return any(
-        signature.matched(record) is not None
+        signature.matches(record)
         for signature in entry.signatures
         if signature.message is not None or signature.log is not None
         for record in _records(text, signature)
@@ -106,17 +106,24 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text in the singular, without those that tell nothing."""
+    """The words of a text in the singular, without those that mean nothing here."""
     found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
-    return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", one) for one in found)
+    return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in found)
 
 
 def vocabulary(entry: KnownFailure) -> frozenset[str]:
     """All words of an entry: its name, title, prose and patterns; of a name also its parts."""
     patterns = (
         part if isinstance(part, str) else part.pattern
-        for one in entry.signatures
-        for part in (one.exception, one.function, one.message, one.log, one.context, one.source)
+        for signature in entry.signatures
+        for part in (
+            signature.exception,
+            signature.function,
+            signature.message,
+            signature.log,
+            signature.context,
+            signature.source,
+        )
         if part is not None
     )
     text = " ".join([entry.id, entry.title, *entry.sections.values(), *patterns])
@@ -125,27 +132,27 @@ def vocabulary(entry: KnownFailure) -> frozenset[str]:
 
 def by_class(entries: Sequence[KnownFailure]) -> dict[Kind, list[KnownFailure]]:
     """The entries of each class that has any, in the order of listings."""
-    groups = {kind: [one for one in entries if one.kind is kind] for kind in CLASSES}
+    groups = {kind: [entry for entry in entries if entry.kind is kind] for kind in CLASSES}
     return {kind: group for kind, group in groups.items() if group}
 
 
 def listing(entries: Sequence[KnownFailure]) -> str:
     """All entries by class, a line each."""
-    width = max((len(one.id) for one in entries), default=0)
+    width = max((len(entry.id) for entry in entries), default=0)
     parts = []
     for kind, group in by_class(entries).items():
-        lines = [f"  {one.id:<{width}}  {one.title}" for one in group]
+        lines = [f"  {entry.id:<{width}}  {entry.title}" for entry in group]
         parts.append("\n".join([f"{kind.value}: {CLASSES[kind]}", *lines]))
     return "\n\n".join(parts)
 
 
 def hits_text(hits: Sequence[Hit]) -> str:
     """What a search has found, a line each."""
-    width = max((len(one.entry.id) for one in hits), default=0)
-    kinds = max((len(one.entry.kind.value) for one in hits), default=0)
+    width = max((len(hit.entry.id) for hit in hits), default=0)
+    kinds = max((len(hit.entry.kind.value) for hit in hits), default=0)
     return "\n".join(
-        f"{one.entry.id:<{width}}  {one.entry.kind.value:<{kinds}}  {one.entry.title}"
-        for one in hits
+        f"{hit.entry.id:<{width}}  {hit.entry.kind.value:<{kinds}}  {hit.entry.title}"
+        for hit in hits
     )
 
 
@@ -153,14 +160,14 @@ def document(hits: Sequence[Hit]) -> list[dict[str, object]]:
     """What `catalogue --json` prints of each."""
     return [
         {
-            "id": one.entry.id,
-            "title": one.entry.title,
-            "class": one.entry.kind.value,
-            "role": one.entry.role.value,
-            "matched": "signature" if one.is_shown else "words",
-            "when": dict(one.entry.when),
-            "proof": one.entry.proof,
-            "sources": one.entry.sources,
+            "id": hit.entry.id,
+            "title": hit.entry.title,
+            "class": hit.entry.kind.value,
+            "role": hit.entry.role.value,
+            "matched": "signature" if hit.is_shown else "words",
+            "when": dict(hit.entry.when),
+            "proof": hit.entry.proof,
+            "sources": hit.entry.sources,
         }
-        for one in hits
+        for hit in hits
     ]

@@ -1,4 +1,4 @@
-"""The ways in which a known failure shows itself in the evidence."""
+"""Signatures: how a known failure is recognized in the evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way that a failure shows itself; every part that is given must match.
+    """One way to recognize a failure; every part that is given must match.
 
     Messages and lines are searched with every run of white space as a single space, since logs
     wrap them. Without a part of an exception it is the signature of a death without one, or of
@@ -41,7 +41,7 @@ class Signature:
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
             the worker itself was killed.
         finished: the script had run to its end before.
-        is_of_anybody: it is also shown by what the user's own code raises, as a cluster's own
+        also_user_code: it is also shown by what the user's own code raises, as a cluster's own
             failures are; those of the frameworks aren't.
     """
 
@@ -55,7 +55,7 @@ class Signature:
     signal: int | None = None
     oom_kill: bool = False
     finished: bool = False
-    is_of_anybody: bool = False
+    also_user_code: bool = False
 
     @property
     def is_of_exception(self) -> bool:
@@ -71,38 +71,61 @@ class Signature:
                 a death without one.
         """
         of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
-        parts = [one.name for one in fields(self) if one.name not in ("is_of_anybody", *of_frame)]
+        parts = [
+            field.name for field in fields(self) if field.name not in ("also_user_code", *of_frame)
+        ]
         return sum(getattr(self, name) not in (None, False) for name in parts)
 
-    def matched(self, record: FailureRecord) -> int | None:
-        """How far back in the chain of exceptions it matches, 0 for none; None: not at all."""
+    def matches(self, record: FailureRecord) -> bool:
+        """Whether the record shows it."""
+        return self.depth(record) is not None
+
+    def depth(self, record: FailureRecord) -> int | None:
+        """How far back in the record's chain of exceptions it is shown; None where it isn't.
+
+        0 is the last exception, and what is shown by none: a line of native code, or a death.
+        """
         if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
-        if self.is_of_exception:
-            depths = [
-                at
-                for at, one in enumerate(record.raised())
-                if not one.is_routine
-                and self._is_shown_by(one)
-                and (self.file or self.is_of_anybody or not record.is_users_own(one))
-            ]
-            if not depths:
-                return None
-        elif record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
-            return None
-        reads = self.log is not None or self.context is not None
-        said = collapsed(tuple(record.message.splitlines())) if reads else ()
-        around = collapsed(record.log_tail) if reads else ()
-        if self.context is not None and not any(map(self.context.search, (*around, *said))):
-            return None
-        if self.is_of_exception:
-            is_told = self.log is None or any(map(self.log.search, (*around, *said)))
-            return depths[-1] if is_told else None
-        told = said if said or record.exception else around
-        if self.log is not None and not any(map(self.log.search, told)):
-            return None
+        if not self.is_of_exception:
+            return 0 if self._is_shown_by_line_or_death(record) else None
+        depth = self._deepest(record)
+        return depth if depth is not None and self._are_lines_there(record) else None
+
+    def _deepest(self, record: FailureRecord) -> int | None:
+        """The earliest exception of the chain that shows it."""
+        depths = [
+            depth
+            for depth, raised in enumerate(record.raised())
+            if not raised.is_routine
+            and self._is_shown_by(raised)
+            and (self.file or self.also_user_code or not record.is_users_own(raised))
+        ]
+        return depths[-1] if depths else None
+
+    def _are_lines_there(self, record: FailureRecord) -> bool:
+        """Whether the lines that it has beside its exception are in the log or in the message."""
+        patterns = [pattern for pattern in (self.log, self.context) if pattern is not None]
+        lines = _lines(record) if patterns else ()
+        return all(any(map(pattern.search, lines)) for pattern in patterns)
+
+    def _is_shown_by_line_or_death(self, record: FailureRecord) -> bool:
+        """Whether a line of native code and the worker's end show it.
+
+        An exception may carry such a line in its message; then the log around it, which may be
+        another's, doesn't count, nor does what the user's own code raises.
+        """
+        if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
+            return False
+        if self.log is not None:
+            said = collapsed(tuple(record.message.splitlines()))
+            lines = said if said or record.exception else collapsed(record.log_tail)
+            if not any(map(self.log.search, lines)):
+                return False
+        if self.context is not None and not any(map(self.context.search, _lines(record))):
+            return False
         deadly = signal.SIGKILL if self.oom_kill else self.signal
-        return 0 if deadly in (None, record.signal) else None
+        return deadly in (None, record.signal)
 
     def _is_shown_by(self, raised: Raised) -> bool:
         """Whether an exception shows it; an unknown frame is no mismatch beside a message."""
@@ -124,6 +147,11 @@ class Signature:
         first, _, rest = raised.message.partition("\n")
         texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
         return any(map(self.message.search, collapsed(texts)))
+
+
+def _lines(record: FailureRecord) -> tuple[str, ...]:
+    """The log around a failure, and the lines of its message."""
+    return (*collapsed(record.log_tail), *collapsed(tuple(record.message.splitlines())))
 
 
 @lru_cache(maxsize=64)

@@ -20,13 +20,15 @@ CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFIN
 """Exit codes of `safe-launch diagnose`."""
 
 
-def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_json: bool) -> int:
+def show_diagnosis(
+    paths: Sequence[str], catalogue: Sequence[KnownFailure], *, as_json: bool
+) -> int:
     """Prints what the logs tell; returns the exit code of the verdict.
 
     Raises:
         LaunchError: a path can't be read.
     """
-    chosen = files.chosen(paths)
+    chosen = files.find_logs(paths)
     empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
     notes = [*chosen.notes, *empty]
     attempts = read(chosen.paths, catalogue)
@@ -48,8 +50,8 @@ def show_diagnosis(paths: Sequence[str], catalogue: Sequence[KnownFailure], as_j
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt that the logs are of.
 
-    What looks as if somebody had copied it by hand is read as it was before; where that tells
-    nothing known, as it is.
+    A log that looks copied by hand (quoted, wrapped) is read as it was before; if that shows
+    nothing known, it is read as it is.
 
     Raises:
         LaunchError: a path can't be read.

@@ -28,8 +28,8 @@ def hardware(arguments: Sequence[str]) -> int:
         problem = f"safe-launch hardware takes no `{arguments[0]}`"
         raise LaunchError(ExitCode.USAGE, problem, "only --json")
     terminal.say(*terminal.table(hardware_table.found_rows(found), indent=0))
-    devices = [profiles.accelerator_of(one) for one in profiles.profiles()]
-    terminal.show(hardware_table.known_table(devices, [one.name for one in profiles.nodes()]))
+    devices = [profiles.accelerator_of(profile) for profile in profiles.profiles()]
+    terminal.show(hardware_table.known_table(devices, [node.name for node in profiles.nodes()]))
     return ExitCode.SUCCESS
 
 
@@ -38,19 +38,19 @@ def diagnose(arguments: Sequence[str]) -> int:
     from .diagnose import CODES, show_diagnosis
 
     command = _parser("diagnose", "names the root cause of a failed training from its logs")
-    command.epilog = "exit codes: " + ", ".join(f"{code} {one}" for one, code in CODES.items())
+    command.epilog = "exit codes: " + ", ".join(f"{code} {name}" for name, code in CODES.items())
     command.add_argument("--json", action="store_true", help="print a document for programs")
     command.add_argument(
         "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
     )
     options = command.parse_args(arguments)
-    return show_diagnosis(options.paths, known_failures(options.catalogue), options.json)
+    return show_diagnosis(options.paths, known_failures(options.catalogue), as_json=options.json)
 
 
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures; all of them in a line each where none is named."""
     from ..catalogue.search import listing
-    from ..report.explain import entry_text
+    from ..report.explain_failure import entry_text
     from ..system import terminal
     from ..system.typed_yaml import near
 
@@ -81,14 +81,14 @@ def catalogue(arguments: Sequence[str]) -> int:
     options = command.parse_args(arguments)
     entries = known_failures(options.catalogue)
     text = " ".join(options.words)
-    hits = search(text, entries) if text else tuple(Hit(one, False, 0) for one in entries)
+    hits = search(text, entries) if text else tuple(Hit(entry) for entry in entries)
     if options.json:
         terminal.show(json.dumps(document(hits), indent=1))
     elif not text:
         terminal.show(listing(entries))
     elif hits:
         how = "its signature matches" if hits[0].is_shown else "no signature matches; by words"
-        terminal.say(f"{how}: {len(hits)} of {len(entries)}; safe-launch explain ID tells more")
+        terminal.say(f"{how}: {len(hits)} of {len(entries)}; safe-launch explain ID prints one")
         terminal.show(hits_text(hits))
     else:
         terminal.say(f"none of {len(entries)} known failures matches or shares a word")
@@ -117,6 +117,6 @@ def _parser(name: str, description: str) -> Parser:
         "--catalogue",
         type=Path,
         metavar="FOLDER",
-        help="a folder of further known failures, for a cluster's own",
+        help="a folder with known failures of your own cluster",
     )
     return result

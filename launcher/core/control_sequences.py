@@ -18,7 +18,7 @@ def cleaned(content: Any) -> Any:
     if isinstance(content, str):
         return content if content.isprintable() else CONTROL.sub("", ANSI.sub("", content))
     if isinstance(content, list):
-        return [cleaned(one) for one in content]
+        return [cleaned(item) for item in content]
     if isinstance(content, dict):
-        return {cleaned(name): cleaned(one) for name, one in content.items()}
+        return {cleaned(name): cleaned(item) for name, item in content.items()}
     return content

@@ -72,19 +72,21 @@ class Hardware:
 def least(every: Sequence[Accelerator]) -> Accelerator:
     """One device that stands for all: the least memory and rates, what all can do and one needs."""
     return replace(
-        min(every, key=lambda one: one.memory),
-        taken=max(one.taken for one in every),
-        precisions=frozenset.intersection(*(one.precisions for one in every)),
-        measured=all(one.measured for one in every),
-        compute=min(one.compute for one in every),
-        bandwidth=min(one.bandwidth for one in every),
-        link=min(one.link for one in every),
-        node_link=min(one.node_link for one in every),
-        host_link=min(one.host_link for one in every),
+        min(every, key=lambda device: device.memory),
+        taken=max(device.taken for device in every),
+        precisions=frozenset.intersection(*(device.precisions for device in every)),
+        measured=all(device.measured for device in every),
+        compute=min(device.compute for device in every),
+        bandwidth=min(device.bandwidth for device in every),
+        link=min(device.link for device in every),
+        node_link=min(device.node_link for device in every),
+        host_link=min(device.host_link for device in every),
         environment=MappingProxyType(
-            {name: value for one in every for name, value in one.environment.items()}
+            {name: value for device in every for name, value in device.environment.items()}
         ),
-        restrictions=tuple(dict.fromkeys(one for each in every for one in each.restrictions)),
+        restrictions=tuple(
+            dict.fromkeys(restriction for each in every for restriction in each.restrictions)
+        ),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .row import Row
+
 PORT = 29500
 """The port of node 0 if nobody names one: torchrun's and deepspeed's."""
 
@@ -32,7 +34,7 @@ class Placement:
 
     Attributes:
         nodes: how many there are to be, at most.
-        least: with how many the training may go on.
+        least: with how many the training may continue.
         rank: this node's rank; None where node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: where node 0's launcher listens.
@@ -59,7 +61,7 @@ class Placement:
     shows_all_devices: bool = True
     nproc: int | None = None
     nproc_source: str = ""
-    sources: tuple[tuple[str, str], ...] = ()
+    sources: tuple[Row, ...] = ()
     times: JoinTimes = JoinTimes()
 
     @property

@@ -14,7 +14,7 @@ def plain(value: object) -> Any:
     Only what json itself doesn't know comes here, so that its fast encoder does the rest.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

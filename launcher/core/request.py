@@ -40,12 +40,12 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the launcher may do of its own accord.
+    """What the launcher may do by itself.
 
     Attributes:
         fix: how far it may go in correcting.
         strict: refuse a launch that would need a change.
-        allow_restart: a correction may begin from scratch where it can't resume from a checkpoint.
+        allow_restart: a correction may restart from scratch where it can't resume.
         max_restarts: how often what fails without a known cause is restarted with the same plan.
     """
 
@@ -103,7 +103,7 @@ class LaunchRequest:
             before, when all are taken to be like this one.
         whole_world: the number of workers that the script's batch was meant for, where nodes have
             been lost since; None where none has.
-        limits: what the launcher may do of its own accord.
+        limits: what the launcher may do by itself.
         worker_options: how every worker is started, shown and stopped.
     """
 
@@ -139,7 +139,7 @@ class LaunchRequest:
     def document(self) -> dict[str, object]:
         """All options side by side, as the run directory keeps them."""
         groups = (self.limits, self.worker_options)
-        own = [one.name for one in fields(self) if getattr(self, one.name) not in groups]
+        own = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
         return {name: getattr(self, name) for name in own} | {
-            one.name: getattr(group, one.name) for group in groups for one in fields(group)
+            field.name: getattr(group, field.name) for group in groups for field in fields(group)
         }

@@ -10,7 +10,7 @@ class Spot:
     """A place in a user's source file: path, line number and the text of the line.
 
     Attributes:
-        change: the line as it should be, where that can be told from it alone.
+        change: the line as it should be, where that follows from it alone.
     """
 
     file: str

@@ -40,7 +40,7 @@ class Measured:
         settings: what it ran with.
         needed: bytes that the rank had and asked for when it failed; its need is at least that.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
-            with its libraries; None where nobody could tell.
+            with its libraries; None where that isn't known.
         limit: bytes that the rank could get at most.
     """
 
@@ -92,7 +92,9 @@ class Workload:
     @property
     def micro_steps(self) -> int | None:
         """Samples that one rank trains on in an optimizer step, as asked; None where unknown."""
-        micro, steps = (self.asked.get(one) for one in (Setting.MICRO_BATCH, Setting.ACCUMULATION))
+        micro, steps = (
+            self.asked.get(name) for name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+        )
         return None if micro is None or steps is None else int(micro) * int(steps)
 
     def is_pinned(self, setting: Setting) -> bool:

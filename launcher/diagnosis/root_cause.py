@@ -41,7 +41,7 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
     """What findings are sorted by: role, whether nothing but a signal or a code tells, time."""
     record, entry = finding.record, finding.entry
     is_bare = not record.exception and not (
-        entry and any(sign.log and sign.matched(record) is not None for sign in entry.signatures)
+        entry and any(sign.log and sign.matches(record) for sign in entry.signatures)
     )
     return list(Role).index(finding.role), is_bare, record.at
 
@@ -58,7 +58,7 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
         ((roles.index(entry.role), -depth, -sign.weight(raised[depth])), entry)
         for entry in catalogue
         for sign in entry.signatures
-        if (depth := sign.matched(record)) is not None
+        if (depth := sign.depth(record)) is not None
     ]
     if not shown:
         return Finding(record, Role.INITIATING, None)

@@ -1,4 +1,4 @@
-"""What the logs tell of each attempt: evidence, no judgement yet."""
+"""What the logs show of each attempt: evidence, no judgement yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .progress_signs import Written
 from .tracebacks import Trace
 
 ENOUGH = 5
-"""Signs of a training that goes on, after which an exception counts as survived."""
+"""Signs of progress after which an exception counts as survived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Evidence:
 
     Attributes:
         record: what is known of the death, as a worker's own record would say it.
-        file: the file that tells it.
+        file: the file that shows it.
         lines: numbers and texts of the lines that show it.
         is_ignored: Python printed it and went on.
         is_bare: an exception without a traceback.
-        progress: how often the training was seen to go on after it in the same file.
+        progress: signs of progress after it in the same file.
     """
 
     record: FailureRecord
@@ -36,11 +36,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A line that tells of the training's end.
+    """A line that says that the training has ended.
 
     Attributes:
         line: the line.
-        progress: how often a training was seen to go on after it in the same file.
+        progress: signs of progress after it in the same file.
     """
 
     line: Written
@@ -56,11 +56,11 @@ class Reading:
         deaths: what the launcher said of its workers.
         shuffled: files, numbers and texts of lines that may be two ranks' at once.
         has_failed: a launcher said that the attempt has failed.
-        ends: by file, the last line that tells of the training's end.
+        ends: by file, the last line that says that the training has ended.
         last_lines: of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun says that it has seen first.
-        progress: signs of a training that went on, as far as they were looked for.
+        progress: signs of progress, as far as they were looked for.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -74,12 +74,16 @@ class Reading:
     progress: int = 0
 
     def went_on(self, file: str, signs: int) -> None:
-        """The training goes on, by what a file shows: what it has survived is no failure."""
+        """A file shows that the training continues: what it has survived is no failure."""
         self.progress += signs
         for kept in (self.events, self.deaths):
-            ours = [replace(one, progress=one.progress + signs) for one in kept if one.file == file]
-            others = [one for one in kept if one.file != file]
-            kept[:] = [*others, *(one for one in ours if one.progress < ENOUGH)]
+            ours = [
+                replace(event, progress=event.progress + signs)
+                for event in kept
+                if event.file == file
+            ]
+            others = [event for event in kept if event.file != file]
+            kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
 
     def went_past_end(self, file: str) -> None:
         """A step follows what looked like the training's end; a bar may be an evaluation's."""
@@ -87,37 +91,37 @@ class Reading:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
 
-def of_exception(one: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
+def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
     """What an exception in a log is evidence of.
 
     Args:
-        one: the exception.
+        trace: the exception.
         rank: the rank that has raised it, if that is known.
         file: where it stands.
         before: the lines before it.
     """
-    kind, message = one.raised.exception, one.raised.message
-    lines = [(one.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
-    if one.frames:
-        frame = one.frames[-1]
+    kind, message = trace.raised.exception, trace.raised.message
+    lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
+    if trace.frames:
+        frame = trace.frames[-1]
         place = f'File "{frame.file}", line {frame.line}, in {frame.function}'
-        lines.insert(0, (one.placed, place))
-    outer = (frame.file for frame in one.frames)
-    inner = (raised.frame.file for raised in one.chain if raised.frame is not None)
+        lines.insert(0, (trace.placed, place))
+    outer = (frame.file for frame in trace.frames)
+    inner = (raised.frame.file for raised in trace.chain if raised.frame is not None)
     record = FailureRecord(
         rank,
-        float(one.said),
+        float(trace.said),
         exception=kind if "." in kind else f"builtins.{kind}",
         message=message,
-        chain=one.chain,
-        frames=one.frames,
+        chain=trace.chain,
+        frames=trace.frames,
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
         log_tail=before,
     )
-    return Evidence(record, file, tuple(lines), one.is_ignored, one.is_bare)
+    return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare)
 
 
-def of_death(death: Death, file: str, text: str, finished: bool) -> Evidence:
+def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
     """What a launcher's line on the end of a worker is evidence of.
 
     Args:

@@ -39,7 +39,7 @@ ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class LogFiles:
     """The files that are read.
 
     Attributes:
@@ -51,7 +51,7 @@ class Chosen:
     notes: tuple[str, ...]
 
 
-def chosen(paths: Sequence[str]) -> Chosen:
+def find_logs(paths: Sequence[str]) -> LogFiles:
     """The logs that the given paths stand for.
 
     A file is read whatever its name; of a folder, what looks like a log. Where folders hold
@@ -82,7 +82,7 @@ def chosen(paths: Sequence[str]) -> Chosen:
     if not named and not kept:
         problem = f"{', '.join(paths)}: nothing in it looks like a log"
         raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
-    return Chosen((*named, *map(str, kept)), tuple(notes))
+    return LogFiles((*named, *map(str, kept)), tuple(notes))
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -104,7 +104,7 @@ def _looks_like_log(path: Path) -> bool:
 
 def _run_of(path: Path) -> Path | None:
     """The folder that holds the attempts of a file's run, if it is in one."""
-    return next((one.parent for one in path.parents if ATTEMPT.fullmatch(one.name)), None)
+    return next((parent.parent for parent in path.parents if ATTEMPT.fullmatch(parent.name)), None)
 
 
 def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
@@ -119,22 +119,22 @@ def _changed(files: Sequence[Path]) -> float:
 
 
 def rank_of(path: str) -> int | None:
-    """The rank that a file's name tells."""
+    """The rank in a file's name."""
     return _number(RANK_IN_PATH, path)
 
 
 def attempt_of(path: str) -> int:
-    """The attempt that a folder in a path tells, else 0."""
+    """The attempt in the name of a folder of the path, else 0."""
     return _number(ATTEMPT_IN_PATH, path) or 0
 
 
 def _number(pattern: re.Pattern[str], path: str) -> int | None:
     found = pattern.search(path.replace("\\", "/"))
-    return next((int(one) for one in found.groups() if one), None) if found else None
+    return next((int(group) for group in found.groups() if group), None) if found else None
 
 
 def is_empty(path: str) -> bool:
-    """Whether a file has nothing in it; of the standard input nobody knows."""
+    """Whether a file has nothing in it; never said of the standard input."""
     return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
 
 

@@ -47,13 +47,15 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
     known = {entry.id for _, entry in sure}
     if not sure or any(entry.id not in known for _, entry, _ in found):
         return None
-    return max(sure, key=lambda one: one[0])[1]
+    return max(sure, key=lambda pair: pair[0])[1]
 
 
 def _has_the_rest(sign: Signature, text: str) -> bool:
     """Whether what a signature has beside its message is there too, as far as it is fixed."""
     names = [name for name in (sign.file, sign.function) if name is not None]
-    patterns = [one.pattern for one in (sign.source, sign.log, sign.context) if one is not None]
+    patterns = [
+        pattern.pattern for pattern in (sign.source, sign.log, sign.context) if pattern is not None
+    ]
     return all(_place(name, text, 0) for name in names) and all(
         any(_are_placed(parts, text) is not None for parts in _fixed(pattern, 1))
         for pattern in patterns
@@ -66,7 +68,7 @@ def _fixed(pattern: str, shortest: int = SHORTEST) -> tuple[tuple[str, ...], ...
     result = []
     for text in plain(pattern):
         parts = VARYING.split(text)
-        squeezed = tuple("".join(one.split()) for one in parts if one.strip())
+        squeezed = tuple("".join(part.split()) for part in parts if part.strip())
         if sum(map(len, squeezed)) >= shortest:
             result.append(squeezed)
     return tuple(result)

@@ -103,11 +103,11 @@ CONTAINER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended, as its launcher tells it.
+    """How a worker ended, as its launcher says.
 
     Attributes:
         number: of the line.
-        rank: the worker's rank; None where it isn't told.
+        rank: the worker's rank; None where it isn't said.
         exit_code: as a shell gives it, 128 + N for signal N.
         signal: the signal that ended it.
     """
@@ -119,7 +119,7 @@ class Death:
 
 
 def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
-    """The death that a line tells of, if it tells of one.
+    """The death that a line reports, if any.
 
     Args:
         number: of the line.

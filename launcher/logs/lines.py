@@ -126,7 +126,7 @@ def automaton(patterns: Iterable[str]) -> Any:
     options.log_errors = False
     options.max_mem = 256 << 20
     options.never_nl = False
-    union = "|".join(f"(?:{one})" for one in patterns)
+    union = "|".join(f"(?:{pattern})" for pattern in patterns)
     return re2.compile(union.encode(), options)
 
 

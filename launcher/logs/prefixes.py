@@ -64,7 +64,7 @@ class Stripped:
     Attributes:
         text: the line itself, as the process wrote it.
         rank: the rank that a prefix named.
-        stream: what tells this process's lines from others' in the same file.
+        stream: what distinguishes this process's lines from others' in the same file.
     """
 
     text: str
@@ -125,7 +125,7 @@ def common(head: bytes) -> re.Pattern[str] | None:
         None where there is no such prefix. A rank within is left to `stripped`, and a step is none.
     """
     raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
-    lines = [stripped(one).text for one in raw]
+    lines = [stripped(line).text for line in raw]
     written = [line for line in lines if line.strip()]
     if len(written) < LEAST_LINES:
         return None
@@ -145,15 +145,17 @@ def _shape(lines: Sequence[str]) -> str:
     pairs = takewhile(
         lambda pair: pair[0] == pair[1], zip(shapes[few], shapes[-1 - few], strict=False)
     )
-    shape = "".join(one for one, _ in pairs)
+    shape = "".join(char for char, _ in pairs)
     shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
     own = (*RANKS, STEP)
-    inner = min((found.start() for one in own if (found := one.search(shape))), default=None)
+    inner = min(
+        (found.start() for pattern in own if (found := pattern.search(shape))), default=None
+    )
     return shape[:inner]
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
-    """What takes off a prefix that nobody knows, wherever it has other numbers in it.
+    """A pattern for an unknown prefix, whatever numbers are in it.
 
     Args:
         prefix: what stood before the first line of a traceback.
@@ -161,7 +163,9 @@ def learned(prefix: str) -> re.Pattern[str] | None:
     Returns:
         None where it is a progress bar or too long for a prefix. A rank in it is left to others.
     """
-    inner = min((found.start() for one in RANKS if (found := one.search(prefix))), default=None)
+    inner = min(
+        (found.start() for pattern in RANKS if (found := pattern.search(prefix))), default=None
+    )
     prefix = prefix[:inner]
     if prefix.strip() in ("", "Original") or len(prefix) > LONGEST or "%|" in prefix:
         return None
@@ -176,7 +180,7 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 def _unformatted(text: str) -> str:
     """A line without what a page or a logger has made of it: escapes, breaks, JSON."""
     if text.startswith('{"') and DOCUMENT.match(text):
-        text = _told(text)
+        text = _message(text)
     if not text.isascii():
         text = text.translate(QUOTES)
     if "&" in text and ESCAPED.search(text):
@@ -184,8 +188,8 @@ def _unformatted(text: str) -> str:
     return BREAK.sub("", text) if "<br" in text[-8:] else text
 
 
-def _told(text: str) -> str:
-    """What a line of Docker's json-file driver, or of a logger, tells."""
+def _message(text: str) -> str:
+    """The message in a line of Docker's json-file driver, or of a logger."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a training prints as it goes on, and when it has come to its end.
+"""What a training prints while it runs, and when it has ended.
 
 What a framework or a launcher prints at the end counts wherever it stands (`COMPLETIONS`). A
 script's own words may mean a part of it, or be a shell's echo after a failure: they count only
@@ -18,7 +18,7 @@ COMPLETIONS = (
     r"|Job '[^'\n\r]+' succeeded|\[after training is done\]|exiting program at iteration \d"
     r"|Final validation metrics: "
 )
-"""What a framework or a launcher prints of a training that has come to its end."""
+"""What a framework or a launcher prints of a training that has ended."""
 SAID = (
     r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
     r"|训练(?:已)?(?:完成|结束)"
@@ -26,18 +26,18 @@ SAID = (
 """What a script may say then, or a shell whatever has happened."""
 STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
 PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
-"""What a training that goes on prints; a bar with a name before it is another's."""
+"""What a running training prints; a bar with a name before it is another's."""
 COUNT = re.compile(
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
 )
-"""By what number one sign of progress is told from another rank's of the same step."""
+"""The number by which signs of the same step are recognized on several ranks."""
 SUMMARY = "wandb: "
 """What a tracker repeats at the end, whatever has happened, is no progress."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
     rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
 )
-"""Words with which a training of one's own may say that it has come to its end, or a part of it."""
+"""Words with which a training of one's own may say that it has ended, or a part of it."""
 MOST = 400
 """Lines at a file's end in which a script's own words are looked for."""
 
@@ -124,12 +124,12 @@ def said_end(lines: Sequence[Written]) -> Written | None:
             end, is_sure = line, True
         elif (is_step and not is_last) or (not is_sure and _is_doubtful(line.text)):
             end, is_sure = None, False
-        elif has_saved or _ends(line.text, has_trained):
+        elif has_saved or _ends(line.text, has_trained=has_trained):
             end = line
     return end
 
 
-def _ends(text: str, has_trained: bool) -> bool:
+def _ends(text: str, *, has_trained: bool) -> bool:
     """Whether a line says that the whole has ended, and not a part of it."""
     if has_trained and (found := EXIT.search(text)):
         return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
+from .collected import MOST_EVENTS, PendingEvents, Progress, keep_interleaved
+from .file_prefixes import FilePrefixes
 from .files import attempt_of, rank_of
-from .interleaved import IS_SHUFFLED
 from .launcher_messages import (
     CANCELLED,
     ROOT_CAUSE,
@@ -23,21 +24,16 @@ from .launcher_messages import (
     is_of_stopping,
 )
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
-from .prefixes import Stripped, common, learned, stripped, unfolded
+from .prefixes import unfolded
 from .progress_signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_end
 from .searches import searches_for
-from .tracebacks import BOX_TOP, HEADER, NOTEBOOK, Trace, Tracebacks
+from .tracebacks import Trace, Tracebacks
 
-RANKS = 64
-"""Signs of progress that are remembered, so that each counts once."""
 OWN = "[safe-launch] "
 """What our own launcher says begins with; it quotes the failures that it knows."""
-MOST_EVENTS, MOST_STREAMS, MOST_LEARNED = 2000, 1024, 8
+MOST_STREAMS = 1024
 HEAD = 1 << 16
 """Bytes of a file in which a prefix of all its lines is looked for."""
-MOST_SHUFFLED = 6
-"""Lines of two ranks at once that are read together."""
-MOST_AT_ONCE = 40
 TAIL = 60
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
@@ -46,23 +42,21 @@ RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
 
 @dataclass(slots=True)
 class _Stream:
-    """One process's part of a file."""
+    """One process's part of a file.
+
+    Attributes:
+        tracebacks: the exceptions in its lines.
+        rank: its rank as a prefix names it; None where none does.
+        found: patterns of the catalogue that its lines have shown since the last progress.
+    """
 
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     rank: int | None = None
-    told: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """An event and the lines that have followed it so far."""
-
-    event: Evidence
-    after: list[str] = field(default_factory=list)
+    found: set[str] = field(default_factory=set)
 
 
 class Reader:
-    """Reads files of log one after the other; `attempts` is what they tell.
+    """Reads files of log one after the other; `attempts` is what they show.
 
     Args:
         catalogue: the known failures, whose patterns of lines are searched for.
@@ -75,10 +69,8 @@ class Reader:
     def read(self, name: str, file: Source) -> None:
         """Reads one file to its end."""
         head = file.read(HEAD)
-        part = _File(self, name, attempt_of(name), rank_of(name))
-        part.learned += filter(None, [common(head)])
-        file = Resumed(head, file)
-        source = interesting(file, part.triggers)
+        part = _File(self, name, head)
+        source = interesting(Resumed(head, file), part.automaton)
         try:
             line = next(source)
             while True:
@@ -88,134 +80,104 @@ class Reader:
 
 
 class _File:
-    """The reading of one file: its processes' streams and where we are in its attempts."""
+    """The reading of one file: its processes' streams, and where we are in its attempts.
 
-    def __init__(self, reader: Reader, name: str, attempt: int, rank: int | None) -> None:
-        self.reader, self.name, self.rank = reader, name, rank
-        self.first = self.attempt = attempt
+    A file may hold several attempts, one after the other; the first is that of its folder.
+
+    Attributes:
+        first: the attempt in which the file begins.
+        attempt: the attempt at whose lines we are.
+        begun: number of the line with which it began, or failed.
+        is_finished: the training has said that it has ended.
+        is_cancelled: the scheduler has ended the job.
+        is_over: a launcher has given the attempt up.
+        is_root: the rank that torchrun's summary names next is its root cause.
+        summary_rank: the rank that torchrun's summary has named last.
+        texts: the last lines that are no part of a traceback.
+    """
+
+    def __init__(self, reader: Reader, name: str, head: bytes) -> None:
+        self.reader, self.name, self.rank = reader, name, rank_of(name)
+        self.first = self.attempt = attempt_of(name)
         self.begun = 0
-        self.streams: dict[str, _Stream] = {}
-        self.pending: list[_Pending] = []
-        self.summary_rank: int | None = None
         self.is_finished = self.is_cancelled = self.is_over = self.is_root = False
+        self.summary_rank: int | None = None
+        self.prefixes = FilePrefixes(head)
+        self.streams: dict[str, _Stream] = {}
         self.texts: deque[str] = deque(maxlen=TAIL)
-        self.learned: list[re.Pattern[str]] = []
-        self.signs: deque[tuple[int, int]] = deque(maxlen=RANKS)
-        self.kept: set[object] = set()
-        self.steps: deque[str] = deque(maxlen=RANKS)
+        self.events = PendingEvents()
+        self.progress = Progress()
 
     @property
     def reading(self) -> Reading:
+        """What is known of the attempt at whose lines we are."""
         return self.reader.attempts.setdefault(self.attempt, Reading())
 
-    def triggers(self) -> Any:
-        """What to search for: after a failure or an end also whether the training goes on."""
-        waits = (
+    def automaton(self) -> Any:
+        """What to search for: after a failure or an end also whether the training continues."""
+        is_watchful = (
             self.attempt > self.first
-            or self.pending
+            or self.events
             or self.reading.events
             or self.reading.deaths
             or self.name in self.reading.ends
-            or any(stream.tracebacks.wants_more for stream in self.streams.values())
+            or self._wants_more()
         )
-        return self.reader.searches.watchful if waits else self.reader.searches.quiet
+        return self.reader.searches.watchful if is_watchful else self.reader.searches.quiet
 
     def take(self, line: Line) -> bool:
-        """Takes a line; says whether something came of it."""
+        """Takes a line; says whether something came of it, so that the next are given too."""
         if line.text == FILLER:
             return self._wants_more()
         pieces = unfolded(line.text)
         if len(pieces) > 1:
-            return max(self.take(Line(line.number, one, line.is_found)) for one in pieces)
-        one = self._stripped(line.text)
-        if one.text.startswith(OWN):
-            return line.is_found and self._marks(line.number, one.text)
-        if not one.text.strip() and not one.stream:
+            return max(self.take(Line(line.number, piece, line.is_found)) for piece in pieces)
+        inner = self.prefixes.stripped(line.text)
+        text, collapsed = inner.text, " ".join(inner.text.split())
+        if text.startswith(OWN):
+            return line.is_found and self._marks(line.number, text)
+        if not collapsed and not inner.stream:
             # An empty line may belong to whoever is in the middle of something.
             for other in list(self.streams.values()):
                 self._feed(other, line.number, "")
             return self._wants_more()
-        name = one.stream if len(self.streams) < MOST_STREAMS else ""
-        stream = self.streams.setdefault(name, _Stream(rank=one.rank))
-        collapsed = " ".join(one.text.split())
-        before = len(self.pending)
-        is_part = self._feed(stream, line.number, one.text)
-        for event in self.pending:
-            event.after.append(one.text)
+        name = inner.stream if len(self.streams) < MOST_STREAMS else ""
+        stream = self.streams.setdefault(name, _Stream(rank=inner.rank))
+        before = len(self.events)
+        is_part = self._feed(stream, line.number, text)
+        self.events.follow(text)
         is_mark = line.is_found and self._marks(line.number, collapsed)
-        if line.is_found and not is_part and not WARNING.match(one.text):
+        if line.is_found and not is_part and not WARNING.match(text):
             self._native(line.number, collapsed, stream)
-        has_come = is_mark or len(self.pending) > before
-        self._settle(FOLLOWING)
+        has_come = is_mark or len(self.events) > before
+        self.events.settle(FOLLOWING, self.reading)
         if not is_part:
-            self.texts.append(one.text)
-        is_shuffled = self._shuffled(line)
+            self.texts.append(text)
+        is_interleaved = keep_interleaved(self.reading, self.name, line, self.texts)
         if line.is_found:
-            self._progress(line.number, collapsed)
-        return has_come or is_shuffled or self._wants_more()
-
-    def _stripped(self, text: str) -> Stripped:
-        """A line without its prefixes, also those that this file alone has."""
-        one = stripped(text)
-        for number, known in enumerate(self.learned):
-            if found := known.match(one.text):
-                inner = stripped(one.text[found.end() :])
-                rank = one.rank if inner.rank is None else inner.rank
-                return Stripped(inner.text, rank, f"{one.stream} {number} {inner.stream}")
-        header = HEADER.search(one.text)
-        if header and header.start() and len(self.learned) < MOST_LEARNED:
-            pattern = learned(one.text[: header.start()])
-            found = pattern.match(one.text) if pattern else None
-            is_drawn = BOX_TOP.match(one.text.strip()) or NOTEBOOK.match(one.text)
-            if pattern and found and not is_drawn:
-                self.learned.append(pattern)
-                return self._stripped(text)
-        return one
-
-    def _settle(self, most: int) -> None:
-        """The events after which so many lines have come are whole."""
-        waiting = []
-        for one in self.pending:
-            if len(one.after) < most:
-                waiting.append(one)
-            elif len(self.reading.events) < MOST_EVENTS:
-                record = one.event.record
-                tail = (*record.log_tail, *one.after)
-                event = replace(one.event, record=replace(record, log_tail=tail))
-                self.reading.events.append(event)
-        self.pending = waiting
-
-    def _shuffled(self, line: Line) -> bool:
-        """Keeps a line that looks like two ranks' at once, and the few that follow it."""
-        kept = self.reading.shuffled
-        if kept and kept[-1][0] == self.name and line.number - kept[-1][1] < MOST_SHUFFLED:
-            _, number, text = kept[-1]
-            kept[-1] = (self.name, number, text + line.text)
-            return False
-        if not line.is_found or not IS_SHUFFLED.search(line.text):
-            return False
-        kept.append((self.name, line.number, f"{''.join(self.texts)}{line.text}"))
-        del kept[:-MOST_AT_ONCE]
-        return True
+            self._look_for_progress(line.number, collapsed)
+        return has_come or is_interleaved or self._wants_more()
 
     def _wants_more(self) -> bool:
+        """Whether a traceback is in the middle, or may go on."""
         return any(stream.tracebacks.wants_more for stream in self.streams.values())
 
     def _feed(self, stream: _Stream, number: int, text: str) -> bool:
-        is_part, shown = stream.tracebacks.feed(number, text)
-        for one in shown:
-            self._exception(stream, one)
+        """Gives a process's line to its tracebacks; whether it is a part of one."""
+        is_part, whole = stream.tracebacks.feed(number, text)
+        for trace in whole:
+            self._exception(stream, trace)
         return is_part
 
     def finish(self, last: Sequence[tuple[int, str]]) -> None:
         """The file's end, and its last lines: what was begun is whole now, or cut off."""
-        opened = [one.tracebacks.opened for one in self.streams.values()]
+        opened = [stream.tracebacks.opened for stream in self.streams.values()]
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
         written = [
             Written(self.name, number, text)
             for number, raw in last[-MOST:]
-            if number >= self.begun and (text := self._stripped(raw).text).strip()
+            if number >= self.begun and (text := self.prefixes.stripped(raw).text).strip()
         ]
         self.reading.last_lines += written[-1:]
         if (end := said_end(written)) and self.name not in self.reading.ends:
@@ -224,9 +186,9 @@ class _File:
     def _close(self) -> None:
         """What was begun is whole now."""
         for stream in list(self.streams.values()):
-            for one in stream.tracebacks.end():
-                self._exception(stream, one)
-        self._settle(0)
+            for trace in stream.tracebacks.end():
+                self._exception(stream, trace)
+        self.events.settle(0, self.reading)
 
     def _marks(self, number: int, text: str) -> bool:
         """Where attempts begin and end, and how the launcher says that workers ended."""
@@ -243,7 +205,7 @@ class _File:
             self.is_cancelled = True
         if self.reader.searches.completions.search(text):
             self.is_finished = True
-            self._progressed(number, ENOUGH)
+            self._progress(number, ENOUGH)
             self.reading.ends[self.name] = End(Written(self.name, number, text))
         self.is_finished |= IS_SAID.search(text) is not None
         self.is_root |= ROOT_CAUSE in text
@@ -253,15 +215,15 @@ class _File:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
         death = death_of(number, text, self.summary_rank)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
-            self.reading.deaths.append(of_death(death, self.name, text, self.is_finished))
+            self.reading.deaths.append(of_death(death, self.name, text, finished=self.is_finished))
         return is_start or is_end or death is not None
 
     def _begin(self) -> None:
         """Another attempt begins."""
         self.streams.clear()
         self.texts.clear()
-        self.steps.clear()
-        self.kept.clear()
+        self.progress.forget_steps()
+        self.events.forget()
         self.attempt += 1
         self.is_finished = self.is_cancelled = self.is_over = False
 
@@ -276,34 +238,33 @@ class _File:
         self.begun = number
         self.reading.ends.pop(self.name, None)
 
-    def _progress(self, number: int, text: str) -> None:
-        """The training may go on; several ranks' signs of one step are one sign."""
+    def _look_for_progress(self, number: int, text: str) -> None:
+        """The training may continue; several ranks' signs of one step are one sign."""
         if self.reader.searches.endings.search(text):
-            self._progressed(number, ENOUGH - 2)
+            self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
             found = COUNT.search(text)
             step = found[0] if found else text
-            if step not in self.steps:
-                self.steps.append(step)
-                self._progressed(number, 1)
+            if self.progress.is_new(step):
+                self._progress(number, 1)
                 if STEP.search(text):
                     self.reading.went_past_end(self.name)
 
-    def _progressed(self, number: int, signs: int) -> None:
-        """The training goes on: what it has survived is no failure."""
-        self._settle(0)
-        self.signs.append((number, signs))
-        self.kept.clear()
+    def _progress(self, number: int, signs: int) -> None:
+        """The training continues: what it has survived is no failure."""
+        self.events.settle(0, self.reading)
+        self.progress.add(number, signs)
+        self.events.forget()
         for stream in self.streams.values():
-            stream.told.clear()
+            stream.found.clear()
         self.reading.went_on(self.name, signs)
 
     def _native(self, number: int, text: str, stream: _Stream) -> None:
         """A line in which the catalogue's own patterns may find something."""
-        told = [one.pattern for one in self.reader.searches.logs if one.search(text)]
-        if all(one in stream.told for one in told):
+        found = {pattern.pattern for pattern in self.reader.searches.logs if pattern.search(text)}
+        if found <= stream.found:
             return
-        stream.told.update(told)
+        stream.found |= found
         self._add(
             Evidence(
                 FailureRecord(
@@ -325,25 +286,21 @@ class _File:
         return self.rank if stream.rank is None else stream.rank
 
     def _add(self, event: Evidence) -> None:
-        """Keeps an event, unless the same one is kept already."""
-        record = event.record
-        key = (record.rank, record.exception, record.message, record.frames[-1:], event.is_ignored)
-        if key not in self.kept:
-            self.kept.add(key)
-            self.pending.append(_Pending(event))
-            self.steps.clear()
+        if self.events.add(event):
+            self.progress.forget_steps()
 
-    def _exception(self, stream: _Stream, one: Trace) -> None:
-        if sum(signs for number, signs in self.signs if number > one.said) >= ENOUGH:
+    def _exception(self, stream: _Stream, trace: Trace) -> None:
+        """An exception is whole: a worker's, or a launcher's that says that its workers failed."""
+        if self.progress.since(trace.said) >= ENOUGH:
+            return  # an exception is whole some lines after it: it was survived meanwhile
+        files = tuple(frame.file for frame in trace.frames)
+        if is_launchers_own(trace.raised.exception, trace.raised.message, files):
+            self._has_failed(trace.said)
             return
-        files = tuple(frame.file for frame in one.frames)
-        if is_launchers_own(one.raised.exception, one.raised.message, files):
-            self._has_failed(one.said)
-            return
-        if self.is_cancelled and not is_of_stopping(one.raised.exception, one.raised.message):
-            self._settle(0)
+        if self.is_cancelled and not is_of_stopping(trace.raised.exception, trace.raised.message):
+            self.events.settle(0, self.reading)
             self._begin()
         if is_of_launcher(files):
-            self._has_failed(one.said)
-        rank = self._rank(stream, one.raised.message)
-        self._add(of_exception(one, rank, self.name, tuple(self.texts)))
+            self._has_failed(trace.said)
+        rank = self._rank(stream, trace.raised.message)
+        self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

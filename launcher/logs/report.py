@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from ..catalogue.entry import Kind, Role
+from ..core.row import Row
 from ..core.source_location import Spot
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
-from ..report.explain import allocation_texts, first_paragraph, short, spot_text, user_frame
+from ..report.explain_failure import allocation_texts, first_paragraph, short, spot_text, user_frame
 from .attempts import Evidence
-from .verdict import BreakOff, Judgement, Shown, Verdict, name_of
+from .verdict import BreakOff, Failure, Judgement, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown."""
@@ -21,29 +22,28 @@ MOST_OTHERS = 5
 CURES = {
     Kind.PRESET: "safe-launch relaunches with settings that avoid it",
     Kind.MEMORY: "safe-launch plans less memory and relaunches",
-    Kind.TRANSIENT: "safe-launch tries the same settings once more",
-    Kind.HARDWARE: "the node is at fault: run elsewhere (exit code 75 of safe-launch)",
+    Kind.TRANSIENT: "safe-launch tries the same settings again",
+    Kind.HARDWARE: "the node is at fault: run on another one (safe-launch exits with 75)",
 }
 """What the launcher itself does about a class of failures."""
 NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
 )
-Row = tuple[str, str]
 
 
 def headline(judgement: Judgement) -> str:
     """The verdict in a line."""
     match judgement.verdict, judgement.root:
-        case Verdict.KNOWN, Shown(finding=finding) if finding.entry is not None:
+        case Verdict.KNOWN, Failure(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
         case Verdict.UNKNOWN, None:
-            return "it failed, but what failed isn't in these logs; look for its workers' own"
+            return "failed, but these logs don't show why; look at the workers' own"
         case Verdict.UNKNOWN, _:
-            return "a failure that nothing known matches; no remedy is proposed"
+            return "unknown failure: no entry of the catalogue matches, so no remedy is proposed"
         case Verdict.UNFINISHED, _:
             return "unfinished: the log shows neither a failure nor the training's end"
-    return "no failure: the training came to its end"
+    return "no failure: the training finished"
 
 
 def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
@@ -66,7 +66,7 @@ def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
             result.append(("or", CURES[entry.kind]))
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
     elif not record.exception:
-        text = "its own log, or the node's (dmesg, the scheduler's), may tell; this one doesn't"
+        text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
     if root.finding.role is Role.CASCADE:
         result.append(("note", _who_is_missing(judgement)))
@@ -77,39 +77,39 @@ def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
     return result
 
 
-def _break_off_rows(one: BreakOff) -> list[Row]:
+def _break_off_rows(break_off: BreakOff) -> list[Row]:
     """What was seen last, what is missing, and where it may be found."""
     result = []
-    if one.error is not None:
-        result += [("error", text) for text in _seen(one.error)[-1:]]
+    if break_off.error is not None:
+        result += [("error", text) for text in _seen(break_off.error)[-1:]]
         text = "it has no traceback: it may be the failure, or one that was caught or quoted"
         result.append(("note", text))
     result += [
         ("last", f"{short(line.file)}:{line.number}: {line.text.strip()[:WIDEST]}")
-        for line in one.last_lines[:MOST_OTHERS]
+        for line in break_off.last_lines[:MOST_OTHERS]
     ]
-    result.append(("missing", _missing(one)))
+    result.append(("missing", _missing(break_off)))
     result.append(("next", NEXT))
     return result
 
 
-def _missing(one: BreakOff) -> str:
-    if one.cut is not None:
-        file, number = one.cut
+def _missing(break_off: BreakOff) -> str:
+    if break_off.cut is not None:
+        file, number = break_off.cut
         return f"the exception in which the traceback at {short(file)}:{number} ends"
     return "an exception, or a line that says that the training has ended"
 
 
 def _who_is_missing(judgement: Judgement) -> str:
-    """Whose death the others saw, as far as it can be told from who speaks of it."""
-    text = "that is how another rank's failure looks; what began it isn't in these logs"
-    told = [one.finding.record.rank for one in judgement.shown]
-    ranks = {rank for rank in told if rank is not None}
+    """The ranks whose death the others saw: those below the highest one that no line is from."""
+    text = "this follows from another rank's failure, which isn't in these logs"
+    seen = (failure.finding.record.rank for failure in judgement.failures)
+    ranks = {rank for rank in seen if rank is not None}
     silent = sorted(set(range(max(ranks, default=0))) - ranks)
     if not 0 < len(silent) <= MOST_OTHERS:
         return text
     names = ", ".join(map(str, silent))
-    return f"{text}: look for rank{'s' * (len(silent) > 1)} {names}, of which nothing is heard"
+    return f"{text}: look for the log of rank{'s' * (len(silent) > 1)} {names}"
 
 
 def _what(record: FailureRecord) -> str:
@@ -118,8 +118,8 @@ def _what(record: FailureRecord) -> str:
     return "a worker" if record.rank is None else f"rank {record.rank}"
 
 
-def _seen(one: Evidence) -> list[str]:
-    return [f"{short(one.file)}:{number}: {text[:WIDEST]}" for number, text in one.lines]
+def _seen(evidence: Evidence) -> list[str]:
+    return [f"{short(evidence.file)}:{number}: {text[:WIDEST]}" for number, text in evidence.lines]
 
 
 def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
@@ -130,16 +130,18 @@ def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
     return texts
 
 
-def _other(one: Shown) -> str:
-    entry = one.finding.entry
-    told = f"{_what(one.finding.record)}: {entry.id if entry else 'nothing known matches'}"
-    return "\n".join([told, *_seen(one.evidence)[-1:]])
+def _other(failure: Failure) -> str:
+    entry = failure.finding.entry
+    text = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
+    return "\n".join([text, *_seen(failure.evidence)[-1:]])
 
 
 def _consequences(judgement: Judgement) -> str:
     """What followed, in a line, the most frequent first."""
-    known = {name_of(one) for one in (*judgement.others, *judgement.shown[:1])}
-    names = Counter(name_of(one) for one in judgement.shown[1:] if name_of(one) not in known)
+    known = {name_of(failure) for failure in (*judgement.others, *judgement.failures[:1])}
+    names = Counter(
+        name_of(failure) for failure in judgement.failures[1:] if name_of(failure) not in known
+    )
     texts = [f"{name} (x{count})" if count > 1 else name for name, count in names.most_common(4)]
     return f"{', '.join(texts)} followed" if texts else ""
 
@@ -147,9 +149,12 @@ def _consequences(judgement: Judgement) -> str:
 def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
     """How the other attempts ended."""
     return [
-        ("attempt", f"{one.attempt}: {name_of(one.root) if one.root else headline(one)}")
-        for one in attempts
-        if one is not shown
+        (
+            "attempt",
+            f"{attempt.attempt}: {name_of(attempt.root) if attempt.root else headline(attempt)}",
+        )
+        for attempt in attempts
+        if attempt is not shown
     ]
 
 
@@ -163,36 +168,39 @@ def document(
         "is_complete": judgement.verdict is Verdict.HEALTHY,
         "root": None if judgement.root is None else _finding(judgement.root),
         "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
-        "spots": [asdict(one) for one in spots],
-        "others": [_finding(one) for one in judgement.others],
+        "spots": [asdict(spot) for spot in spots],
+        "others": [_finding(failure) for failure in judgement.others],
         "attempts": [
             {
-                "attempt": one.attempt,
-                "verdict": one.verdict.value,
-                "root": None if one.root is None else name_of(one.root),
+                "attempt": attempt.attempt,
+                "verdict": attempt.verdict.value,
+                "root": None if attempt.root is None else name_of(attempt.root),
             }
-            for one in attempts
+            for attempt in attempts
         ],
         "notes": list(notes),
     }
 
 
-def _broken_off(one: BreakOff) -> Mapping[str, Any]:
+def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
     return {
-        "error": None if one.error is None else _lines(one.error)[-1],
+        "error": None if break_off.error is None else _lines(break_off.error)[-1],
         "last": [
-            {"file": line.file, "line": line.number, "text": line.text} for line in one.last_lines
+            {"file": line.file, "line": line.number, "text": line.text}
+            for line in break_off.last_lines
         ],
-        "missing": _missing(one),
+        "missing": _missing(break_off),
     }
 
 
-def _lines(one: Evidence) -> list[Mapping[str, Any]]:
-    return [{"file": one.file, "line": number, "text": text} for number, text in one.lines]
+def _lines(evidence: Evidence) -> list[Mapping[str, Any]]:
+    return [
+        {"file": evidence.file, "line": number, "text": text} for number, text in evidence.lines
+    ]
 
 
-def _finding(one: Shown) -> Mapping[str, Any]:
-    record, entry = one.finding.record, one.finding.entry
+def _finding(failure: Failure) -> Mapping[str, Any]:
+    record, entry = failure.finding.record, failure.finding.entry
     frame = user_frame(record)
     known = (
         {}
@@ -209,7 +217,7 @@ def _finding(one: Shown) -> Mapping[str, Any]:
     return {
         "id": None,
         **known,
-        "role": one.finding.role.value,
+        "role": failure.finding.role.value,
         "rank": record.rank,
         "exception": record.exception or None,
         "message": record.message or None,
@@ -223,5 +231,5 @@ def _finding(one: Shown) -> Mapping[str, Any]:
             "function": frame.function,
             "text": frame.source,
         },
-        "evidence": _lines(one.evidence),
+        "evidence": _lines(failure.evidence),
     }

@@ -35,13 +35,13 @@ class Searches:
 
     Attributes:
         quiet: finds everything that a failure may begin with, in bytes.
-        watchful: the same and the signs of a training that goes on.
+        watchful: the same and signs of progress.
         logs: the catalogue's own patterns of lines.
         starts: a launcher begins.
         ends: a launcher says that an attempt has failed.
-        completions: a training has come to its end.
-        endings: it may have.
-        progress: it goes on.
+        completions: a training has ended.
+        endings: it may have ended.
+        progress: it continues.
     """
 
     quiet: Any
@@ -57,8 +57,10 @@ class Searches:
 def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
     """The searches that show the failures of a catalogue."""
     signatures = [sign for entry in catalogue for sign in entry.signatures]
-    logs = {one.pattern: one for sign in signatures if (one := sign.log) is not None}
-    contexts = {one.pattern: one for sign in signatures if (one := sign.context) is not None}
+    logs = {pattern.pattern: pattern for sign in signatures if (pattern := sign.log) is not None}
+    contexts = {
+        pattern.pattern: pattern for sign in signatures if (pattern := sign.context) is not None
+    }
     patterns = map(loosened, {**logs, **contexts})
     telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, SAID, *patterns]
     return Searches(

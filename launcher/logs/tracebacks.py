@@ -50,12 +50,12 @@ ENDS_MESSAGE = re.compile(
     r"|srun: |slurmstepd: |\[safe-launch\]|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
 )
-"""What begins a line that no exception's message goes on with."""
+"""What no line of an exception's message begins with."""
 GOES_ON = re.compile(
     r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
-"""What begins a line that goes on with a message after an empty line."""
+"""What a line of a message begins with, after an empty one."""
 MOST_LINES = 60
 MOST_NOISE = 40
 """Lines of others between two lines of one traceback."""
@@ -252,7 +252,7 @@ class Tracebacks:
         self.blank, self.is_open = False, False
 
     def _goes_on(self, text: str) -> bool:
-        """Whether a line goes on with the message that has been begun."""
+        """Whether a line continues the message."""
         if what := WHAT.match(text):
             self.message.append(f"what(): {what['message']}")
             return True
@@ -294,7 +294,7 @@ class Tracebacks:
             self.is_bare,
         )
         if self.outer is not None:
-            # A data loader's worker's, told within the message of who waited for it.
+            # A data loader's worker's, quoted in the message of who waited for it.
             chain = (self.done.raised, *self.done.chain)
             self.done = replace(self.outer, chain=chain, last=self.last)
         self.chained, self.outer, self.kind, self.frames = None, None, "", []

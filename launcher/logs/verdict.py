@@ -31,8 +31,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A finding and the evidence for it."""
+class Failure:
+    """A finding and the evidence in the logs for it."""
 
     finding: Finding
     evidence: Evidence
@@ -46,7 +46,7 @@ class BreakOff:
         error: the last exception without a traceback, which may be its end.
         last_lines: the last line of each file.
         cut: file and first line of a traceback that breaks off.
-        goes_on: the training was seen to go on after an exception.
+        goes_on: the training was seen to continue after an exception.
     """
 
     error: Evidence | None
@@ -62,68 +62,68 @@ class Judgement:
     Attributes:
         attempt: its number, from 1.
         verdict: what it shows.
-        shown: everything that failed, the root first.
+        failures: everything that failed, the root first.
         break_off: where the logs break off, if they are unfinished.
     """
 
     attempt: int
     verdict: Verdict
-    shown: tuple[Shown, ...] = ()
+    failures: tuple[Failure, ...] = ()
     break_off: BreakOff | None = None
 
     @property
-    def root(self) -> Shown | None:
+    def root(self) -> Failure | None:
         """What began it."""
-        return self.shown[0] if self.shown else None
+        return self.failures[0] if self.failures else None
 
     @property
-    def others(self) -> tuple[Shown, ...]:
+    def others(self) -> tuple[Failure, ...]:
         """Causes beside the root that don't come from it."""
         if self.root is None or self.root.finding.role is not Role.INITIATING:
             return ()
         seen = {name_of(self.root)}
         streams = {_stream(self.root)}
-        others: list[Shown] = []
-        for one in self.shown[1:]:
+        others: list[Failure] = []
+        for failure in self.failures[1:]:
             if (
-                one.finding.role is Role.INITIATING
-                and (one.finding.record.exception or one.finding.entry)
-                and name_of(one) not in seen
-                and _stream(one) not in streams
+                failure.finding.role is Role.INITIATING
+                and (failure.finding.record.exception or failure.finding.entry)
+                and name_of(failure) not in seen
+                and _stream(failure) not in streams
             ):
-                others.append(one)
-            seen.add(name_of(one))
-            streams.add(_stream(one))
+                others.append(failure)
+            seen.add(name_of(failure))
+            streams.add(_stream(failure))
         return tuple(others)
 
 
-def name_of(one: Shown) -> str:
+def name_of(failure: Failure) -> str:
     """What a finding is called: its entry, else its exception, else how the worker ended."""
-    return one.finding.name or death_text(one.finding.record)
+    return failure.finding.name or death_text(failure.finding.record)
 
 
-def _stream(one: Shown) -> tuple[str, int | None]:
-    return one.evidence.file, one.finding.record.rank
+def _stream(failure: Failure) -> tuple[str, int | None]:
+    return failure.evidence.file, failure.finding.record.rank
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """Every attempt's judgement, in order."""
     readings = [reading for _, reading in sorted(attempts.items())] or [Reading()]
-    return tuple(_judged(place, one, catalogue) for place, one in enumerate(readings, 1))
+    return tuple(_judged(place, reading, catalogue) for place, reading in enumerate(readings, 1))
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
-    """The attempt that tells how the job ended: the last, unless it tells nothing at all."""
+    """The attempt that shows how the job ended: the last, unless it shows nothing at all."""
     *before, last = judgements
     if last.break_off is not None and not last.break_off.goes_on:
-        return next((one for one in reversed(before) if one.shown), last)
+        return next((judgement for judgement in reversed(before) if judgement.failures), last)
     return last
 
 
 def _judged(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
-    if shown := tuple(_shown(reading, catalogue)):
-        is_known = shown[0].finding.entry is not None
-        return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, shown)
+    if failures := tuple(_failures(reading, catalogue)):
+        is_known = failures[0].finding.entry is not None
+        return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, failures)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
         return Judgement(attempt, Verdict.UNKNOWN)
@@ -139,100 +139,147 @@ def _break_off(reading: Reading) -> BreakOff:
         return file not in reading.ends or number > reading.ends[file].line.number
 
     errors = [
-        one
-        for one in reading.events
-        if one.record.exception and not one.is_ignored and is_open(one.file, one.record.at)
+        event
+        for event in reading.events
+        if event.record.exception and not event.is_ignored and is_open(event.file, event.record.at)
     ]
     return BreakOff(
         errors[-1] if errors else None,
         tuple(reading.last_lines),
-        next((one for one in reading.cut if is_open(*one)), None),
+        next((place for place in reading.cut if is_open(*place)), None),
         reading.progress >= ENOUGH,
     )
 
 
-def _shown(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Shown]:
-    """All findings of an attempt, the root first."""
-    sure: list[Shown] = []
-    doubtful: list[Shown] = []
-    for event in reading.events:
-        one = Shown(finding_of(event.record, catalogue), event)
-        if one.finding.entry is None and (not event.record.exception or event.is_ignored):
-            continue
-        is_noise = reading.ends and not reading.has_failed and _is_consequence(one)
-        (doubtful if event.is_ignored or is_noise or _says_little(one) else sure).append(one)
-    sure = [one for one in sure if not any(_tells_why(other, one) for other in sure)]
-    known = {_first_words(one) for one in sure if one.finding.entry}
-    sure = [one for one in sure if one.finding.entry or _first_words(one) not in known]
-    if not any(one.finding.entry for one in sure):
-        at_once = list(_shuffled(reading, catalogue))
-        sure = [one for one in sure if not any(_is_near(one, other) for other in at_once)]
-        sure += at_once
+def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failure]:
+    """All failures of an attempt, the root first."""
+    sure, doubtful = _by_certainty(reading, catalogue)
+    sure = _without_copies(_without_aborts(sure))
+    if not any(failure.finding.entry for failure in sure):
+        sure = _with_interleaved(sure, reading, catalogue)
     if not sure:
         has_failed = reading.has_failed or bool(reading.deaths)
-        sure = [one for one in doubtful if has_failed or one.finding.entry]
-    shown = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
-    is_one_file = len({one.evidence.file for one in shown}) == 1
+        sure = [failure for failure in doubtful if has_failed or failure.finding.entry]
+    failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
+    is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
-    def order(one: Shown) -> tuple[int, bool, bool, float]:
+    def order(failure: Failure) -> tuple[int, bool, bool, float]:
         """Lines of several files are in no order; there the launcher's word counts."""
-        role, is_bare, at = urgency(one.finding)
-        is_later = not is_one_file and one.finding.record.rank != reading.first_rank
+        role, is_bare, at = urgency(failure.finding)
+        is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
 
-    return sorted(shown, key=order)
+    return sorted(failures, key=order)
 
 
-def _first_words(one: Shown) -> tuple[str, str]:
-    """An exception's type and first line: the same on another rank, it is the same failure.
+def _by_certainty(
+    reading: Reading, catalogue: Sequence[KnownFailure]
+) -> tuple[list[Failure], list[Failure]]:
+    """What surely failed, and what counts only where nothing surely did.
 
-    A log may have kept only one rank's message whole.
+    Lines that show no exception and match nothing are neither.
     """
-    record = one.finding.record
+    sure: list[Failure] = []
+    doubtful: list[Failure] = []
+    for event in reading.events:
+        failure = Failure(finding_of(event.record, catalogue), event)
+        if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
+            continue
+        is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
+        is_doubtful = event.is_ignored or is_noise or _says_little(failure)
+        (doubtful if is_doubtful else sure).append(failure)
+    return sure, doubtful
+
+
+def _without_aborts(failures: Sequence[Failure]) -> list[Failure]:
+    """Without a C++ process's abort that another failure explains.
+
+    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log).
+    """
+    return [
+        failure
+        for failure in failures
+        if not any(_explains_abort(other, failure) for other in failures)
+    ]
+
+
+def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
+    """Without copies of a known failure whose message was cut off on another rank.
+
+    (tests/logs/experts-out-of-order-head-cut.log)
+    """
+    known = {_first_words(failure) for failure in failures if failure.finding.entry}
+    return [
+        failure
+        for failure in failures
+        if failure.finding.entry or _first_words(failure) not in known
+    ]
+
+
+def _with_interleaved(
+    failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
+) -> list[Failure]:
+    """With known messages that two ranks wrote letter by letter at once, in place of their scraps.
+
+    Only where nothing else is known (test_two_ranks_letters_in_turns).
+    """
+    found = list(_interleaved(reading, catalogue))
+    whole = [
+        failure for failure in failures if not any(_is_near(failure, other) for other in found)
+    ]
+    return [*whole, *found]
+
+
+def _first_words(failure: Failure) -> tuple[str, str]:
+    """An exception's type and first line: the same on another rank, it is the same failure."""
+    record = failure.finding.record
     return record.exception, record.message.partition("\n")[0].strip()
 
 
-def _is_consequence(one: Shown) -> bool:
-    return one.finding.role is not Role.INITIATING
+def _is_consequence(failure: Failure) -> bool:
+    return failure.finding.role is not Role.INITIATING
 
 
-def _says_little(one: Shown) -> bool:
-    """Whether a line only looks like an exception: without a traceback, and nobody knows it."""
-    return one.evidence.is_bare and one.finding.entry is None
+def _says_little(failure: Failure) -> bool:
+    """Whether a line only looks like an exception: without a traceback, and known to no entry."""
+    return failure.evidence.is_bare and failure.finding.entry is None
 
 
-def _tells_why(one: Shown, abort: Shown) -> bool:
-    """Whether a finding tells why a C++ process aborted whose own last words say nothing known.
+def _explains_abort(failure: Failure, abort: Failure) -> bool:
+    """Whether a failure explains a C++ process's abort whose own last words say nothing known.
 
-    Without `what()` they say nothing at all, and what any line of the same rank tells is the cause.
+    Without `what()` they say nothing at all, and any other failure of the same rank is the cause.
     """
-    words, other = abort.finding.record, one.finding.record
+    words, other = abort.finding.record, failure.finding.record
     if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
         return False
     is_same_rank = words.rank is None or other.rank in (None, words.rank)
-    is_before = one.evidence.file == abort.evidence.file and other.at < words.at
+    is_before = failure.evidence.file == abort.evidence.file and other.at < words.at
     if WHAT in words.message:
-        return one.finding.entry is not None and is_same_rank and is_before
+        return failure.finding.entry is not None and is_same_rank and is_before
     return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)
 
 
-def _with_stops_first(shown: Sequence[Shown]) -> list[Shown]:
-    """The findings, where a signal from outside that came before everything else began it."""
-    first = min(shown, key=lambda one: one.finding.record.at, default=None)
-    is_one_file = len({one.evidence.file for one in shown}) == 1
+def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
+    """With a signal from outside as the cause, if it came before everything else.
+
+    A closed terminal sends SIGHUP (tests/logs/terminal-closed-ms-swift.log).
+    """
+    first = min(failures, key=lambda failure: failure.finding.record.at, default=None)
+    is_one_file = len({failure.evidence.file for failure in failures}) == 1
     if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
-        return list(shown)
-    began = Shown(replace(first.finding, role=Role.INITIATING), first.evidence)
-    return [began, *(one for one in shown if one is not first)]
+        return list(failures)
+    began = Failure(replace(first.finding, role=Role.INITIATING), first.evidence)
+    return [began, *(failure for failure in failures if failure is not first)]
 
 
-def _is_near(one: Shown, other: Shown) -> bool:
+def _is_near(failure: Failure, other: Failure) -> bool:
     """Whether an exception may be the rest of what two ranks wrote at once."""
-    distance = abs(one.finding.record.at - other.finding.record.at)
-    return one.evidence.file == other.evidence.file and distance < NEAR
+    distance = abs(failure.finding.record.at - other.finding.record.at)
+    return failure.evidence.file == other.evidence.file and distance < NEAR
 
 
-def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Shown]:
+def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
     """Known messages that two ranks wrote at once, elsewhere than in a clean traceback."""
     clean = [
         (event.file, event.lines[0][0], event.lines[-1][0])
@@ -244,31 +291,34 @@ def _shuffled(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[S
             continue
         if (entry := entry_in(text, catalogue)) is not None:
             record = FailureRecord(None, float(number), message=text)
-            yield Shown(
+            yield Failure(
                 Finding(record, entry.role, entry), Evidence(record, file, ((number, text),))
             )
 
 
 def _deaths(
-    reading: Reading, shown: Sequence[Shown], catalogue: Sequence[KnownFailure]
-) -> Iterable[Shown]:
+    reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
+) -> Iterable[Failure]:
     """What the launcher said of its workers, as far as it says more than they did themselves.
 
-    A worker that raised ends with an exit code, one that aborts has said why, and one that was
-    asked to stop is nobody's cause; those matter only where there is nothing else.
+    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). One that
+    raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
+    no cause; those matter only where there is nothing else.
     """
-    ranks = {one.finding.record.rank for one in shown}
-    are_consequences = bool(shown) and all(one.finding.role is not Role.INITIATING for one in shown)
-    told: set[tuple[int | None, int | None]] = set()
+    ranks = {failure.finding.record.rank for failure in failures}
+    are_consequences = bool(failures) and all(
+        failure.finding.role is not Role.INITIATING for failure in failures
+    )
+    seen: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
         record = death.record
-        if (record.rank, record.exit_code) in told:
+        if (record.rank, record.exit_code) in seen:
             continue
-        told.add((record.rank, record.exit_code))
+        seen.add((record.rank, record.exit_code))
         finding = finding_of(record, catalogue)
         is_asked = record.signal in (signal.SIGTERM, signal.SIGINT)
         is_silent = record.signal in (None, signal.SIGABRT)
         is_others = are_consequences and record.rank is not None and not {None, record.rank} & ranks
-        if shown and (is_asked or (is_silent and not (is_others and record.signal is None))):
+        if failures and (is_asked or (is_silent and not (is_others and record.signal is None))):
             continue
-        yield Shown(finding, death)
+        yield Failure(finding, death)

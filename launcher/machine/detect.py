@@ -47,15 +47,15 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         if count := _counted(there, environment.get(variable)):
             device = replace(accelerator_of(profile_named(kind)), measured=False)
             note = (
-                f"{count} {kind} devices, but no tool of the vendor's tells which: planned for "
-                f"{device.memory / GIB:.1f} GiB each, the least that is known; --hardware tells"
+                f"{count} {kind} devices, but no tool of the vendor's says which: planned for "
+                f"{device.memory / GIB:.1f} GiB each, the smallest known; --hardware names them"
             )
             return replace(here, accelerator=device, accelerators=count, notes=(note,))
     return here
 
 
 def _counted(there: Sequence[str], listed: str | None) -> int:
-    """How many device files a job may use; which has an identifier, only the tool tells."""
+    """How many device files a job may use; only the vendor's tool knows their identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
         return min(len(there), len(listed.split(",")))
     return len(visible(there, listed))
@@ -101,8 +101,8 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
         return accelerator_of(profile), ""
     measured = int(FRAMEWORKS_SHARE[device.kind] * device.total)
     generic = accelerator_of(profile_named(device.kind), memory=measured)
-    text = f"no profile names {device.name!r}: its memory is measured, all else is a low guess"
-    return replace(generic, name=device.name), text
+    text = f"there is no profile for {device.name!r}: its memory is measured"
+    return replace(generic, name=device.name), f"{text}, the rest is a cautious guess"
 
 
 def _held_by_others(device: Device) -> int:

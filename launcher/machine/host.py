@@ -25,7 +25,9 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
     for folder in _groups(root, membership, "cpu"):
         numbers = _numbers(folder / "cpu.max")
         if not numbers:
-            quota, period = (_numbers(folder / f"cpu.cfs_{one}_us") for one in ("quota", "period"))
+            quota, period = (
+                _numbers(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")
+            )
             numbers = quota + period
         if len(numbers) == 2 and min(numbers) > 0:
             yield numbers[0] / numbers[1]
@@ -56,8 +58,8 @@ def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
         elif controller in controllers.split(","):
             paths |= {(root / name, Path(path)) for name in (controller, controllers)}
     for mount, group in sorted(paths):
-        for one in (group, *group.parents):
-            yield mount / one.relative_to(one.anchor)
+        for folder in (group, *group.parents):
+            yield mount / folder.relative_to(folder.anchor)
 
 
 def _numbers(path: Path) -> list[int]:
@@ -94,7 +96,7 @@ def interface_of(address: str) -> str | None:
         (
             str(name)
             for name, addresses in psutil.net_if_addrs().items()
-            if any(one.address.partition("%")[0] == address for one in addresses)
+            if any(entry.address.partition("%")[0] == address for entry in addresses)
         ),
         None,
     )

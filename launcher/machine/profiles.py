@@ -32,7 +32,7 @@ class Profile:
         kind: cpu, cuda, npu or rocm.
         aliases: patterns of the names that the vendor's tools have for it.
         memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
-        driver_mib: memory that the vendor's tool reports, in MiB; tells sizes of one name apart.
+        driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
         context_gib: what the device's context and libraries take, in GiB.
         communication_gib: what NCCL's, RCCL's or HCCL's buffers take, in GiB.
         precisions: types that it computes in.
@@ -109,7 +109,7 @@ def read_profile(path: Path) -> Profile:
         raise DocumentError(path, line, "`precisions`: a device computes in one at least")
     for key, values, known in (
         ("kind", [profile.kind], KINDS),
-        ("precisions", profile.precisions, [str(one.value) for one in Precision]),
+        ("precisions", profile.precisions, [str(precision.value) for precision in Precision]),
     ):
         for value in values:
             if value not in known:
@@ -194,7 +194,7 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
         kind=profile.kind,
         memory=int(profile.memory_gib * GIB) if memory is None else memory,
         taken=int((profile.context_gib + profile.communication_gib) * GIB),
-        precisions=frozenset(Precision(one) for one in profile.precisions),
+        precisions=frozenset(Precision(precision) for precision in profile.precisions),
         compute=profile.compute_tflops * 1e12,
         bandwidth=profile.bandwidth_gb_s * 1e9,
         link=profile.link_gb_s * 1e9,
@@ -227,7 +227,7 @@ def _may_fit(path: Path, kind: str, name: str) -> bool:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     raw = yaml.load(_text(path), loader)  # a safe loader, in C where there is one
-    return raw["kind"] == kind and any(re.search(one, name) for one in raw.get("aliases", ()))
+    return raw["kind"] == kind and any(re.search(alias, name) for alias in raw.get("aliases", ()))
 
 
 def hardware_of(name: str, found: Hardware) -> Hardware:
@@ -263,7 +263,7 @@ def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]
     """
     known = _shipped("accelerators")
     others = [read_profile(known[name]) for name in names if name != own.name and name in known]
-    shipped = {name: value for one in others for name, value in one.environment.items()}
+    shipped = {name: value for other in others for name, value in other.environment.items()}
     return {**shipped, **own.environment}
 
 

@@ -30,13 +30,13 @@ HOSTS = (
         "the first N devices of each host; without a hostfile, of this one",
         "N",
         short=("--num-accelerators",),
-        differs="on a machine without devices so many workers",
+        differs="on a machine without devices the number of workers",
     ),
-    Option("--ssh-port", OWN, "of the hosts' ssh servers", "PORT"),
+    Option("--ssh-port", OWN, "port of the hosts' ssh servers", "PORT"),
     Option(
         "--launcher",
         OWN,
-        "ssh, or pdsh, which is the same without pdsh",
+        "ssh; pdsh means the same here, and isn't needed",
         "NAME",
         differs="openmpi, mpich, impi, mvapich and slurm are refused with the command to use",
     ),
@@ -95,13 +95,13 @@ WORKERS = (
         "",
         "tune|run",
         instead="isn't done here: `safe-launch plan SCRIPT ...` chooses the settings without runs; "
-        "`deepspeed --autotuning` itself goes on to work",
+        "`deepspeed --autotuning` itself still works",
     ),
     Option(
         "--elastic-training",
         OWN,
         "",
-        instead="isn't needed here: --nnodes MIN:MAX goes on with the nodes that are left",
+        instead="isn't needed here: --nnodes MIN:MAX continues with the remaining nodes",
     ),
     Option(
         "--min-elastic-nodes",
@@ -139,7 +139,7 @@ OUTPUT = (
         OWN,
         "leave out what the launcher says of a plan without changes, and of a success",
         short=("-q",),
-        differs="errors, changes and diagnoses are told in any case",
+        differs="errors, changes and diagnoses are always shown",
     ),
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT
+from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
 from . import hostfile
@@ -76,14 +77,14 @@ class Chosen:
     asked: Asked
     is_here: bool
 
-    def row(self) -> tuple[str, str]:
+    def row(self) -> Row:
         """The hosts, for people."""
-        counts = {len(one.slots) for one in self.hosts}
+        counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:
-            names = ", ".join(one.name for one in self.hosts)
+            names = ", ".join(host.name for host in self.hosts)
             words = "one worker" if counts == {1} else f"{counts.pop()} workers"
             return "hosts", f"{names}: {words} each ({self.source})"
-        each = ", ".join(f"{one.name}: {len(one.slots)}" for one in self.hosts)
+        each = ", ".join(f"{host.name}: {len(host.slots)}" for host in self.hosts)
         return "hosts", f"workers of {each} ({self.source})"
 
 
@@ -91,7 +92,7 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
     """The hosts and devices to launch on.
 
     Args:
-        asked: what the user says.
+        asked: what the user asks for.
         file: the hostfile; None for this machine alone.
         accelerators: how many there are here, for a launch without a hostfile.
 
@@ -99,9 +100,9 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
         LaunchError: what is asked for contradicts itself or the hostfile.
     """
     if (asked.nodes or asked.devices) and (asked.include or asked.exclude):
-        one = "--num_nodes" if asked.nodes else "--num_gpus"
+        option = "--num_nodes" if asked.nodes else "--num_gpus"
         other = "--include" if asked.include else "--exclude"
-        problem = f"{one} and {other} both choose among the hosts"
+        problem = f"{option} and {other} both choose among the hosts"
         raise LaunchError(ExitCode.USAGE, problem, "give one of them")
     if file is not None:
         hosts, source = hostfile.hosts_of(_text(file), str(file)), str(file)
@@ -141,8 +142,8 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
         if environment.get(name):
             return f"{name}={environment[name]}"
     for scheduler in SCHEDULERS:
-        told = scheduler.read(environment, here)
+        report = scheduler.read(environment, here)
         # A batch script's only launcher may well start the others by ssh.
-        if told is not None and told.refusal is None and told.nodes not in (None, (1, 1)):
-            return f"{told.by}, which has started this one as one of {told.nodes[1]} launchers"
+        if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
+            return f"{report.by}, which has started this one as one of {report.nodes[1]} launchers"
     return None

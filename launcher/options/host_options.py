@@ -102,13 +102,13 @@ def chosen(values: argparse.Namespace) -> Chosen | None:
         LaunchError: what is asked for contradicts itself, the hostfile, or what else is said.
     """
     given = vars(values)
-    stated = [f"--{one.replace('_', '-')}" for one in CHOOSING if given[one] not in (None, "")]
+    stated = [f"--{name.replace('_', '-')}" for name in CHOOSING if given[name] not in (None, "")]
     if not stated and not hostfile.DEFAULT.is_file():
         return None
     excluded = [
-        one for one in EXCLUDES if given[one] and not (values.no_ssh and one == "node_rank")
+        name for name in EXCLUDES if given[name] and not (values.no_ssh and name == "node_rank")
     ]
-    said = [f"--{one.replace('_', '-')} {given[one]}" for one in excluded]
+    said = [f"--{name.replace('_', '-')} {given[name]}" for name in excluded]
     other = contradiction(said, os.environ, this_host())
     if other is not None and stated:
         problem = f"{stated[0]} and {other} both say what is launched where"

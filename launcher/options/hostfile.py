@@ -13,7 +13,7 @@ from pathlib import Path
 from ..core.errors import ExitCode, LaunchError
 
 DEFAULT = Path("/job/hostfile")
-"""Where deepspeed looks if nobody names a file."""
+"""Where deepspeed looks by default."""
 _ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d+)(\s.*)?")
 
 
@@ -36,7 +36,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
     """The hosts of a hostfile, in its order, with all their devices.
 
     Args:
-        text: its content; blank lines and those that begin with `#` say nothing.
+        text: its content; blank lines and those that begin with `#` are skipped.
         source: its name, for messages.
 
     Raises:
@@ -111,7 +111,7 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
         name, colon, slots = part.partition(":")
         words = slots.split(",") if colon else []
         if not name or not all(word.strip().isdecimal() for word in words):
-            problem = f"{option}: `{part}` is no host with slots"
+            problem = f"{option}: `{part}` isn't a host with slots"
             hint = "e.g. worker-1@worker-2:0,2: all of worker-1, two devices of worker-2"
             raise LaunchError(ExitCode.USAGE, problem, hint)
         found.setdefault(name, set()).update(int(word) for word in words)

@@ -20,7 +20,7 @@ def option(request: LaunchRequest) -> str:
     would die of an unknown argument. transformers' parsers read LOCAL_RANK, and subcommands have
     options of their own.
     """
-    if request.is_program or any(_is_given(one, request.arguments) for one in SPELLINGS):
+    if request.is_program or any(_is_given(spelling, request.arguments) for spelling in SPELLINGS):
         return ""
     declared: set[str] = set()
     for path in dict.fromkeys(user_files(request)):
@@ -29,11 +29,11 @@ def option(request: LaunchRequest) -> str:
             if set(imported(tree)) & PARSERS or _mentions(tree, {*PARSERS, "add_subparsers"}):
                 return ""
             declared |= _declared(tree)
-    return next((one for one in SPELLINGS if one in declared), "")
+    return next((spelling for spelling in SPELLINGS if spelling in declared), "")
 
 
 def _is_given(option: str, arguments: Sequence[str]) -> bool:
-    return any(one == option or one.startswith(f"{option}=") for one in arguments)
+    return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
 def _mentions(tree: ast.Module, names: set[str]) -> bool:

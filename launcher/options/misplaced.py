@@ -52,13 +52,13 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
 
     None where that isn't sure, because what else reads the arguments isn't looked at.
     """
-    own = itertools.takewhile(lambda one: one != "--", request.arguments)
-    names = dict.fromkeys(one.partition("=")[0] for one in own)
-    alike = [one for one in names if one in spellings]
+    own = itertools.takewhile(lambda argument: argument != "--", request.arguments)
+    names = dict.fromkeys(argument.partition("=")[0] for argument in own)
+    alike = [name for name in names if name in spellings]
     words = _words(request) if alike else None
     if words is None:
         return ()
-    return tuple(one for one in alike if not any(_may_be(one, word) for word in words))
+    return tuple(name for name in alike if not any(_may_be(name, word) for word in words))
 
 
 def _may_be(option: str, word: str) -> bool:
@@ -74,7 +74,7 @@ def _words(request: LaunchRequest) -> set[str] | None:
     Files of the user's are followed through all levels, installed packages aren't.
     """
     start = module_file(request.script) if request.is_module else script_file(request.script)
-    if start is None or request.is_program or any("-packages" in one for one in start.parts):
+    if start is None or request.is_program or any("-packages" in part for part in start.parts):
         return None
     root = Path() if request.is_module else start.parent
     words: set[str] = set()
@@ -85,10 +85,10 @@ def _words(request: LaunchRequest) -> set[str] | None:
         if tree is None or imported is None:
             return None
         words.update(_mentioned(tree))
-        files += [one for one in dict.fromkeys(imported) if one not in files]
+        files += [package for package in dict.fromkeys(imported) if package not in files]
     if words & PARSERS:
         folder = next(package_folders("transformers"), Path())
-        trees = [tree_of(folder / one) for one in TRAINING_ARGUMENTS]
+        trees = [tree_of(folder / name) for name in TRAINING_ARGUMENTS]
         if None in trees:
             return None
         words.update(word for tree in trees if tree for word in _mentioned(tree))
@@ -114,7 +114,7 @@ def _hands_on(tree: ast.Module) -> bool:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in RUNNING:
                 return True
             case ast.Call(func=ast.Attribute(attr="add_argument"), args=names):
-                if not all(isinstance(one, ast.Constant) for one in names):
+                if not all(isinstance(name, ast.Constant) for name in names):
                     return True
     return False
 
@@ -142,7 +142,7 @@ def _own_files(tree: ast.Module, path: Path, root: Path) -> list[Path] | None:
             case _:
                 continue
         for group, package in zip(stems, packages, strict=True):
-            files = [file for one in group for file in _files_of(one) if file.is_file()]
+            files = [file for parameter in group for file in _files_of(parameter) if file.is_file()]
             if not files and package not in READABLE:
                 return None
             found += files

@@ -13,12 +13,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a command's."""
     group = parser.add_argument_group(
         "many nodes",
-        "Under Slurm, mpirun, Volcano and Kubeflow nothing need be\n"
-        "given. Where an option is absent torchrun's PET_* holds.",
+        "Not needed under Slurm, mpirun, Volcano and Kubeflow. Where\n"
+        "an option is absent torchrun's PET_* is used.",
     )
-    for one in torchrun.NODES:
-        how = {} if one.value else {"action": "store_const", "const": "1"}
-        table.add(group, one.key, **how)
+    for option in torchrun.NODES:
+        how = {} if option.value else {"action": "store_const", "const": "1"}
+        table.add(group, option.key, **how)
     group.add_argument(
         *("--node-timeout", "--node_timeout"),
         type=lambda text: seconds(text, "--node-timeout"),

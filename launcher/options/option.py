@@ -44,13 +44,15 @@ class Option:
     @property
     def spellings(self) -> tuple[str, ...]:
         """All ways to write it: dashes and underscores of every name."""
-        letters = [one for one in self.short if not one.startswith("--")]
-        names = [one for one in (self.name, *self.short) if one.startswith("--")]
-        both = [f"--{one}" for name in names for one in (name[2:], name[2:].replace("-", "_"))]
+        letters = [spelling for spelling in self.short if not spelling.startswith("--")]
+        names = [spelling for spelling in (self.name, *self.short) if spelling.startswith("--")]
+        both = [
+            f"--{spelling}" for name in names for spelling in (name[2:], name[2:].replace("-", "_"))
+        ]
         return tuple(dict.fromkeys([*letters, *both]))
 
 
-class Refusal(argparse.Action):
+class RefusedOption(argparse.Action):
     """The action of an option that isn't taken."""
 
     def __call__(

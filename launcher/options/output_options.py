@@ -46,7 +46,7 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
         redirected=given.redirects,
         teed=given.tee,
         shown=given.local_ranks_filter,
-        words=tuple(one for one in filters if one[1]),
+        words=tuple(words for words in filters if words[1]),
         folder=folder,
         prefix=environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", PREFIX),
     )

@@ -49,19 +49,24 @@ greater.
 
 def page() -> str:
     """The whole page."""
-    taken = [one for one in TABLE if not one.instead]
+    taken = [option for option in TABLE if not option.instead]
     sections = (
-        ("Nodes", [one for one in taken if one in torchrun.NODES]),
-        ("Hosts", [one for one in taken if one in deepspeed.HOSTS]),
-        ("Workers", [one for one in taken if one in (*torchrun.WORKERS, *deepspeed.WORKERS)]),
-        ("Output", [one for one in taken if one in (*torchrun.OUTPUT, *deepspeed.OUTPUT)]),
+        ("Nodes", [option for option in taken if option in torchrun.NODES]),
+        ("Hosts", [option for option in taken if option in deepspeed.HOSTS]),
+        (
+            "Workers",
+            [option for option in taken if option in (*torchrun.WORKERS, *deepspeed.WORKERS)],
+        ),
+        ("Output", [option for option in taken if option in (*torchrun.OUTPUT, *deepspeed.OUTPUT)]),
     )
     parts = [HEAD]
     for title, own in sections:
         parts += [f"\n## {title}\n", *_rows(("option", "of", "what it does here", "difference"))]
-        parts += [_row(_name(one), _of(one), one.does, one.differs) for one in own]
+        parts += [_row(_name(option), _of(option), option.does, option.differs) for option in own]
     parts += ["\n## Not taken\n", *_rows(("option", "of", "why, and what to use"))]
-    parts += [_row(_name(one), _of(one), one.instead) for one in TABLE if one.instead]
+    parts += [
+        _row(_name(option), _of(option), option.instead) for option in TABLE if option.instead
+    ]
     return "\n".join(parts) + "\n" + VARIABLES
 
 
@@ -73,16 +78,16 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _name(one: Option) -> str:
+def _name(option: Option) -> str:
     """Its names, in the way that its first tool writes them, with what stands for a value."""
-    letters = [name for name in one.short if not name.startswith("--")]
-    names = [*letters, one.name, *(name for name in one.short if name not in letters)]
-    if one.tools[0] == "deepspeed":
+    letters = [name for name in option.short if not name.startswith("--")]
+    names = [*letters, option.name, *(name for name in option.short if name not in letters)]
+    if option.tools[0] == "deepspeed":
         names = [f"--{name[2:].replace('-', '_')}" if name[1] == "-" else name for name in names]
     text = ", ".join(f"`{name}`" for name in names)
-    value = f" `{one.value}`" if one.value else ""
-    return text + value + (" \\*" if one.variable else "")
+    value = f" `{option.value}`" if option.value else ""
+    return text + value + (" \\*" if option.variable else "")
 
 
-def _of(one: Option) -> str:
-    return ", ".join(one.tools)
+def _of(option: Option) -> str:
+    return ", ".join(option.tools)

@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         if not self.allow_abbrev or not name.startswith("--") or name in known:
             return word
-        fitting = [one for one in known if one.startswith(name)]
-        if len({known[one] for one in fitting}) > 1:
+        fitting = [option for option in known if option.startswith(name)]
+        if len({known[option] for option in fitting}) > 1:
             self.error(f"ambiguous option: {name} could match {', '.join(fitting)}")
         return f"{fitting[0] if fitting else name}{equals}{value}"
 
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
         known = self._option_string_actions
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
-        with_value = [place for place, one in enumerate(names) if _has_value(known.get(one))]
+        with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]
         return with_value[:1] == [len(names) - 1]
 
 
@@ -94,9 +94,9 @@ commands:
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures whole, or list them
-  hardware   list the accelerators that are known, and show what was found on this host
+  hardware   list the known accelerators, and show what was found on this host
   template   write a file for Slurm or Kubernetes, filled in for a job
-  wrap       run a tool that calls torchrun, deepspeed or accelerate itself; its launch is ours
+  wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
 
 exit codes:
 {CODES}
@@ -128,7 +128,7 @@ def parser() -> Parser:
         "--catalogue",
         type=Path,
         metavar="FOLDER",
-        help="a folder of further known failures, for a cluster's own",
+        help="a folder with known failures of your own cluster",
     )
     result.add_argument(
         "--preset",
@@ -156,8 +156,8 @@ def parser() -> Parser:
         "--allow-restart",
         "--allow_restart",
         action="store_true",
-        help="let a correction start the training anew where it can't go on from the checkpoints "
-        "that the job has written; they are kept",
+        help="let a correction restart the training from scratch where it can't resume from the "
+        "checkpoints that the job has written; they are kept",
     )
     result.add_argument(
         "--hardware",

@@ -83,6 +83,7 @@ def applied(
     given: argparse.Namespace,
     environment: Mapping[str, str],
     gpus: int,
+    *,
     is_launch: bool,
 ) -> LaunchRequest:
     """The request with what the options say of the workers.
@@ -98,7 +99,7 @@ def applied(
         LaunchError: they contradict each other, or what they need isn't here.
     """
     is_program = given.no_python and not given.run_path
-    _refuse_contradictions(given, is_program)
+    _refuse_contradictions(given, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
         problem = f"--no-python: there is no program {request.script}"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
@@ -125,7 +126,7 @@ def applied(
             numa_binding=given.numa_binding or "",
             cores=bound,
             forwarded=tuple(dict.fromkeys((*options.forwarded, *given.signals_to_handle))),
-            start_method=_start_method(given, interpreter, bool(bound) or is_program),
+            start_method=_start_method(given, interpreter, is_fresh=bool(bound) or is_program),
         ),
     )
     if given.virtual_local_rank:
@@ -137,7 +138,7 @@ def applied(
 
 
 def _start_method(
-    given: argparse.Namespace, interpreter: str, is_fresh: bool
+    given: argparse.Namespace, interpreter: str, *, is_fresh: bool
 ) -> Literal["spawn", "forkserver"]:
     """How workers come to be; what is settled when a process begins needs a fresh one.
 
@@ -148,20 +149,20 @@ def _start_method(
     return "forkserver"
 
 
-def _refuse_contradictions(given: argparse.Namespace, is_program: bool) -> None:
-    for one, other, both in (
+def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> None:
+    for option, other, both in (
         ("--no-python", "--module", is_program and given.module),
         ("--run-path", "--module", given.run_path and given.module),
         ("--no-python", "--bind_cores_to_rank", is_program and given.bind_cores_to_rank),
         ("--numa-binding", "--bind_cores_to_rank", given.numa_binding and given.bind_cores_to_rank),
     ):
         if both:
-            raise LaunchError(ExitCode.USAGE, f"{one} and {other} can't go together", "give one")
+            raise LaunchError(ExitCode.USAGE, f"{option} and {other} can't go together", "give one")
 
 
 def _refuse_numa(mode: str, gpus: int) -> None:
     """Says what torch's binding needs and this host hasn't."""
-    if not any((one / "numa" / "binding.py").is_file() for one in package_folders("torch")):
+    if not any((folder / "numa" / "binding.py").is_file() for folder in package_folders("torch")):
         problem = f"--numa-binding {mode}: the installed torch can't do it"
         raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
     if not gpus:
@@ -205,7 +206,7 @@ def _cores(
         problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
         raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
     mine = host.own_cores()
-    strange = [one for one in given.bind_core_list or () if one not in os.sched_getaffinity(0)]
+    strange = [core for core in given.bind_core_list or () if core not in os.sched_getaffinity(0)]
     if strange:
         problem = f"--bind_core_list: core {strange[0]} isn't among those that this process may use"
         raise LaunchError(ExitCode.USAGE, problem)
@@ -248,7 +249,7 @@ def _signals(text: str) -> tuple[int, ...]:
             number = signal.Signals[name]
         except KeyError:
             problem = f"--signals-to-handle: there is no signal {name!r}"
-            names = [one.name for one in signal.Signals]
+            names = [number.name for number in signal.Signals]
             raise LaunchError(ExitCode.USAGE, problem, near(name, names)) from None
         if number in (signal.SIGKILL, signal.SIGSTOP):
             problem = f"--signals-to-handle: {name} can't be caught by any process"
@@ -267,7 +268,7 @@ def _core_list(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def pid_file(is_wanted: bool) -> Iterator[None]:
+def pid_file(*, is_wanted: bool) -> Iterator[None]:
     """Deepspeed's file with the launcher's process id, for as long as this lasts.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed, each told once: for the parser, its help, and a page."""
+"""The options of torchrun and deepspeed, defined once: for the parser, its help, and a page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
 from . import deepspeed, torchrun
-from .option import Option, Refusal
+from .option import Option, RefusedOption
 
 TABLE: tuple[Option, ...] = (*torchrun.TABLE, *deepspeed.TABLE)
-OPTIONS: Mapping[str, Option] = {one.key: one for one in TABLE}
+OPTIONS: Mapping[str, Option] = {option.key: option for option in TABLE}
 """All of them by their names for programs."""
-ELSEWHERE = {one.key for one in torchrun.NODES} | {"nproc_per_node"}
+ELSEWHERE = {option.key for option in torchrun.NODES} | {"nproc_per_node"}
 """Options whose PET_* variables are read together with what a scheduler says."""
 YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
 
@@ -26,21 +26,21 @@ def add(group: argparse._ActionsContainer, name: str, **how: Any) -> None:
         name: as in `OPTIONS`.
         how: what argparse is to do with it; nothing for a switch.
     """
-    one = OPTIONS[name]
-    words = {"metavar": one.value} if one.value else {"action": "store_true"}
-    group.add_argument(*one.spellings, **{"dest": name, "help": one.does, **words, **how})
+    option = OPTIONS[name]
+    words = {"metavar": option.value} if option.value else {"action": "store_true"}
+    group.add_argument(*option.spellings, **{"dest": name, "help": option.does, **words, **how})
 
 
 def add_refusals(parser: argparse.ArgumentParser) -> None:
     """Adds what isn't taken, so that it is refused by its name."""
-    for one in TABLE:
-        if one.instead:
+    for option in TABLE:
+        if option.instead:
             # argparse wants a number of values; the metavar of what isn't shown is free.
             parser.add_argument(
-                *one.spellings,
-                action=Refusal,
-                nargs=None if one.value else 0,
-                metavar=one.instead,
+                *option.spellings,
+                action=RefusedOption,
+                nargs=None if option.value else 0,
+                metavar=option.instead,
                 help=argparse.SUPPRESS,
             )
 
@@ -53,15 +53,15 @@ def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str
     Raises:
         LaunchError: a switch is neither on nor off.
     """
-    for one in TABLE:
-        variable = f"PET_{one.key.upper()}"
+    for option in TABLE:
+        variable = f"PET_{option.key.upper()}"
         text = environment.get(variable, "")
-        if not one.variable or one.key in ELSEWHERE or not text:
+        if not option.variable or option.key in ELSEWHERE or not text:
             continue
-        if one.value:
-            yield f"{variable}={text}", [f"{one.name}={text}"]
+        if option.value:
+            yield f"{variable}={text}", [f"{option.name}={text}"]
         elif _is_on(text, variable):
-            yield f"{variable}={text}", [one.name]
+            yield f"{variable}={text}", [option.name]
 
 
 def _is_on(text: str, variable: str) -> bool:

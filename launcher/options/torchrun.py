@@ -11,7 +11,7 @@ NODES = (
     Option(
         "--nnodes",
         OWN,
-        "nodes of the job; with a range it begins, and goes on, with fewer",
+        "nodes of the job; with a range it starts, and continues, with fewer",
         "N|MIN:MAX",
         differs="a lost node ends the job where the script isn't on the Trainer: its batch would "
         "change",
@@ -30,21 +30,21 @@ NODES = (
         BOTH,
         "where node 0 listens (default: 29500)",
         "PORT",
-        differs="of several nodes the launchers meet there, and the workers on a free port, new in "
-        "every attempt, which their MASTER_PORT tells",
+        differs="with several nodes this is the launchers' port; the workers use a free one, their "
+        "MASTER_PORT, in every attempt another",
         variable=True,
     ),
     Option(
         "--rdzv-endpoint",
         OWN,
-        "the same in one; the host that has this address is node 0",
+        "--master-addr and --master-port in one; the host with this address is node 0",
         "HOST[:PORT]",
         variable=True,
     ),
     Option(
         "--rdzv-id",
         OWN,
-        "what the launchers of one job have in common; others are refused",
+        "id of the job, the same for all its launchers; others are refused",
         "NAME",
         variable=True,
     ),
@@ -67,7 +67,7 @@ NODES = (
     Option(
         "--local-addr",
         OWN,
-        "this node's address, where it can't be told from the endpoint",
+        "this node's address, where it doesn't follow from the endpoint",
         "HOST",
         variable=True,
     ),
@@ -82,34 +82,33 @@ WORKERS = (
         "auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
         "N",
         short=("--nproc",),
-        differs="torchrun starts one worker where nothing is said; npu is the same as gpu, and xpu "
-        "is refused",
+        differs="torchrun starts one worker by default; npu is the same as gpu, and xpu is refused",
         variable=True,
     ),
     Option(
         "--max-restarts",
         OWN,
-        "how often what fails without a known cause is started again as it is (default: 0)",
+        "how often a failure without a known cause is restarted unchanged (default: 0)",
         "N",
-        differs="what is known is corrected without it; what is known to be the script's own "
-        "mistake, or has ended in the same way twice, isn't repeated",
+        differs="corrections of known failures don't count; what is known to be the script's own "
+        "mistake, or has failed in the same way twice, isn't restarted",
         variable=True,
     ),
     Option(
         "--monitor-interval",
         OWN,
-        "no effect: the end of a worker is seen when it happens",
+        "no effect: a worker's end is seen when it happens",
         "SECONDS",
-        differs="nothing is looked at in intervals",
+        differs="there is no polling",
         variable=True,
     ),
     Option(
         "--start-method",
         OWN,
-        "spawn: every worker is a fresh process; forkserver: it comes out of a process that has "
-        "imported what the script needs; fork means that, too (default: forkserver)",
+        "spawn: every worker is a fresh process; forkserver: it is forked from a process that "
+        "has imported what the script needs; fork: the same (default: forkserver)",
         "spawn|fork|forkserver",
-        differs="torchrun's is for functions: a script is a fresh process there in any case",
+        differs="torchrun's applies to functions; a script is always a fresh process there",
         variable=True,
     ),
     Option(
@@ -131,14 +130,14 @@ WORKERS = (
     Option(
         "--no-python",
         BOTH,
-        "the script is a program of its own, and is run as it is",
-        differs="what isn't run by us can't be looked into: nothing is corrected inside",
+        "the script is an executable program, run as it is",
+        differs="nothing can be corrected inside a program",
         variable=True,
     ),
     Option(
         "--run-path",
         OWN,
-        "as without it: the script, given by its path",
+        "no effect: the script is given by its path",
         differs="no other mode is needed; not together with -m",
         variable=True,
     ),
@@ -149,7 +148,7 @@ WORKERS = (
         "SIGNAL,...",
         differs="SIGTERM, SIGINT, SIGHUP and SIGQUIT always stop the workers; SIGUSR1, SIGUSR2 and "
         "whatever else is named goes to the workers that have a handler for it, and the training "
-        "goes on, where torchrun ends it",
+        "continues, where torchrun ends it",
         variable=True,
     ),
     Option(
@@ -157,7 +156,7 @@ WORKERS = (
         OWN,
         "from SIGTERM to SIGKILL (default: 15)",
         "SECONDS",
-        differs="TORCH_ELASTIC_SHUTDOWN_TIMEOUT holds where it is absent; torchrun waits 30 s",
+        differs="without it TORCH_ELASTIC_SHUTDOWN_TIMEOUT is used; torchrun waits 30 s",
         variable=True,
     ),
     Option(
@@ -232,8 +231,8 @@ OUTPUT = (
         OWN,
         "default",
         "NAME",
-        differs="others are refused: output goes through the launcher's own pipes, which is how "
-        "failures are told",
+        differs="others are refused: output goes through the launcher's own pipes, where failures "
+        "are seen",
     ),
 )
 

@@ -34,9 +34,10 @@ def over_budget(
     hardware: Hardware,
     ranks: Ranks,
     limit: int | None,
-    expected: bool = False,
+    *,
+    use_expected: bool = False,
 ) -> Constraint | None:
-    """What memory has against a candidate; None where it fits.
+    """The constraint of a candidate that doesn't fit into memory; None where it fits.
 
     Args:
         candidate: its settings.
@@ -44,11 +45,11 @@ def over_budget(
         hardware: what there is.
         ranks: who shares it.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
-        expected: judge what is expected instead of the bound.
+        use_expected: compare what is expected instead of the bound.
     """
-    there = capacity(hardware, ranks)
-    usable = there if limit is None else min(limit, there)
-    if (estimate.expected if expected else estimate.bound) > usable:
+    available = capacity(hardware, ranks)
+    usable = available if limit is None else min(limit, available)
+    if (estimate.expected if use_expected else estimate.bound) > usable:
         return _constraint(
             candidate,
             f"needs {gib(estimate.bound)} GiB a rank at most ({gib(estimate.expected)} expected), "
@@ -78,7 +79,7 @@ def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
     lacking = frozenset(Precision) - device.precisions
     if not lacking:
         return ()
-    values = frozenset(str(one.value) for one in lacking)
+    values = frozenset(str(precision.value) for precision in lacking)
     named = " or ".join(sorted(values))
     cause = Cause(CauseKind.HARDWARE, device.name, f"{device.name} doesn't compute in {named}")
     return (Constraint((Term(Setting.PRECISION, values),), cause),)

@@ -82,7 +82,7 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     if stage is None or not plain:
         return replace(workload, wanted=asked)
     if stage.value == 0:
-        kept = {one: known for one, known in asked.items() if one not in PARTITIONING}
+        kept = {setting: known for setting, known in asked.items() if setting not in PARTITIONING}
         return replace(workload, wanted=MappingProxyType(kept))
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
         problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"

@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """A candidate as it was judged.
+    """An evaluated candidate.
 
     Attributes:
         preset: its settings.
@@ -50,6 +50,11 @@ class Considered:
     estimate: Estimate | None = None
     seconds: float | None = None
     fits_as_expected: bool = True
+
+    @property
+    def bound(self) -> int:
+        """Bytes that it is budgeted; 0 where the model isn't known."""
+        return 0 if self.estimate is None else self.estimate.bound
 
     @property
     def is_forbidden_by_memory(self) -> bool:
@@ -72,11 +77,11 @@ class Plan:
         hardware: what it runs on.
         preset: the decision.
         changes: every setting that differs from what the script asks for.
-        considered: all candidates as they were judged, the preferred first.
+        considered: all evaluated candidates, the preferred first.
         chosen: the one that the preset is.
         proposals: what the user could change at little cost, each with what it saves, in words.
-        doubts: what the memory estimate hangs on though nobody has stated it, in words, where it
-            would have refused the training; then it forbids nothing.
+        doubts: what the memory estimate depends on though nothing has stated it, in words, where
+            it would have refused the training; then it forbids nothing.
     """
 
     request: LaunchRequest
@@ -102,7 +107,7 @@ class Plan:
     @property
     def replaced(self) -> Mapping[Setting, Value]:
         """What the script itself asks for of the overrides, where that is known."""
-        return {one.setting: one.old for one in self.changes if one.old is not None}
+        return {change.setting: change.old for change in self.changes if change.old is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def planned(
 ) -> Plan | NoPlan:
     """The plan, or that there is none.
 
-    Where the memory estimate hangs on what nobody has stated, what was asked for is launched,
+    Where the memory estimate depends on what nothing has stated, what was asked for is launched,
     unless something else forbids it.
     """
     found = resolve(request, workload, hardware, constraints)

@@ -22,10 +22,10 @@ from ..core.settings import (
 )
 from ..core.workload import Known, Workload
 from .budget import capacity, gib
-from .estimates.memory import job_for
+from .estimates.memory import calibrated_sizes
 from .estimates.training_states import optimizer_of
 from .plan import Considered, NoPlan, Plan
-from .search import Rules, judged, resolve
+from .search import Rules, evaluate, resolve
 
 MOST_TIMES = 64
 """Times as many devices as asked for that are tried at most."""
@@ -41,13 +41,13 @@ def supposed(workload: Workload, name: Name, value: Value) -> Workload:
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     """Single changes by which something fits, where memory is what refuses; the nearest first."""
-    if not any(one.is_forbidden_by_memory for one in refused.rejected):
+    if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
         return ()
     ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
     found = [text for way in ways for text in way(refused, rules)]
-    limits = [one.limit for one in refused.workload.measured]
+    limits = [measured.limit for measured in refused.workload.measured]
     usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
-    nothing = f"no single change brings it below {usable} GiB a rank: combine several"
+    nothing = f"no single change brings it below {usable} GiB a rank; combine several"
     return tuple(found) or (nothing,)
 
 
@@ -59,10 +59,14 @@ def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> C
     return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
 
 
-def _need(one: Considered) -> str:
-    assert one.estimate is not None, "only a known model is judged by memory"
-    text = f"{gib(one.estimate.bound)} GiB a rank with {one.preset}"
-    return f"{text}; {gib(one.estimate.host)} GiB of host memory" if one.estimate.host else text
+def _need(candidate: Considered) -> str:
+    assert candidate.estimate is not None, "only a known model is evaluated by memory"
+    text = f"{gib(candidate.estimate.bound)} GiB a rank with {candidate.preset}"
+    return (
+        f"{text}; {gib(candidate.estimate.host)} GiB of host memory"
+        if candidate.estimate.host
+        else text
+    )
 
 
 def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
@@ -76,18 +80,18 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     variant = replace(workload, known=MappingProxyType(others))
     variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
-    one = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
-    if one is not None:
-        yield f"--preset zero{one.preset.zero_stage}: {_need(one)}"
+    found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
+    if found is not None:
+        yield f"--preset zero{found.preset.zero_stage}: {_need(found)}"
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     """The least multiple of the devices that is enough."""
     times = 2
     while times <= MOST_TIMES:
-        one = best(refused, refused.workload, rules, times)
-        if one is not None:
-            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(one)}"
+        found = best(refused, refused.workload, rules, times)
+        if found is not None:
+            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(found)}"
             return
         times *= 2
 
@@ -102,9 +106,9 @@ def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
         ("LoRA on all linear layers", adapted),
         ("LoRA on 4-bit weights", supposed(adapted, Fact.QUANTIZATION_BITS, 4)),
     ):
-        one = best(refused, variant, rules)
-        if one is not None:
-            yield f"{text}: {_need(one)}"
+        found = best(refused, variant, rules)
+        if found is not None:
+            yield f"{text}: {_need(found)}"
             return
 
 
@@ -112,9 +116,9 @@ def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
     length = refused.workload.value(Fact.SEQUENCE_LENGTH)
     shorter = int(length) // 2 if length is not None else 0
     while shorter >= SHORTEST:
-        one = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
-        if one is not None:
-            yield f"sequences of {shorter} tokens: {_need(one)}"
+        found = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
+        if found is not None:
+            yield f"sequences of {shorter} tokens: {_need(found)}"
             return
         shorter //= 2
 
@@ -123,15 +127,15 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
     if optimizer_of(refused.workload) is not Optimizer.ADAMW:
         return
     smaller = supposed(refused.workload, Fact.OPTIMIZER, Optimizer.ADAMW_8BIT.value)
-    one = best(refused, smaller, rules)
+    found = best(refused, smaller, rules)
     # bitsandbytes' optimizers have no implementation for the host's processors.
-    if one is not None and one.preset.offload in (None, Offload.NONE):
-        yield f"an 8-bit optimizer: {_need(one)}"
+    if found is not None and found.preset.offload in (None, Offload.NONE):
+        yield f"an 8-bit optimizer: {_need(found)}"
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     """What costs nearly nothing and would keep what was asked, where memory changed it."""
-    traded = [one for one in plan.changes if one.constraint.cause.kind is CauseKind.MEMORY]
+    traded = [change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY]
     workload = plan.workload
     unknown = workload.value(Fact.SEQUENCE_LENGTH) is None
     if not traded or unknown or workload.value(Fact.LOSS) not in (None, Loss.CROSS_ENTROPY):
@@ -139,10 +143,14 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     if workload.model is None or not workload.model.vocabulary:
         return ()
     asked = workload.asked
-    before = judged(asked, workload, rules, job_for(workload, rules.hardware, rules.ranks))
+    before = evaluate(
+        asked, workload, rules, calibrated_sizes(workload, rules.hardware, rules.ranks)
+    )
     kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
     with_loss = supposed(workload, Fact.LOSS, kind.value)
-    after = judged(asked, with_loss, rules, job_for(with_loss, rules.hardware, rules.ranks))
+    after = evaluate(
+        asked, with_loss, rules, calibrated_sizes(with_loss, rules.hardware, rules.ranks)
+    )
     if before.estimate is None or after.estimate is None:
         return ()
     saved = before.estimate.bound - after.estimate.bound
@@ -154,4 +162,4 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     }[kind]
     fits = after.constraint is None
     end = ", and what was asked would fit" if fits else ", which alone isn't enough"
-    return (f"{how} takes {gib(saved)} GiB less at nearly no cost{end}",)
+    return (f"{how} takes {gib(saved)} GiB less at almost no cost{end}",)

@@ -1,8 +1,8 @@
-"""The facts that a memory estimate hangs on, and that nobody has stated.
+"""The facts that a memory estimate depends on, and that nothing has stated.
 
 An estimate may refuse a training only where it would refuse it whatever those facts are: what no
 argument, no file and no worker says is supposed to be as light as it can be. Where something speaks
-of adapters in words that nobody here understands, it may change nothing either.
+of adapters in words that no reader understands, it may change nothing either.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LOADED_PRECISION: Precision.BF16.value,
     }
 )
-"""What takes the least memory of each fact and setting that an estimate hangs on."""
+"""The value that takes the least memory, for each fact and setting that an estimate depends on."""
 IN_THE_MODEL = (
     Fact.ADAPTER,
     Fact.LORA_RANK,
@@ -70,7 +70,7 @@ OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 
 
 def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-    """What a change or a refusal for memory's sake hangs on, in words; empty where it is certain.
+    """What a change or a refusal because of memory depends on, in words; empty where it is certain.
 
     It is certain where an attempt has run out of memory, and where it would be the same if all that
     is not stated were as light as it can be. Named are the facts of which each alone could undo it,
@@ -99,7 +99,7 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
     if not needed:
         needed = names
         for name in names:
-            fewer = [one for one in needed if one is not name]
+            fewer = [other for other in needed if other is not name]
             needed = fewer if fits(fewer) else needed
     return tuple(_text(workload, name) for name in needed)
 
@@ -107,12 +107,12 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
 def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
     """Whether it is memory that changes something, or that leaves nothing."""
     if isinstance(found, NoPlan):
-        return any(one.is_forbidden_by_memory for one in found.rejected)
-    return any(one.constraint.cause.kind is CauseKind.MEMORY for one in found.changes)
+        return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
+    return any(change.constraint.cause.kind is CauseKind.MEMORY for change in found.changes)
 
 
 def unstated(workload: Workload) -> list[Name]:
-    """What an estimate hangs on and neither arguments nor files nor workers have said."""
+    """What an estimate depends on and neither arguments nor files nor workers have stated."""
     seen = workload.known.get(Fact.ADAPTER)
     is_seen = seen is not None and seen.origin >= Origin.OBSERVED
     has_tower = workload.model is not None and workload.model.vision is not None
@@ -144,7 +144,7 @@ def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
         if name in LIGHTEST:
             workload = supposed(workload, name, LIGHTEST[name])
         else:  # without a length the tokens aren't counted
-            known = {one: value for one, value in workload.known.items() if one is not name}
+            known = {other: value for other, value in workload.known.items() if other is not name}
             workload = replace(workload, known=MappingProxyType(known))
     return workload
 
@@ -152,4 +152,4 @@ def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
 def _text(workload: Workload, name: Name) -> str:
     hint = Fact.ADAPTER_HINTED if name is Fact.ADAPTER else name
     known = workload.known.get(name) or workload.known.get(hint)
-    return f"{name.value} ({'nobody says it' if known is None else known.source})"
+    return f"{name.value} ({'not stated' if known is None else known.source})"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.hardware import Accelerator, Hardware
+from ..core.row import Row
 from ..planning.budget import gib
 
 COLUMNS = ("name", "GiB", "taken", "types", "TFLOP/s", "GB/s", "link GB/s")
 
 
-def found_rows(hardware: Hardware) -> list[tuple[str, str]]:
+def found_rows(hardware: Hardware) -> list[Row]:
     """What was found, in the launcher's rows."""
     device = hardware.accelerator
     count = f"{hardware.accelerators} x " if hardware.accelerators else ""
@@ -25,11 +26,13 @@ def found_rows(hardware: Hardware) -> list[tuple[str, str]]:
 def known_table(devices: Sequence[Accelerator], nodes: Sequence[str]) -> str:
     """All profiles as a table but those for unknown devices, and the names of the nodes."""
     lines = [COLUMNS]
-    for one in devices:
-        if one.name != one.kind:
-            types = " ".join(sorted(str(kind.value) for kind in one.precisions))
-            cells = (gib(one.memory), gib(one.taken), types, f"{one.compute / 1e12:g}")
-            lines.append((one.name, *cells, f"{one.bandwidth / 1e9:g}", f"{one.link / 1e9:g}"))
+    for device in devices:
+        if device.name != device.kind:
+            types = " ".join(sorted(str(kind.value) for kind in device.precisions))
+            cells = (gib(device.memory), gib(device.taken), types, f"{device.compute / 1e12:g}")
+            lines.append(
+                (device.name, *cells, f"{device.bandwidth / 1e9:g}", f"{device.link / 1e9:g}")
+            )
     widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

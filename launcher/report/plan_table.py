@@ -8,6 +8,7 @@ from typing import Any
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
+from ..core.row import Row
 from ..core.settings import Offload, Setting
 from ..core.workload import Workload
 from ..planning.budget import capacity, gib
@@ -15,7 +16,6 @@ from ..planning.estimates.estimate import Component, Estimate
 from ..planning.estimates.ranks import Ranks, ranks_of
 from ..planning.plan import Change, Considered, NoPlan, Plan
 
-Row = tuple[str, str]
 SHOWN = 12
 """Candidates in the table; the document has all of them."""
 GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
@@ -78,9 +78,9 @@ def memory_text(estimate: Estimate, hardware: Hardware, ranks: Ranks) -> str:
     return "\n".join([text, *estimate.assumed])
 
 
-def label(one: Considered) -> str:
+def label(candidate: Considered) -> str:
     """A candidate's name in the table, e.g. `zero3+optimizer/non_reentrant 2x8`."""
-    settings = one.preset.settings()
+    settings = candidate.preset.settings()
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
     name = "as the script has it" if stage is None else f"zero{stage}"
     if offload not in (None, Offload.NONE):
@@ -94,22 +94,24 @@ def label(one: Considered) -> str:
 def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:
     """The candidates, the preferred first: GiB a rank by component, relative time, verdict."""
     shown = _selected(considered, chosen)
-    asked_seconds = next((one.seconds for one in considered if one.seconds), None)
+    asked_seconds = next((candidate.seconds for candidate in considered if candidate.seconds), None)
     if chosen is not None and chosen.seconds:
         asked_seconds = chosen.seconds
-    names = [label(one) for one in shown]
+    names = [label(candidate) for candidate in shown]
     width = max(map(len, [*names, "candidate"]))
     head = " ".join(f"{name:>6}" for name, _ in GROUPS)
     lines = [f"  {'candidate':<{width}} {head} {'most':>6} {'time':>5}  verdict"]
-    for one, name in zip(shown, names, strict=True):
+    for candidate, name in zip(shown, names, strict=True):
         cells = [f"{'-':>6}"] * (len(GROUPS) + 1) + [f"{'-':>5}"]
-        if one.estimate is not None:
-            peak = one.estimate.peak.components
+        if candidate.estimate is not None:
+            peak = candidate.estimate.peak.components
             sizes = [sum(peak.get(part, 0) for part in parts) for _, parts in GROUPS]
-            cells = [f"{gib(size):>6}" for size in (*sizes, one.estimate.bound)]
-            ratio = one.seconds / asked_seconds if one.seconds and asked_seconds else None
+            cells = [f"{gib(size):>6}" for size in (*sizes, candidate.estimate.bound)]
+            ratio = (
+                candidate.seconds / asked_seconds if candidate.seconds and asked_seconds else None
+            )
             cells.append(f"{'-' if ratio is None else format(ratio, '.2f'):>5}")
-        lines.append(f"  {name:<{width}} {' '.join(cells)}  {_verdict(one, chosen)}")
+        lines.append(f"  {name:<{width}} {' '.join(cells)}  {_verdict(candidate, chosen)}")
     left = len(considered) - len(shown)
     return [*lines, f"  and {left} more (--json has all)"] if left > 0 else lines
 
@@ -117,20 +119,20 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
 def _selected(considered: Sequence[Considered], chosen: Considered | None) -> list[Considered]:
     """The first ones, the chosen one and those next to it."""
     if chosen is None:
-        smallest = sorted(considered, key=lambda one: one.estimate.bound if one.estimate else 0)
+        smallest = sorted(considered, key=lambda candidate: candidate.bound)
         return [*considered[: SHOWN // 2], *smallest[: SHOWN // 2]]
     at = considered.index(chosen)
     before = list(considered[: min(at, SHOWN - 4)])
     return [*before, *considered[at : at + SHOWN - len(before)]]
 
 
-def _verdict(one: Considered, chosen: Considered | None) -> str:
-    if one is chosen:
-        doubtful = "chosen" if one.fits_as_expected else "chosen, though doubtful"
-        return "chosen, though tight" if one.is_tight else doubtful
-    if one.constraint is None:
-        return "possible" if one.fits_as_expected else "doubtful"
-    cause = one.constraint.cause
+def _verdict(candidate: Considered, chosen: Considered | None) -> str:
+    if candidate is chosen:
+        doubtful = "chosen" if candidate.fits_as_expected else "chosen, though doubtful"
+        return "chosen, though tight" if candidate.is_tight else doubtful
+    if candidate.constraint is None:
+        return "possible" if candidate.fits_as_expected else "doubtful"
+    cause = candidate.constraint.cause
     return "doesn't fit" if cause.kind is CauseKind.MEMORY else cause.name
 
 
@@ -156,12 +158,14 @@ def document(
         "notes": workload.notes,
         "feasible": is_plan,
         "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
-        "changes": [_change(one) for one in outcome.changes] if isinstance(outcome, Plan) else [],
+        "changes": [_change(change) for change in outcome.changes]
+        if isinstance(outcome, Plan)
+        else [],
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
         "doubts": outcome.doubts if isinstance(outcome, Plan) else (),
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
         "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
-        "candidates": [_considered(one) for one in considered],
+        "candidates": [_considered(candidate) for candidate in considered],
     }
 
 
@@ -179,12 +183,12 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _considered(one: Considered) -> dict[str, Any]:
+def _considered(candidate: Considered) -> dict[str, Any]:
     return {
-        "preset": one.preset.settings(),
-        "rejected": None if one.constraint is None else one.constraint.cause,
-        "seconds": one.seconds,
-        "estimate": _estimate(one.estimate),
+        "preset": candidate.preset.settings(),
+        "rejected": None if candidate.constraint is None else candidate.constraint.cause,
+        "seconds": candidate.seconds,
+        "estimate": _estimate(candidate.estimate),
     }
 
 

@@ -13,7 +13,7 @@ from ..core.errors import ExitCode, LaunchError, meaning
 from ..core.source_location import Spot
 from ..evidence.exit_reason import death_text
 from ..planning.plan import NoPlan
-from . import explain
+from . import explain_failure, explain_plan
 
 VARIABLE = "SAFE_LAUNCH_TERMINATION_LOG"
 """Environment variable that names the file; empty for none."""
@@ -22,7 +22,7 @@ PATH = Path("/dev/termination-log")
 LIMIT = 4096
 """Bytes of it that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
 MESSAGE = 2000
-"""Bytes of an exception's message at most, so that the line that raised it is told too."""
+"""Bytes of an exception's message at most, so that there is room for the line that raised it."""
 
 
 def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str:
@@ -39,15 +39,15 @@ def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str
         parts[0] += f": {entry.title} ({entry.id})"
     elif record.message:
         parts[0] += f": {_cut(record.message, MESSAGE)}"
-    parts += explain.where_texts(record, spots)[:1]
+    parts += explain_failure.where_texts(record, spots)[:1]
     if entry is not None:
-        parts.append(f"do: {explain.first_paragraph(entry.sections['What to do'])}")
+        parts.append(f"do: {explain_failure.first_paragraph(entry.sections['What to do'])}")
     return _line(code, parts)
 
 
 def dead_end_line(refused: NoPlan) -> str:
     """A training for which there is no plan: what rules all of them out, and what would help."""
-    rows = explain.dead_end_rows(refused)
+    rows = explain_plan.dead_end_rows(refused)
     because = [text for label, text in rows if label == "because"]
     helps = [f"would do: {text}" for label, text in rows if label == "would do"]
     return _line(ExitCode.NO_PLAN, [*because, *helps])

@@ -12,7 +12,7 @@ from ..diagnosis.attempt import Failed, Interrupted, Outcome
 from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import Farewell
 from ..system import run_directory, terminal
-from . import explain, pod_status
+from . import explain_failure, pod_status
 
 
 def summary(
@@ -20,7 +20,7 @@ def summary(
 ) -> None:
     """All attempts, each in a line, and where the evidence is."""
     rows = [
-        (f"attempt {outcome.attempt.number + 1}", explain.outcome_text(outcome, findings))
+        (f"attempt {outcome.attempt.number + 1}", explain_failure.outcome_text(outcome, findings))
         for outcome in outcomes
     ]
     lines = [f"{label}: {text}" for label, text in rows]
@@ -48,7 +48,7 @@ def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Fa
         outcome: how the last attempt ended.
         findings: the root cause of each attempt that failed, by its number.
     """
-    line = explain.outcome_text(outcome, findings)
+    line = explain_failure.outcome_text(outcome, findings)
     match outcome:
         case Failed(attempt=attempt):
             root = findings[attempt.number]

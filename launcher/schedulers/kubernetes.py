@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.errors import ExitCode, LaunchError
-from .statements import Told, number
+from .reported import Reported, number
 from .this_host import Here
 
 
-def read(environment: Mapping[str, str], here: Here) -> Told | None:
+def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's index, and the name of the pod with index 0.
 
     Such a pod's host name is `<job>-<index>`. Where its template names a subdomain the kubelet
@@ -25,10 +25,10 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
         return None
     name, domain = here.name.partition(".")[0], here.full_name().partition(".")[2]
     job, dash, own = name.rpartition("-")
-    told = Told(by="Kubernetes", rank=index, origins={"rank": "JOB_COMPLETION_INDEX"})
+    report = Reported(by="Kubernetes", rank=index, origins={"rank": "JOB_COMPLETION_INDEX"})
     if not dash or own != str(index) or not domain:
-        return told
-    return Told(
+        return report
+    return Reported(
         by="Kubernetes",
         rank=index,
         address=f"{job}-0.{domain.partition('.')[0]}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .statements import Told, number, port
+from .reported import Reported, number, port
 from .this_host import Here
 
 KINDS: tuple[tuple[str, str, str, str, str], ...] = (
@@ -23,7 +23,7 @@ Slurm's PMI sets PMI_SIZE and PMI_RANK too, but not the last two of Hydra's.
 """
 
 
-def read(environment: Mapping[str, str], _here: Here) -> Told | None:
+def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
     """The place among the processes that mpirun has started.
 
     MPI says nowhere on which host rank 0 is, except where all are on one.
@@ -38,7 +38,7 @@ def read(environment: Mapping[str, str], _here: Here) -> Told | None:
             continue
         address = environment.get("MASTER_ADDR", "")
         listens = environment.get("MASTER_PORT", "")
-        return Told(
+        return Reported(
             by=by,
             nodes=(size, size),
             rank=rank,

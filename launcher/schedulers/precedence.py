@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
-from .statements import Told
+from ..core.row import Row
+from .reported import Reported
 
 
 def merged(
-    stated: Sequence[Told], scheduled: Told | None, times: JoinTimes, is_launch: bool
+    stated: Sequence[Reported], scheduled: Reported | None, times: JoinTimes, *, is_launch: bool
 ) -> Placement:
     """The placement of this launcher.
 
@@ -50,7 +51,7 @@ def merged(
             f"({counted.origin('nodes')})"
         )
         raise LaunchError(ExitCode.USAGE, problem, "nodes are numbered from 0")
-    if rank is None and any(one.is_head for one in every):
+    if rank is None and any(report.is_head for report in every):
         rank = 0
     address, port, job = (_first(every, name) for name in ("address", "port", "job"))
     found = replace(
@@ -65,8 +66,8 @@ def merged(
     return replace(found, sources=tuple(_rows(found, stated, scheduled)))
 
 
-def _refuse_lone_rank(stated: Sequence[Told], counted: Told | None) -> None:
-    """Refuses a rank beside no number of nodes: every node would train by itself, as the first.
+def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> None:
+    """Refuses a rank without a number of nodes: every node would train alone, as the first.
 
     Raises:
         LaunchError: there is one.
@@ -80,7 +81,7 @@ def _refuse_lone_rank(stated: Sequence[Told], counted: Told | None) -> None:
         raise LaunchError(ExitCode.USAGE, problem, "give --nnodes, the same on every node")
 
 
-def alone(scheduled: Told | None, times: JoinTimes) -> Placement:
+def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
     """The placement of a launcher without others, with the scheduler's devices."""
     if scheduled is None:
         return Placement(times=times)
@@ -93,18 +94,18 @@ def alone(scheduled: Told | None, times: JoinTimes) -> Placement:
     )
 
 
-def _meeting(stated: Sequence[Told]) -> int:
+def _meeting(stated: Sequence[Reported]) -> int:
     """The port that people name on a single node; a script may use it for a process group."""
     named = _first(stated, "port")
     return 0 if named is None or named.port is None else named.port
 
 
-def _first(every: Sequence[Told], name: str) -> Told | None:
+def _first(every: Sequence[Reported], name: str) -> Reported | None:
     """The first source that says something of one kind."""
-    return next((one for one in every if getattr(one, name) not in (None, "")), None)
+    return next((report for report in every if getattr(report, name) not in (None, "")), None)
 
 
-def _agreed(counted: Told, scheduled: Told | None) -> tuple[int, int]:
+def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
     """The least and the greatest number of nodes; the scheduler knows how many it has started.
 
     Raises:
@@ -128,7 +129,7 @@ def _agreed(counted: Told, scheduled: Told | None) -> tuple[int, int]:
     )
 
 
-def _numbered(every: Sequence[Told], scheduled: Told | None) -> Told | None:
+def _numbered(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
     """Who says which node this is.
 
     Raises:
@@ -153,9 +154,7 @@ def _range(least: int, most: int) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
-def _rows(
-    found: Placement, stated: Sequence[Told], scheduled: Told | None
-) -> list[tuple[str, str]]:
+def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
     """What was read where, for people."""
 
     def source(name: str) -> str:
@@ -166,9 +165,9 @@ def _rows(
             return ""
         value = getattr(first, name)
         unused = [
-            f"{one.origin(name)} isn't used"
-            for one in stated
-            if one is not first and getattr(one, name) not in (None, "", value)
+            f"{report.origin(name)} isn't used"
+            for report in stated
+            if report is not first and getattr(report, name) not in (None, "", value)
         ]
         return "; ".join([first.origin(name), *unused])
 

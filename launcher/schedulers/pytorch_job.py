@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .statements import Told, number, port
+from .reported import Reported, number, port
 from .this_host import Here
 
 
-def read(environment: Mapping[str, str], _here: Here) -> Told | None:
-    """The pod's place, told by WORLD_SIZE and RANK, which count pods.
+def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
+    """The pod's place, by WORLD_SIZE and RANK, which count pods.
 
     training-operator, pkg/controller.v1/pytorch/envvar.go; volcano,
     plugins/distributed-framework/pytorch/pytorch.go. Operators that know of several workers a pod
@@ -25,7 +25,7 @@ def read(environment: Mapping[str, str], _here: Here) -> Told | None:
     if "LOCAL_RANK" in environment or environment.get("PET_NNODES"):
         return None
     pods = number(environment, "WORLD_SIZE", 1) or 1
-    return Told(
+    return Reported(
         by="PyTorchJob",
         nodes=(pods, pods),
         rank=number(environment, "RANK"),

@@ -1,11 +1,11 @@
 """The schedulers: how each says where this launcher stands among those of its job.
 
-A scheduler is a module with `read(environment, here) -> Told | None`. To teach safe-launch another
-one, add a module here and to `SCHEDULERS`. The first that knows this launcher is asked, so one that
-runs inside another stands before it.
+A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch
+another one, add a module here and to `SCHEDULERS`. The first that knows this launcher is asked, so
+one that runs inside another stands before it.
 
-The command line holds before torchrun's PET_* variables, and these before the scheduler. How many
-launchers there are, and which this is, the scheduler knows: who says otherwise is refused.
+The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
+how many launchers there are, and which this is, the scheduler knows: who says otherwise is refused.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from . import kubernetes, mpi, pytorch_job, slurm, torchrun_options, volcano
 from .precedence import alone, merged
-from .statements import Told
+from .reported import Reported
 from .this_host import Here
 
 
 class Scheduler(Protocol):
     """What every module in `SCHEDULERS` provides."""
 
-    def read(self, environment: Mapping[str, str], here: Here, /) -> Told | None:
+    def read(self, environment: Mapping[str, str], here: Here, /) -> Reported | None:
         """What it says of this launcher; None where it hasn't started it.
 
         Raises:
@@ -40,6 +40,7 @@ def placement_of(
     silence: float | None,
     environment: Mapping[str, str],
     here: Here,
+    *,
     is_launch: bool = True,
 ) -> Placement:
     """Where this launcher stands, by all sources, and what was read where.
@@ -56,7 +57,7 @@ def placement_of(
         LaunchError: sources contradict each other, something is missing, or has no meaning.
     """
     read = (scheduler.read(environment, here) for scheduler in SCHEDULERS)
-    scheduled = next((one for one in read if one is not None), None)
+    scheduled = next((report for report in read if report is not None), None)
     pet = torchrun_options.variables(environment)
     conf = {
         **torchrun_options.configuration(pet.get("rdzv_conf", ""), "PET_RDZV_CONF"),
@@ -67,10 +68,10 @@ def placement_of(
         # Whatever else is said of other nodes is not asked, as torchrun does it.
         return alone(scheduled, times)
     stated = [
-        torchrun_options.told(given, by_variable=False, here=here),
-        torchrun_options.told(pet, by_variable=True, here=here),
+        torchrun_options.reported(given, by_variable=False, here=here),
+        torchrun_options.reported(pet, by_variable=True, here=here),
     ]
-    placement = merged(stated, scheduled, times, is_launch)
+    placement = merged(stated, scheduled, times, is_launch=is_launch)
     if is_launch and not placement.is_alone and not placement.is_head and not placement.address:
         if scheduled is not None and scheduled.by == "Kubernetes":
             raise kubernetes.NO_SERVICE

@@ -1,12 +1,12 @@
-"""Slurm: what `srun` tells its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
+"""Slurm: what `srun` sets for its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ..core.errors import ExitCode, LaunchError
+from .reported import Reported, number
 from .slurm_hostlist import devices, hosts, tasks_by_node
-from .statements import Told, number
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
@@ -17,7 +17,7 @@ PORTS_OF_A_JOB = 16
 """So many steps of one job, and the next jobs', have ports of their own."""
 
 
-def read(environment: Mapping[str, str], here: Here) -> Told | None:
+def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The step of this task; in a shell or a batch script, the devices of this node alone.
 
     Raises:
@@ -54,7 +54,7 @@ AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_
 NODELISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
-def _task(environment: Mapping[str, str]) -> Told:
+def _task(environment: Mapping[str, str]) -> Reported:
     nodes = number(environment, "SLURM_NNODES", 1) or 1
     tasks = number(environment, "SLURM_NTASKS", 1) or nodes
     task = number(environment, "SLURM_PROCID") or 0
@@ -63,7 +63,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     restart = environment.get("SLURM_RESTART_COUNT") or "0"
     listed = next((name for name in NODELISTS if environment.get(name)), "")
     several = tasks > nodes
-    workers, workers_from = _workers(environment, several)
+    workers, workers_from = _workers(environment, several=several)
     origins = {
         "nodes": "SLURM_NTASKS" if several else "SLURM_NNODES",
         "rank": "SLURM_PROCID" if several else "SLURM_NODEID",
@@ -74,7 +74,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     }
     if restart != "0":
         origins["job"] += ", SLURM_RESTART_COUNT"
-    return Told(
+    return Reported(
         by="Slurm",
         nodes=(tasks, tasks),
         rank=task if several else node,
@@ -89,7 +89,7 @@ def _task(environment: Mapping[str, str]) -> Told:
     )
 
 
-def _shell(environment: Mapping[str, str]) -> Told:
+def _shell(environment: Mapping[str, str]) -> Reported:
     """A batch script's own step, or a shell: one launcher, however many nodes there are."""
     nodes = number(environment, "SLURM_NNODES") or 1
     workers, origin = _workers(environment, several=False)
@@ -101,7 +101,7 @@ def _shell(environment: Mapping[str, str]) -> Told:
             "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
             "or give --standalone to train on this node alone",
         )
-    return Told(
+    return Reported(
         by="Slurm",
         nodes=(nodes, nodes),
         rank=0,
@@ -111,19 +111,19 @@ def _shell(environment: Mapping[str, str]) -> Told:
     )
 
 
-def _heterogeneous() -> Told:
-    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part anew"
+def _heterogeneous() -> Reported:
+    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
     hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
-    return Told(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
+    return Reported(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
 
 
 def _beside(environment: Mapping[str, str], node: int) -> int:
     """Tasks on this node."""
     name = next(
         (
-            one
-            for one in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-            if one in environment
+            name
+            for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+            if name in environment
         ),
         "",
     )
@@ -131,7 +131,7 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
     return every[node] if node < len(every) else 1
 
 
-def _workers(environment: Mapping[str, str], several: bool) -> tuple[int | None, str]:
+def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:
     """Workers of this launcher: one for each device of the task, or of the node.
 
     Where there are several tasks a node, each has one worker, unless it was given several devices

@@ -46,7 +46,7 @@ def _expanded(part: str) -> Iterator[str]:
     for piece in inside.split(","):
         found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
         if found is None:
-            raise ValueError(f"{piece!r} in {part!r} is no number and no range")
+            raise ValueError(f"{piece!r} in {part!r} is neither a number nor a range")
         first, last = found[1], found[2] or found[1]
         if int(last) < int(first):
             raise ValueError(f"the range {piece!r} in {part!r} goes backwards")
@@ -65,7 +65,7 @@ def tasks_by_node(text: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
         if found is None:
-            raise ValueError(f"{part!r} is no number of tasks")
+            raise ValueError(f"{part!r} isn't a number of tasks")
         result += [int(found[1])] * int(found[2] or 1)
     return result
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import JoinTimes
 from ..system.typed_yaml import near
-from .statements import Told, port, whole
+from .reported import Reported, port, whole
 from .this_host import Here
 
 OPTIONS = (
@@ -51,12 +51,12 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def spelled(name: str, by_variable: bool) -> str:
+def spelled(name: str, *, by_variable: bool) -> str:
     """An option as a person writes it."""
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
-def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
+def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
     """What the options say.
 
     Args:
@@ -67,10 +67,10 @@ def told(given: Mapping[str, str], by_variable: bool, here: Here) -> Told:
     Raises:
         LaunchError: a value has no meaning.
     """
-    name = {one: spelled(one, by_variable) for one in OPTIONS}
+    name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
     conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
-    result = Told(
+    result = Reported(
         by="PET_*" if by_variable else "the command line",
         nodes=node_range(given["nnodes"], name["nnodes"]) if "nnodes" in given else None,
         rank=whole(given["node_rank"], name["node_rank"]) if "node_rank" in given else None,
@@ -169,8 +169,8 @@ def configuration(text: str, name: str) -> dict[str, str]:
         LaunchError: one is unknown, or its value has no meaning.
     """
     result = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
-        key, equals, value = (one.strip() for one in part.partition("="))
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (side.strip() for side in part.partition("="))
         if key not in CONFIGURATION:
             problem = f"{name}: there is no setting {key!r}"
             raise LaunchError(ExitCode.USAGE, problem, near(key, CONFIGURATION))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .statements import Told, number
+from .reported import Reported, number
 from .this_host import Here
 
 FIRST = ("MASTER", "LAUNCHER")
 """Tasks whose pods come before the others'."""
 
 
-def read(environment: Mapping[str, str], here: Here) -> Told | None:
+def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's place among the hosts that Volcano lists by task.
 
     Where there are several tasks the pod is found by its name, and it must be one of a master's and
-    workers'; how others are to be numbered nobody can know.
+    workers'; how others are numbered can't be known.
 
     pkg/controllers/job/plugins/svc/svc.go: VC_<TASK>_HOSTS, separated by commas; env/env.go:
     VC_TASK_INDEX, and VK_TASK_INDEX as its older name.
@@ -25,7 +25,7 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
         LaunchError: a variable doesn't hold what Volcano writes there.
     """
     tasks = {
-        found[1]: [one for one in value.split(",") if one]
+        found[1]: [host for host in value.split(",") if host]
         for name, value in environment.items()
         if (found := re.fullmatch(r"VC_(\w+)_HOSTS", name)) and value
     }
@@ -36,16 +36,16 @@ def read(environment: Mapping[str, str], here: Here) -> Told | None:
         [(task, every)] = tasks.items()
         rank, origin = number(environment, index) or 0, index
     else:
-        task = next((one for one in FIRST if one in tasks), "")
+        task = next((name for name in FIRST if name in tasks), "")
         if set(tasks) != {task, "WORKER"}:
             return None
         every = tasks[task] + tasks["WORKER"]
-        names = [one.partition(".")[0] for one in every]
+        names = [host.partition(".")[0] for host in every]
         if here.name.partition(".")[0] not in names:
             return None
         rank, origin = names.index(here.name.partition(".")[0]), "this pod's name in them"
-    listed = " and ".join(f"VC_{one}_HOSTS" for one in sorted(tasks))
-    return Told(
+    listed = " and ".join(f"VC_{task}_HOSTS" for task in sorted(tasks))
+    return Reported(
         by="Volcano",
         nodes=(len(every), len(every)),
         rank=rank,

@@ -12,13 +12,14 @@ from ..core.errors import ExitCode
 from ..core.hardware import Hardware
 from ..core.plain_json import plain
 from ..core.request import Fix, LaunchRequest
+from ..core.row import Row
 from ..core.workload import Workload
 from ..nodes.messages import Farewell
 from ..planning.estimates.model_sizes import job_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
 from ..planning.search import as_asked
-from ..report import explain, plan_table, pod_status
+from ..report import explain_failure, explain_plan, plan_table, pod_status
 from ..system import terminal
 from .suspect_lines import Suspicion, suspicions
 
@@ -58,9 +59,9 @@ def first_plan(
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         feared = suspicion_rows(suspicions(asked, entries))
-        _tell([*explain.plan_rows(asked), *explain.suggestion_rows(plan), *feared])
+        _tell([*explain_plan.plan_rows(asked), *explain_plan.suggestion_rows(plan), *feared])
         return asked
-    _tell([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
+    _tell([*explain_plan.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
     refused = _refused(request, plan)
     return Farewell(refused, STRICT) if refused else plan
 
@@ -91,12 +92,12 @@ def _text(plan: Plan | NoPlan, workload: Workload, feared: Sequence[Suspicion]) 
     """What is known, the candidates, and the plan; or why there is none."""
     known = terminal.table(_what_is_known(workload), indent=0)
     if isinstance(plan, NoPlan):
-        why = terminal.table(explain.dead_end_rows(plan))
+        why = terminal.table(explain_plan.dead_end_rows(plan))
         return [*known, *plan_table.table(plan.rejected, None), NOTHING_LEFT, *why]
     table = plan_table.table(plan.considered, plan.chosen)
     head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
     candidates = [] if plan.chosen.estimate is None else [head, *table]
-    rows = [*explain.plan_rows(plan), *suspicion_rows(feared)]
+    rows = [*explain_plan.plan_rows(plan), *suspicion_rows(feared)]
     return [*known, *candidates, *terminal.table(rows, indent=0)]
 
 
@@ -108,31 +109,31 @@ def _refused(request: LaunchRequest, plan: Plan) -> ExitCode:
     return ExitCode.SUCCESS
 
 
-def _what_is_known(workload: Workload) -> list[explain.Row]:
+def _what_is_known(workload: Workload) -> list[Row]:
     job = job_of(workload)
     model = plan_table.model_text(workload, None if job is None else job.trained)
     return [("model", model), *plan_table.known_rows(workload)]
 
 
-def suspicion_rows(feared: Sequence[Suspicion]) -> list[explain.Row]:
+def suspicion_rows(feared: Sequence[Suspicion]) -> list[Row]:
     """Each line that is feared with the failure it may lead to; once for each, what to do."""
-    rows: list[explain.Row] = []
+    rows: list[Row] = []
     for entry in dict.fromkeys(one.entry.id for one in feared):
         own = [one for one in feared if one.entry.id == entry]
-        rows += [("note", explain.spot_text(one.spot)) for one in own]
+        rows += [("note", explain_failure.spot_text(one.spot)) for one in own]
         known = own[0].entry
         rows.append(("may end", f"{known.title}\nsafe-launch explain {known.id}"))
-        rows.append(("do", explain.first_paragraph(known.sections["What to do"])))
+        rows.append(("do", explain_failure.first_paragraph(known.sections["What to do"])))
     return rows
 
 
 def dead_end(refused: NoPlan) -> ExitCode:
     """Says that nothing is left, why, and what would change that."""
-    terminal.say(NOTHING_LEFT, *terminal.table(explain.dead_end_rows(refused)))
+    terminal.say(NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused)))
     return ExitCode.NO_PLAN
 
 
-def _tell(rows: Sequence[explain.Row]) -> None:
+def _tell(rows: Sequence[Row]) -> None:
     """All rows; to whom wants quiet, those that aren't as the user has asked for."""
     told = [row for row in rows if not terminal.is_quiet() or row[0] in NEEDED]
     terminal.say(*terminal.table(told, indent=0))

@@ -13,6 +13,7 @@ from ..core.constraint import Constraint
 from ..core.errors import ExitCode
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
+from ..core.row import Row
 from ..core.workload import Workload
 from ..diagnosis import suspect_corrections
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
@@ -23,7 +24,7 @@ from ..evidence.failure_record import FailureRecord
 from ..planning import fewer_nodes
 from ..planning.plan import Plan
 from ..planning.search import Rules
-from ..report import explain, summary
+from ..report import explain_failure, explain_plan, summary
 from ..system import terminal
 
 PAUSE = 10.0
@@ -123,21 +124,21 @@ def judge(
 
 def _rows(
     diagnosis: Diagnosis, attempt: Attempt, suspicion: suspect_corrections.Suspicion | None
-) -> list[explain.Row]:
+) -> list[Row]:
     root = diagnosis.root
     if root.entry is None:
         log = attempt.folder / f"rank-{root.record.rank}.log"
-        rows = explain.unexplained_rows(diagnosis, log, is_suspect=suspicion is not None)
+        rows = explain_failure.unexplained_rows(diagnosis, log, is_suspect=suspicion is not None)
     else:
         found = spots_of(root, attempt.plan.request)
-        rows = explain.failure_rows(root, attempt.number, found, attempt.plan.overrides)
-    rows += explain.other_rows(diagnosis)
+        rows = explain_failure.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+    rows += explain_failure.other_rows(diagnosis)
     if suspicion is not None:
-        rows.append(explain.suspect_row(suspicion.changed, suspicion.first))
+        rows.append(explain_failure.suspect_row(suspicion.changed, suspicion.first))
     return rows
 
 
-def _say_end(attempt: Attempt, rows: Sequence[explain.Row]) -> None:
+def _say_end(attempt: Attempt, rows: Sequence[Row]) -> None:
     terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
 
 
@@ -158,10 +159,10 @@ def announce(
     """Says what the next attempt changes."""
     if isinstance(outcome, Superseded):
         terminal.say("stopped before a failure: what the workers reported is known to fail")
-        rows = [("change", explain.change_text(change)) for change in following.changes]
+        rows = [("change", explain_plan.change_text(change)) for change in following.changes]
     else:
         record = findings[attempt.number].record
-        rows = explain.correction_rows(following, attempt.plan, record)
+        rows = explain_plan.correction_rows(following, attempt.plan, record)
     again = [] if rows else [("change", "none: the failure passes by itself")]
     begins = [("start", start.sentence)] if start.sentence else []
     number = attempt.number + 2
@@ -178,7 +179,7 @@ def refuse(
     """Ends where no further relaunch is allowed, with what would have been changed."""
     finding = findings.get(attempt.number)
     record = FailureRecord(0, 0.0) if finding is None else finding.record
-    rows = explain.correction_rows(following, attempt.plan, record)
+    rows = explain_plan.correction_rows(following, attempt.plan, record)
     terminal.say(
         *terminal.table([("suggest", text) for label, text in rows if label == "change"]),
         f"not relaunched: {refused.sentence}",

@@ -79,7 +79,7 @@ def read_workload(request: LaunchRequest) -> Workload:
 
 
 def _framework(script: Script) -> Framework:
-    """Who owns the training loop: told by what the script imports and which flags it is given."""
+    """Who owns the training loop: by what the script imports and which flags it is given."""
     trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
     if script.owner or script.names & trainers or training_arguments.given(script):
         return Framework.TRANSFORMERS

@@ -103,7 +103,7 @@ def test_the_worker_decides_what_no_argument_tells(rank: int, code: int, tmp_pat
     )
     assert done.returncode == code, done.stderr
     told = " ".join(done.stderr.replace("[safe-launch]", "").split())
-    assert "doubt it may not fit: 0.95 GiB are usable. But that hangs on adapter (nobody" in told
+    assert "doubt it may not fit into 0.95 GiB. That depends on adapter (not" in told
     assert "change " not in told
     assert attempts(done.stderr) == 1
     assert losses.exists() == (code == 0)

@@ -25,7 +25,7 @@ SCRIPTS = {
     b"from deepspeed.launcher.runner import main": "deepspeed",
     b"from safe_launch.cli import main": "safe-launch",
 }
-"""What is replaced where Python is started with a command's script, told by a line of it."""
+"""What is replaced where Python is started with a command's script, recognized by a line of it."""
 LONGEST = 1000
 """Bytes of such a script at most."""
 
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 def shadowed() -> None:
     """Takes our folder out of the path, and runs the module of this name that it has hidden."""
-    sys.path[:] = [one for one in sys.path if one != HERE]
+    sys.path[:] = [path for path in sys.path if path != HERE]
     own = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TemplateJob:
     """The job at hand.
 
     Attributes:
-        name: what it is to be called; None where nobody says.
+        name: what it is to be called; None for the script's.
         nodes: how many it runs on.
         devices: accelerators of each node; a worker for each.
         command: what comes after `safe-launch`: its options, the script, the script's arguments.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import yaml
 
 from ...core.errors import ExitCode, LaunchError
-from .job import Job, shipped
+from .job import TemplateJob, shipped
 
 SUMMARY = "a manifest for Kubernetes"
 VARIANTS = {
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fill(job: Job, options: argparse.Namespace) -> str:
+def fill(job: TemplateJob, options: argparse.Namespace) -> str:
     """The manifest of a job.
 
     Raises:
@@ -72,7 +72,7 @@ def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) 
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
         if script is not None:
             if before is None:
-                yield from (f"{script['indent']}{_argument(one)}  # script" for one in command)
+                yield from (f"{script['indent']}{_argument(word)}  # script" for word in command)
         elif marked is not None and marked["mark"] in values:
             value = values[marked["mark"]]
             quoted = f'"{value}"' if marked["value"].startswith('"') else value
@@ -82,7 +82,7 @@ def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) 
         before = script
 
 
-def _name(job: Job) -> str:
+def _name(job: TemplateJob) -> str:
     """The job's name.
 
     Raises:

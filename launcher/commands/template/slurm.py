@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 
-from .job import Job, at_least, filled, shipped, word
+from .job import TemplateJob, at_least, filled, shipped, word
 
 SUMMARY = "a batch script for Slurm"
 
@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fill(job: Job, options: argparse.Namespace) -> str:
+def fill(job: TemplateJob, options: argparse.Namespace) -> str:
     """The batch script of a job."""
     label = re.sub(r"[^\w.-]+", "-", job.label) or "training"
     return filled(

@@ -11,7 +11,7 @@ from ...core.errors import ExitCode, LaunchError
 from ...options.parser import Parser
 from ...system import terminal
 from . import kubernetes, slurm
-from .job import Job, at_least
+from .job import TemplateJob, at_least
 
 EPILOG = """\
 Everything after the options is what you would type after safe-launch: its options behind --, the
@@ -31,7 +31,7 @@ class Template:
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], object]
-    fill: Callable[[Job, argparse.Namespace], str]
+    fill: Callable[[TemplateJob, argparse.Namespace], str]
 
 
 TEMPLATES = {
@@ -47,7 +47,7 @@ def template(arguments: Sequence[str]) -> int:
     Raises:
         LaunchError: no such template, a wrong option, or the file is there already.
     """
-    kinds = ", ".join(f"{name} ({one.summary})" for name, one in TEMPLATES.items())
+    kinds = ", ".join(f"{name} ({template.summary})" for name, template in TEMPLATES.items())
     if not arguments or arguments[0] not in TEMPLATES:
         problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
         raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")
@@ -59,12 +59,12 @@ def template(arguments: Sequence[str]) -> int:
         problem = f"template {arguments[0]}: no script is given"
         hint = f"safe-launch template {arguments[0]} --nodes 2 script.py ..."
         raise LaunchError(ExitCode.USAGE, problem, hint)
-    job = Job(options.name, options.nodes, options.gpus_per_node, tuple(command))
+    job = TemplateJob(options.name, options.nodes, options.gpus_per_node, tuple(command))
     text = chosen.fill(job, options)
     if options.output is None:
         terminal.show(text)
     else:
-        _write(options.output, text, options.force)
+        _write(options.output, text, force=options.force)
         terminal.say(f"written: {options.output}")
     return ExitCode.SUCCESS
 
@@ -98,7 +98,7 @@ def _parser(name: str, chosen: Template) -> Parser:
     return result
 
 
-def _write(path: Path, text: str, force: bool) -> None:
+def _write(path: Path, text: str, *, force: bool) -> None:
     """Writes the file; a file that exists stays as it is unless `force` says otherwise.
 
     Raises:

@@ -28,9 +28,9 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
         static, metric = (said(command) or "" for command in AMD_SMI)
         devices = from_amd_smi(static, metric)
     listed = environment.get("ROCR_VISIBLE_DEVICES")
-    first = visible(devices, listed, [one.uuid for one in devices])
+    first = visible(devices, listed, [device.uuid for device in devices])
     listed = first_of(environment, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-    return tuple(visible(first, listed, [one.uuid for one in first]))
+    return tuple(visible(first, listed, [device.uuid for device in first]))
 
 
 def _document(text: str) -> Any:
@@ -55,11 +55,11 @@ def from_rocm_smi(text: str) -> list[Device]:
     if not isinstance(cards, dict):
         return []
     devices = []
-    for key in sorted(cards, key=lambda one: _whole(one.removeprefix("card"))):
+    for key in sorted(cards, key=lambda card: _whole(card.removeprefix("card"))):
         if not key.startswith("card") or not isinstance(cards[key], dict):
             continue
         card = {name.lower(): str(value) for name, value in cards[key].items()}
-        name = next((card[one] for one in NAMES if card.get(one, "N/A") != "N/A"), "")
+        name = next((card[name] for name in NAMES if card.get(name, "N/A") != "N/A"), "")
         total, used = (_whole(card.get(f"vram total {what}memory (b)")) for what in ("", "used "))
         if total:
             devices.append(Device("rocm", name, total, used, _uuid(card.get("unique id", ""))))

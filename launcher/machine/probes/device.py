@@ -40,7 +40,7 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
     if text is None:
         return list(devices)
     chosen: list[Kind] = []
-    for part in (one.strip() for one in text.split(",")):
+    for part in (item.strip() for item in text.split(",")):
         first, dash, last = part.partition("-")
         if part.isdecimal() and int(part) < len(devices):
             chosen.append(devices[int(part)])
@@ -48,7 +48,9 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
             chosen += devices[int(first) : int(last) + 1]
         else:
             named = [
-                one for one, uuid in zip(devices, uuids, strict=False) if uuid.startswith(part)
+                device
+                for device, uuid in zip(devices, uuids, strict=False)
+                if uuid.startswith(part)
             ]
             if not part or len(named) != 1:
                 break

@@ -24,11 +24,11 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
         ]
         listed = environment.get("CUDA_VISIBLE_DEVICES")
         if listed is not None and listed.strip().startswith("MIG-"):
-            instances = [one for handle in whole for one in _instances(pynvml, handle)]
-            shown = visible(instances, listed, [one.uuid for one in instances])
+            instances = [instance for handle in whole for instance in _instances(pynvml, handle)]
+            shown = visible(instances, listed, [instance.uuid for instance in instances])
             return tuple(shown[:1])  # CUDA uses the first instance alone
         devices = [_shown(pynvml, handle) for handle in whole]
-        return tuple(visible(devices, listed, [one.uuid for one in devices]))
+        return tuple(visible(devices, listed, [device.uuid for device in devices]))
     except pynvml.NVMLError:
         return ()
     finally:

@@ -52,17 +52,17 @@ class Activations:
     """Bytes of a micro batch's activations.
 
     Attributes:
-        kept: held by all layers at the turn from forward to backward.
-        last: held beyond the layers at the turn: the final norm.
-        one: held by a layer that is in its backward pass, with its temporaries, beyond `kept`.
-        first: the same for the first layer, when all others are done.
+        layers_at_turn: held by all layers at the turn from forward to backward.
+        final_norm: held beside them then.
+        one_layer: extra bytes while one layer runs backward, its temporaries included.
+        first_layer: held while the first layer runs backward, after all others.
         vision: held by the vision tower at the turn.
     """
 
-    kept: int
-    last: int
-    one: int
-    first: int
+    layers_at_turn: int
+    final_norm: int
+    one_layer: int
+    first_layer: int
     vision: int
 
 
@@ -88,7 +88,7 @@ class Types:
     Attributes:
         computed: bytes of an element in the computation.
         stream: of the residual stream; autocast leaves it in the weights' type, and casts the input
-            of every linear layer anew.
+            of every linear layer each time.
         adapter: of an adapter's input, which peft casts to the adapter's type.
         every_input: whether linear layers save their input for frozen weights too, as ZeRO-3's own
             do (deepspeed/runtime/zero/linear.py).
@@ -130,7 +130,9 @@ def layer_of(
     into_attention = _inputs(weights, INTO_ATTENTION, types)
     into_ffn = _inputs(weights, INTO_FFN, types)
     norms = _norms(stack, weights)
-    trained_norm = any(one.trained for one in weights if "norm" in one.name or "ln" in one.name)
+    trained_norm = any(
+        weight.trained for weight in weights if "norm" in weight.name or "ln" in weight.name
+    )
     if stack.gated and not stack.patch:
         # The fp32 copy, its reciprocal root, the normalized value where the scale is trained.
         normalized = 4 if stack.scales_in_fp32 else stream
@@ -139,9 +141,9 @@ def layer_of(
         norm = stream * h + 8
     per_head = 4 + (e if trained_norm else 0)
     narrow = sum(
-        per_head * (k if "k_" in one.name or "key" in one.name else q)
-        for one in weights
-        if "norm" in one.name and one.shape == (stack.head_dim,)
+        per_head * (k if "k_" in weight.name or "key" in weight.name else q)
+        for weight in weights
+        if "norm" in weight.name and weight.shape == (stack.head_dim,)
     )
     if attention is Attention.EAGER:
         scores = stack.heads * length
@@ -149,7 +151,7 @@ def layer_of(
         attended += 0 if e == 2 else -4 * scores
     else:
         attended, temporary = 2 * e * q + 2 * e * k + 4 * stack.heads, 3 * e * q
-    if stack.rotary and any(re.search(FUSED, one.name) for one in weights):
+    if stack.rotary and any(re.search(FUSED, weight.name) for weight in weights):
         attended += e * (q + k)  # what was rotated is still there, in one tensor with the values
     routed = stack.experts_per_token
     width = stack.ffn * max(routed, 1)
@@ -168,11 +170,15 @@ def layer_of(
 
 def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
     """Bytes an element of the inputs that the matching linear layers save."""
-    matching = [one for one in weights if re.search(pattern, one.name) and len(one.shape) > 1]
-    whole = [
-        one for one in matching if (one.trained or types.every_input) and ".lora_" not in one.name
+    matching = [
+        weight for weight in weights if re.search(pattern, weight.name) and len(weight.shape) > 1
     ]
-    adapters = [one for one in matching if one.trained and ".lora_A" in one.name]
+    whole = [
+        weight
+        for weight in matching
+        if (weight.trained or types.every_input) and ".lora_" not in weight.name
+    ]
+    adapters = [weight for weight in matching if weight.trained and ".lora_A" in weight.name]
     separate = types.stream != types.computed
     total = types.computed * (len(whole) if separate else min(len(whole), 1))
     if adapters and types.adapter != types.computed:
@@ -185,9 +191,9 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
 def _norms(stack: Stack, weights: tuple[Weight, ...]) -> int:
     """Norms of the residual stream in a layer."""
     found = sum(
-        one.shape == (stack.hidden,) and ("norm" in one.name or "ln" in one.name)
-        for one in weights
-        if one.name.endswith("weight")
+        weight.shape == (stack.hidden,) and ("norm" in weight.name or "ln" in weight.name)
+        for weight in weights
+        if weight.name.endswith("weight")
     )
     return found or 2
 
@@ -206,20 +212,20 @@ def activations_of(
     weights = tuple(model.within(stack))
     layer = layer_of(stack, weights, types, attention, tokens.language)
     count = tokens.language * micro_batch
-    last = (4 + types.stream + types.computed) * stack.hidden + 4
+    norm = (4 + types.stream + types.computed) * stack.hidden + 4
     if mode is Checkpointing.OFF:
-        kept = stack.layers * layer.saved
-        one, first = layer.backward - layer.saved, layer.backward
+        at_turn = stack.layers * layer.saved
+        one_layer, first_layer = layer.backward - layer.saved, layer.backward
     else:
-        kept = stack.layers * types.stream * stack.hidden
-        one = layer.backward
-        one += types.stream * stack.hidden if mode is Checkpointing.REENTRANT else 0
-        first = one + types.stream * stack.hidden
+        layer_input = types.stream * stack.hidden
+        at_turn = stack.layers * layer_input
+        one_layer = layer.backward + (layer_input if mode is Checkpointing.REENTRANT else 0)
+        first_layer = one_layer + layer_input
     return Activations(
-        kept=kept * count,
-        last=last * count,
-        one=one * count,
-        first=first * count,
+        layers_at_turn=at_turn * count,
+        final_norm=norm * count,
+        one_layer=one_layer * count,
+        first_layer=first_layer * count,
         vision=_vision(model, tokens, micro_batch, types, mode, attention),
     )
 
@@ -237,7 +243,7 @@ def _vision(
     if tower is None:
         return 0
     weights = tuple(model.within(tower))
-    if not any(one.trained for one in weights):
+    if not any(weight.trained for weight in weights):
         return 0
     layer = layer_of(tower, weights, types, attention, tokens.patches)
     count = tokens.patches * micro_batch
@@ -252,7 +258,7 @@ class Logits:
 
     Attributes:
         peak: at the loss's backward.
-        gradient: when their gradient goes on into the projection.
+        gradient: when their gradient is passed on to the projection.
     """
 
     peak: int

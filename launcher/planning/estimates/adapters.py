@@ -161,7 +161,7 @@ def _adapted(model: Model, workload: Workload) -> Model:
         if count:
             transposed = model.model_type in _TRANSPOSED
             twice = fused and ".experts." in weight.name and weight.module.endswith(_GATE_AND_UP)
-            added += _adapter(weight, rank, count, transposed, twice)
+            added += _adapter(weight, rank, count, transposed=transposed, twice=twice)
     added += _saved_output(model, saved)
     base = (replace(weight, trained=False) for weight in model.weights)
     return replace(model, weights=(*base, *added))
@@ -191,7 +191,7 @@ def _matches(weight: Weight, targets: str) -> int:
     numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
     if not found and numbered:
         return sum(
-            _matched_layers(module, rf"(.*\.)?{re.escape(one)}", weight.count) for one in names
+            _matched_layers(module, rf"(.*\.)?{re.escape(name)}", weight.count) for name in names
         )
     return weight.count if found else 0
 
@@ -227,7 +227,7 @@ def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight
 
 
 def _adapter(
-    weight: Weight, rank: int, count: int, transposed: bool, twice: bool
+    weight: Weight, rank: int, count: int, *, transposed: bool, twice: bool
 ) -> Iterator[Weight]:
     """The two matrices of an adapter; with `twice` as a part of a fused pair of them."""
     if weight.is_embedding:

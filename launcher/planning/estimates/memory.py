@@ -10,7 +10,7 @@ from ...core.workload import Workload
 from .activations import Types, activations_of, logits_of, tokens_of
 from .adapters import assumed
 from .estimate import Component, Estimate, Phase
-from .model_sizes import Job, job_of
+from .model_sizes import ModelSizes, job_of
 from .ranks import Ranks
 from .training_states import (
     Candidate,
@@ -72,40 +72,42 @@ def estimate(
         hardware: what it runs on.
         ranks: who trains together.
     """
-    job = job_for(workload, hardware, ranks)
-    return None if job is None else estimate_of(job, candidate, hardware, ranks)
+    sizes = calibrated_sizes(workload, hardware, ranks)
+    return None if sizes is None else estimate_of(sizes, candidate, hardware, ranks)
 
 
-def job_for(workload: Workload, hardware: Hardware, ranks: Ranks) -> Job | None:
-    """What the memory depends on, calibrated with what attempts showed of it.
+def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> ModelSizes | None:
+    """The sizes of a workload's model, calibrated with the memory that attempts were seen to need.
 
     An attempt that ran out of memory needed more than it could get, and the formulas must say so
     too. The first time what comes and goes in a step is scaled; if that was not enough, what is
     missing doesn't shrink with the batch, and counts as context.
     """
-    job = job_of(workload)
-    if job is None or not workload.measured:
-        return job
-    contexts = [one.context for one in workload.measured if one.context is not None]
-    job = replace(job, context=max(contexts, default=None))
-    for number, one in enumerate(workload.measured):
-        peak = estimate_of(job, one.settings, hardware, ranks).peak
-        short = max(one.needed, int(SURELY * one.limit)) - peak.total
+    sizes = job_of(workload)
+    if sizes is None or not workload.measured:
+        return sizes
+    contexts = [measured.context for measured in workload.measured if measured.context is not None]
+    sizes = replace(sizes, context=max(contexts, default=None))
+    for number, measured in enumerate(workload.measured):
+        peak = estimate_of(sizes, measured.settings, hardware, ranks).peak
+        short = max(measured.needed, int(SURELY * measured.limit)) - peak.total
         moving = peak.total - sum(peak.components[part] for part in STAYS)
         if short <= 0:
             continue
         if number == 0 and moving > 0:
-            job = replace(job, scale=job.scale * (1 + short / moving))
+            sizes = replace(sizes, scale=sizes.scale * (1 + short / moving))
         else:
-            context = hardware.accelerator.taken if job.context is None else job.context
-            job = replace(job, context=context + short)
-    return job
+            context = hardware.accelerator.taken if sizes.context is None else sizes.context
+            sizes = replace(sizes, context=context + short)
+    return sizes
 
 
-def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> Estimate:
-    """The same for a job that was worked out once; the resolver asks for many candidates."""
-    states = states_of(job, candidate, ranks.world)
-    context = hardware.accelerator.taken if job.context is None else job.context
+def estimate_of(
+    sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
+) -> Estimate:
+    """What one candidate needs, for sizes that were worked out once for all candidates."""
+    states = states_of(sizes, candidate, ranks.world)
+    context = hardware.accelerator.taken if sizes.context is None else sizes.context
     own_memory = hardware.accelerator.memory > 0
     stays = {
         Component.PARAMETERS: int(states.parameters),
@@ -113,25 +115,25 @@ def estimate_of(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks
         Component.OPTIMIZER: int(states.optimizer + (0 if own_memory else states.host)),
         Component.CONTEXT: context,
     }
-    allocator = allocator_of(job.workload, hardware)
-    varies = bool(job.workload.value(Fact.LENGTHS_VARY))
+    allocator = allocator_of(sizes.workload, hardware)
+    varies = bool(sizes.workload.value(Fact.LENGTHS_VARY))
     partitioned = candidate.get(Setting.ZERO_STAGE) == 3
 
     def slack_of(moving: dict[Component, int]) -> int:
         with_tokens = sum(moving.get(part, 0) for part in MOVES_WITH_TOKENS)
-        gathered = int(states.gathered) if partitioned else 0
+        gathered = int(states.gathered_at_turn) if partitioned else 0
         held = allocator.fragments * sum(moving.values()) + allocator.gathered * gathered
         return int(held + (allocator.varying * with_tokens if varies else 0))
 
     phases = []
-    for name, moving in phases_of(job, candidate, states).items():
-        scaled = {part: int(job.scale * size) for part, size in moving.items()}
+    for name, moving in phases_of(sizes, candidate, states).items():
+        scaled = {part: int(sizes.scale * size) for part, size in moving.items()}
         phases.append(Phase(name, {**stays, **scaled, Component.SLACK: slack_of(scaled)}))
     expected = max(phase.total for phase in phases)
     fixed = sum(stays.values())
     bound = expected + allocator.margin * (expected - fixed) + allocator.margin_of_states * fixed
-    taken = list(assumed(job.workload))
-    if tokens_of(job.workload, job.model) is None:
+    taken = list(assumed(sizes.workload))
+    if tokens_of(sizes.workload, sizes.model) is None:
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
@@ -150,55 +152,66 @@ def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
     return EXPANDABLE if stated or device.kind == "cpu" else CACHING
 
 
-def phases_of(job: Job, candidate: Candidate, states: States) -> dict[str, dict[Component, int]]:
+def phases_of(
+    sizes: ModelSizes, candidate: Candidate, states: States
+) -> dict[str, dict[Component, int]]:
     """The moments of a step that can be the fullest, with what comes and goes in each."""
     pending = {
-        Component.GRADIENTS: int(states.kept),
+        Component.GRADIENTS: int(states.grads_between_micro_batches),
         Component.BUCKETS: int(states.buckets),
-        Component.GATHERED: int(states.gathered),
+        Component.GATHERED: int(states.gathered_at_turn),
     }
-    step = {Component.STEP: int(states.step)}
-    if candidate.get(Setting.ZERO_STAGE) == 3 or not is_deepspeed(job.workload, candidate):
+    step = {Component.STEP: int(states.at_step)}
+    if candidate.get(Setting.ZERO_STAGE) == 3 or not is_deepspeed(sizes.workload, candidate):
         step[Component.BUCKETS] = int(states.buckets)
-    tokens = tokens_of(job.workload, job.model)
+    tokens = tokens_of(sizes.workload, sizes.model)
     if tokens is None:
-        return {"backward": {**pending, Component.GRADIENTS: int(states.grown)}, "step": step}
-    pairs = 2 if job.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
+        return {
+            "backward": {**pending, Component.GRADIENTS: int(states.grads_end_of_backward)},
+            "step": step,
+        }
+    pairs = 2 if sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1)) * pairs
-    mode = checkpointing_of(job.workload, candidate)
+    mode = checkpointing_of(sizes.workload, candidate)
     size = element_bytes(candidate)
     held = activations_of(
-        job.model, tokens, micro_batch, types_of(job.workload, candidate), mode, job.workload
+        sizes.model, tokens, micro_batch, types_of(sizes.workload, candidate), mode, sizes.workload
     )
-    logits = logits_of(job.model, tokens, micro_batch, size, job.workload)
+    logits = logits_of(sizes.model, tokens, micro_batch, size, sizes.workload)
     at_turn = {**pending, Component.VISION: held.vision}
-    whole_head = size * job.head if job.head_is_trained else 0
-    in_layer = {**at_turn, Component.GATHERED: int(states.working)}
+    whole_head = size * sizes.head if sizes.head_is_trained else 0
+    in_layer = {**at_turn, Component.GATHERED: int(states.gathered_in_layer)}
     # The embedding and the first layer come last.
-    before_first = max(states.kept, states.grown - states.passing - size * job.layer)
+    before_first = max(
+        states.grads_between_micro_batches,
+        states.grads_end_of_backward - states.largest_grad - size * sizes.layer,
+    )
     return {
         "loss": {
             **at_turn,
-            Component.ACTIVATIONS: held.kept + held.last,
+            Component.ACTIVATIONS: held.layers_at_turn + held.final_norm,
             Component.LOGITS: logits.peak,
         },
         "output projection": {
             **at_turn,
-            Component.GRADIENTS: int(states.kept) + whole_head,
-            Component.ACTIVATIONS: held.kept + held.last,
+            Component.GRADIENTS: int(states.grads_between_micro_batches) + whole_head,
+            Component.ACTIVATIONS: held.layers_at_turn + held.final_norm,
             Component.LOGITS: logits.gradient,
         },
         "last layer": {
             **in_layer,
-            Component.GRADIENTS: int(states.kept + states.passing),
-            Component.ACTIVATIONS: held.kept + held.one,
+            Component.GRADIENTS: int(states.grads_between_micro_batches + states.largest_grad),
+            Component.ACTIVATIONS: held.layers_at_turn + held.one_layer,
         },
         "first layer": {
             **in_layer,
             Component.GRADIENTS: int(before_first),
-            Component.ACTIVATIONS: held.first,
+            Component.ACTIVATIONS: held.first_layer,
         },
-        "end of backward": {**in_layer, Component.GRADIENTS: int(states.grown + states.passing)},
+        "end of backward": {
+            **in_layer,
+            Component.GRADIENTS: int(states.grads_end_of_backward + states.largest_grad),
+        },
         "step": step,
     }
 

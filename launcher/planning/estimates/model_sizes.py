@@ -1,4 +1,4 @@
-"""What the memory and the time of a training depend on beside the preset, worked out once."""
+"""Sizes of the model that all candidates share, computed once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What the memory depends on beside the preset, worked out once for all candidates.
+class ModelSizes:
+    """Sizes of the model that the memory and the time depend on, in elements unless said otherwise.
 
     Attributes:
         workload: what is known.
@@ -41,7 +41,7 @@ class Job:
         in_fp32: elements that stay in fp32 beside 16-bit weights: adapters.
         reference: elements of a frozen copy of the model that is held beside it.
         limit: bytes that a rank was seen to get at most; None where nothing was seen.
-        context: bytes that were seen to be no part of the training; None where nobody could tell.
+        context: bytes that were seen to be no part of the training; None where that isn't known.
         scale: by how much what comes and goes was seen to be larger than the formulas say.
     """
 
@@ -82,34 +82,38 @@ class Job:
         return DEEPSPEED_DEFAULTS[fact]
 
 
-def job_of(workload: Workload) -> Job | None:
-    """What the memory depends on; None where the model isn't known, or what it does isn't modelled.
+def job_of(workload: Workload) -> ModelSizes | None:
+    """The sizes of a workload's model; None where it isn't known, or what it does isn't modelled.
 
     That is FSDP, and ranks that share a sample or a copy of the model.
     """
     model = trained_model(workload)
     if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
         return None
-    plain = [one for one in model.weights if one.bits is None]
-    trained = [one for one in plain if one.trained]
-    job = Job(
+    plain = [weight for weight in model.weights if weight.bits is None]
+    trained = [weight for weight in plain if weight.trained]
+    sizes = ModelSizes(
         workload=workload,
         model=model,
-        quantized=sum(math.ceil(one.total * one.bits / 8) for one in model.weights if one.bits),
-        plain=sum(one.total for one in plain),
-        trained=sum(one.total for one in trained),
-        largest=max((one.size for one in trained), default=0),
+        quantized=sum(
+            math.ceil(weight.total * weight.bits / 8) for weight in model.weights if weight.bits
+        ),
+        plain=sum(weight.total for weight in plain),
+        trained=sum(weight.total for weight in trained),
+        largest=max((weight.size for weight in trained), default=0),
         small=0,
-        layer=sum(one.total for one in model.within(model.language)) // model.language.layers,
-        widest=max((one.size for one in model.within(model.language)), default=0),
+        layer=sum(weight.total for weight in model.within(model.language)) // model.language.layers,
+        widest=max((weight.size for weight in model.within(model.language)), default=0),
         head=model.vocabulary * model.language.hidden,
-        head_is_trained=any(one.trained and model.vocabulary in one.shape for one in plain),
-        in_fp32=sum(one.total for one in trained if ".lora_" in one.name),
+        head_is_trained=any(
+            weight.trained and model.vocabulary in weight.shape for weight in plain
+        ),
+        in_fp32=sum(weight.total for weight in trained if ".lora_" in weight.name),
         reference=model.parameters if needs_reference(workload) else 0,
-        limit=min((one.limit for one in workload.measured), default=None),
+        limit=min((measured.limit for measured in workload.measured), default=None),
     )
-    threshold = job.elements(Fact.PERSISTENCE_THRESHOLD)
-    return replace(job, small=sum(one.total for one in plain if one.size < threshold))
+    threshold = sizes.elements(Fact.PERSISTENCE_THRESHOLD)
+    return replace(sizes, small=sum(weight.total for weight in plain if weight.size < threshold))
 
 
 def needs_reference(workload: Workload) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...core.hardware import Hardware
 from ...core.settings import Checkpointing, Fact, Objective, Offload, Setting
-from .model_sizes import Job
+from .model_sizes import ModelSizes
 from .ranks import Ranks
 from .training_states import (
     Candidate,
@@ -33,45 +33,49 @@ TOKENS = 1024
 """Tokens of a sample where the length of a sequence isn't known."""
 
 
-def step_seconds(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
+def step_seconds(
+    sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
+) -> float:
     """Seconds of one optimizer step on every rank.
 
     Args:
-        job: what is trained.
+        sizes: what is trained.
         candidate: the settings.
         hardware: rates in FLOP/s and bytes/s.
         ranks: who trains together.
     """
-    computed = _compute(job, candidate, hardware)
-    sent = _communication(job, candidate, hardware, ranks)
+    computed = _compute(sizes, candidate, hardware)
+    sent = _communication(sizes, candidate, hardware, ranks)
     overlapped = OVERLAP * min(computed, sent)
-    return computed + sent - overlapped + _offload(job, candidate, hardware, ranks)
+    return computed + sent - overlapped + _offload(sizes, candidate, hardware, ranks)
 
 
-def _compute(job: Job, candidate: Candidate, hardware: Hardware) -> float:
+def _compute(sizes: ModelSizes, candidate: Candidate, hardware: Hardware) -> float:
     """The passes: forward, gradients of the inputs, gradients of the weights, recomputation."""
     steps = int(candidate.get(Setting.ACCUMULATION, 1))
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1))
-    length = int(job.workload.value(Fact.SEQUENCE_LENGTH) or TOKENS)
-    pairs = 2 if job.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
+    length = int(sizes.workload.value(Fact.SEQUENCE_LENGTH) or TOKENS)
+    pairs = 2 if sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     tokens = length * micro_batch * pairs
-    again = checkpointing_of(job.workload, candidate) is not Checkpointing.OFF
-    active = _active(job)
-    passes = (2 + again) * active + job.trained
+    again = checkpointing_of(sizes.workload, candidate) is not Checkpointing.OFF
+    active = _active(sizes)
+    passes = (2 + again) * active + sizes.trained
     seconds = 2 * passes * tokens / (hardware.accelerator.compute * UTILISATION)
-    return steps * (seconds + LAUNCHES * job.model.language.layers * (3 + again) / 3)
+    return steps * (seconds + LAUNCHES * sizes.model.language.layers * (3 + again) / 3)
 
 
-def _active(job: Job) -> int:
+def _active(sizes: ModelSizes) -> int:
     """Elements that one token passes: of a mixture's experts only those it is sent to."""
-    stack = job.model.language
+    stack = sizes.model.language
     if not stack.experts:
-        return job.model.parameters
+        return sizes.model.parameters
     expert = (3 if stack.gated else 2) * stack.hidden * stack.ffn * stack.layers
-    return job.model.parameters - expert * (stack.experts - stack.experts_per_token)
+    return sizes.model.parameters - expert * (stack.experts - stack.experts_per_token)
 
 
-def _communication(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
+def _communication(
+    sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
+) -> float:
     """What a rank sends in one step: gradients, and at stage 3 the parameters twice a micro batch.
 
     Stage 2 reduces in every micro batch; DDP and stage 1 once a step. Over several hosts the rings
@@ -80,24 +84,24 @@ def _communication(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ra
     if ranks.world == 1:
         return 0.0
     steps = int(candidate.get(Setting.ACCUMULATION, 1))
-    size, grad = element_bytes(candidate), gradient_bytes(job, candidate)
-    stage = candidate.get(Setting.ZERO_STAGE) if is_deepspeed(job.workload, candidate) else None
+    size, grad = element_bytes(candidate), gradient_bytes(sizes, candidate)
+    stage = candidate.get(Setting.ZERO_STAGE) if is_deepspeed(sizes.workload, candidate) else None
     match stage:
         case 3:
-            parameters = size * job.plain + job.quantized
-            volume = steps * (2 * parameters + grad * job.trained)
+            parameters = size * sizes.plain + sizes.quantized
+            volume = steps * (2 * parameters + grad * sizes.trained)
         case 2:
-            volume = steps * grad * job.trained + size * job.trained
+            volume = steps * grad * sizes.trained + size * sizes.trained
         case 1:
-            volume = (grad + size) * job.trained
+            volume = (grad + size) * sizes.trained
         case _:
-            volume = 2 * grad * job.trained
+            volume = 2 * grad * sizes.trained
     device = hardware.accelerator
     link = min(device.link, device.node_link) if ranks.span_hosts else device.link
     return volume * (1 - 1 / ranks.world) / link
 
 
-def _offload(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
+def _offload(sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
     """Gradients down, weights up, the optimizer's step on the processors; parameters twice a pass.
 
     The step reads and writes weights, two moments and the gradient, about 28 bytes an element
@@ -106,10 +110,10 @@ def _offload(job: Job, candidate: Candidate, hardware: Hardware, ranks: Ranks) -
     offload = candidate.get(Setting.OFFLOAD, Offload.NONE)
     if offload == Offload.NONE:
         return 0.0
-    size, part = element_bytes(candidate), job.trained / ranks.world
+    size, part = element_bytes(candidate), sizes.trained / ranks.world
     link = hardware.accelerator.host_link
     seconds = 2 * size * part / link + 28 * part * ranks.on_host / HOST_BANDWIDTH
     if offload == Offload.OPTIMIZER_AND_PARAMETERS:
         steps = int(candidate.get(Setting.ACCUMULATION, 1))
-        seconds += steps * 2 * (size * job.plain + job.quantized) / ranks.world / link
+        seconds += steps * 2 * (size * sizes.plain + sizes.quantized) / ranks.world / link
     return seconds

@@ -21,9 +21,10 @@ from ...core.settings import (
     Value,
 )
 from ...core.workload import Workload
-from .model_sizes import Job
+from .model_sizes import ModelSizes
 
 Candidate = Mapping[Setting, Value]
+"""An assignment of settings that is evaluated."""
 
 STATE_BYTES = {
     Optimizer.ADAMW: 8.0,
@@ -39,64 +40,64 @@ row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Bytes on one rank.
+    """Bytes on one rank, by what they are for and when they are there.
 
     Attributes:
         parameters: weights, whole or this rank's part.
         optimizer: master weights and states.
-        kept: gradients that are there through a whole micro batch.
-        grown: gradients at the end of the backward pass, those of `kept` included.
-        passing: the largest gradient, before it is reduced or partitioned.
+        grads_between_micro_batches: gradients that stay from one micro batch to the next.
+        grads_end_of_backward: gradients at the end of the backward pass, the former included.
+        largest_grad: the largest gradient, before it is reduced or partitioned.
         buckets: what gradients are reduced in, during the backward pass.
-        gathered: second copies of parameters at the turn from forward to backward: those that
-            ZeRO-3 has whole then, or autocast's.
-        working: the same while a layer is in its backward pass.
-        step: gradients and their copies at the optimizer step.
+        gathered_at_turn: second copies of parameters at the turn from forward to backward: those
+            that ZeRO-3 has whole then, or autocast's.
+        gathered_in_layer: the same while a layer is in its backward pass.
+        at_step: gradients and their copies at the optimizer step.
         host: what the rank keeps in host memory.
     """
 
     parameters: float
     optimizer: float
-    kept: float
-    grown: float
-    passing: float
+    grads_between_micro_batches: float
+    grads_end_of_backward: float
+    largest_grad: float
     buckets: float
-    gathered: float
-    working: float
-    step: float
+    gathered_at_turn: float
+    gathered_in_layer: float
+    at_step: float
     host: float = 0.0
 
 
-def states_of(job: Job, candidate: Candidate, world: int) -> States:
+def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """What one rank holds under the candidate."""
-    if not is_deepspeed(job.workload, candidate):
-        return data_parallel(job, candidate, world)
+    if not is_deepspeed(sizes.workload, candidate):
+        return data_parallel(sizes, candidate, world)
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
-    states = (zero_0, zero_1_or_2, zero_1_or_2, zero_3)[stage](job, candidate, world)
+    states = (zero_0, zero_1_or_2, zero_1_or_2, zero_3)[stage](sizes, candidate, world)
     offload = Offload(str(candidate.get(Setting.OFFLOAD, Offload.NONE)))
-    return states if offload is Offload.NONE else _offloaded(states, job, candidate, world)
+    return states if offload is Offload.NONE else _offloaded(states, sizes, candidate, world)
 
 
-def zero_0(job: Job, candidate: Candidate, _world: int) -> States:
+def zero_0(sizes: ModelSizes, candidate: Candidate, _world: int) -> States:
     """DeepSpeed without partitioning (runtime/bf16_optimizer.py, fp16/fused_optimizer.py).
 
     Weights e P, master weights and states K Pt, gradients g Pt; at the step an fp32 copy of them.
     """
-    size, trained = element_bytes(candidate), job.trained
+    size, trained = element_bytes(candidate), sizes.trained
     return States(
-        parameters=size * (job.plain + job.reference) + job.quantized,
-        optimizer=(master_bytes(job) - (4 if size == 4 else 0)) * trained,
-        kept=size * trained if _accumulates(candidate) else 0.0,
-        grown=size * trained,
-        passing=size * job.largest,
+        parameters=size * (sizes.plain + sizes.reference) + sizes.quantized,
+        optimizer=(master_bytes(sizes) - (4 if size == 4 else 0)) * trained,
+        grads_between_micro_batches=size * trained if _accumulates(candidate) else 0.0,
+        grads_end_of_backward=size * trained,
+        largest_grad=size * sizes.largest,
         buckets=0.0,
-        gathered=0.0,
-        working=0.0,
-        step=(size + (4 if size == 2 else 0)) * trained,
+        gathered_at_turn=0.0,
+        gathered_in_layer=0.0,
+        at_step=(size + (4 if size == 2 else 0)) * trained,
     )
 
 
-def zero_1_or_2(job: Job, candidate: Candidate, world: int) -> States:
+def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """ZeRO stages 1 and 2 (arXiv 1910.02054; deepspeed/runtime/zero/stage_1_and_2.py).
 
     - weights e P; master weights and states K Pt / N
@@ -105,27 +106,27 @@ def zero_1_or_2(job: Job, candidate: Candidate, world: int) -> States:
     - a bucket of reduce_bucket_size, two with overlap_comm (`ipg_buffer`)
     - the step flattens the gradients in their own type and casts the result to fp32
     """
-    size, part = element_bytes(candidate), job.trained / world
-    grad = gradient_bytes(job, candidate)
-    own = grad * max(part, min(job.largest, job.trained))
-    grown = own if candidate[Setting.ZERO_STAGE] == 2 else grad * job.trained
-    doubled = 2 if job.workload.value(Fact.OVERLAP_COMM) else 1
-    contiguous = job.workload.value(Fact.CONTIGUOUS_GRADIENTS) is not False
-    bucket = grad * job.elements(Fact.REDUCE_BUCKET) * doubled
+    size, part = element_bytes(candidate), sizes.trained / world
+    grad = gradient_bytes(sizes, candidate)
+    own = grad * max(part, min(sizes.largest, sizes.trained))
+    grown = own if candidate[Setting.ZERO_STAGE] == 2 else grad * sizes.trained
+    doubled = 2 if sizes.workload.value(Fact.OVERLAP_COMM) else 1
+    contiguous = sizes.workload.value(Fact.CONTIGUOUS_GRADIENTS) is not False
+    bucket = grad * sizes.elements(Fact.REDUCE_BUCKET) * doubled
     return States(
-        parameters=size * (job.plain + job.reference) + job.quantized,
-        optimizer=master_bytes(job) * part,
-        kept=grown if _accumulates(candidate) else 0.0,
-        grown=grown,
-        passing=grad * job.largest,
+        parameters=size * (sizes.plain + sizes.reference) + sizes.quantized,
+        optimizer=master_bytes(sizes) * part,
+        grads_between_micro_batches=grown if _accumulates(candidate) else 0.0,
+        grads_end_of_backward=grown,
+        largest_grad=grad * sizes.largest,
         buckets=bucket if contiguous else 0.0,
-        gathered=0.0,
-        working=0.0,
-        step=own + (grad + (4 if grad == 2 else 0)) * part,
+        gathered_at_turn=0.0,
+        gathered_in_layer=0.0,
+        at_step=own + (grad + (4 if grad == 2 else 0)) * part,
     )
 
 
-def zero_3(job: Job, candidate: Candidate, world: int) -> States:
+def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """ZeRO stage 3 (arXiv 1910.02054; deepspeed/runtime/zero/stage3.py).
 
     - weights e P / N, and whole those below the persistence threshold
@@ -136,32 +137,33 @@ def zero_3(job: Job, candidate: Candidate, world: int) -> States:
       work and the prefetched ones come on top (partitioned_param_coordinator.py)
     - the step casts the gradients of one sub group to fp32
     """
-    size, part = element_bytes(candidate), job.trained / world
-    grad = gradient_bytes(job, candidate)
+    size, part = element_bytes(candidate), sizes.trained / world
+    grad = gradient_bytes(sizes, candidate)
     retained = min(
-        job.elements(Fact.MAX_REUSE_DISTANCE) // 2, job.elements(Fact.MAX_LIVE_PARAMETERS)
+        sizes.elements(Fact.MAX_REUSE_DISTANCE) // 2, sizes.elements(Fact.MAX_LIVE_PARAMETERS)
     )
-    fetched, most = job.elements(Fact.PREFETCH_BUCKET), job.plain - job.small
+    fetched, most = sizes.elements(Fact.PREFETCH_BUCKET), sizes.plain - sizes.small
     # Reentrant recomputation ends as a forward pass does, with a release; each linear layer is then
     # gathered again.
     nested = candidate.get(Setting.GRADIENT_CHECKPOINTING) == Checkpointing.REENTRANT
-    at_work = job.widest if nested else job.layer
+    at_work = sizes.widest if nested else sizes.layer
     kept = grad * part
-    group = min(job.elements(Fact.SUB_GROUP), part)
+    group = min(sizes.elements(Fact.SUB_GROUP), part)
     return States(
-        parameters=(size * (job.plain + job.reference) + job.quantized) / world + size * job.small,
-        optimizer=master_bytes(job) * part,
-        kept=kept,
-        grown=kept,
-        passing=size * job.largest,
-        buckets=size * job.elements(Fact.REDUCE_BUCKET),
-        gathered=size * min(max(retained, job.head) + fetched, most),
-        working=size * min(max(retained, at_work) + fetched, most),
-        step=kept + (grad + (4 if grad == 2 else 0)) * group,
+        parameters=(size * (sizes.plain + sizes.reference) + sizes.quantized) / world
+        + size * sizes.small,
+        optimizer=master_bytes(sizes) * part,
+        grads_between_micro_batches=kept,
+        grads_end_of_backward=kept,
+        largest_grad=size * sizes.largest,
+        buckets=size * sizes.elements(Fact.REDUCE_BUCKET),
+        gathered_at_turn=size * min(max(retained, sizes.head) + fetched, most),
+        gathered_in_layer=size * min(max(retained, at_work) + fetched, most),
+        at_step=kept + (grad + (4 if grad == 2 else 0)) * group,
     )
 
 
-def _offloaded(states: States, job: Job, candidate: Candidate, world: int) -> States:
+def _offloaded(states: States, sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """The states with the optimizer, or parameters too, in host memory.
 
     Master weights, states and gradients, in their own type and in fp32, lie in host memory; a
@@ -170,23 +172,23 @@ def _offloaded(states: States, job: Job, candidate: Candidate, world: int) -> St
     """
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
     share = world if stage else 1
-    host = (master_bytes(job) + 4 + gradient_bytes(job, candidate)) * job.trained / share
+    host = (master_bytes(sizes) + 4 + gradient_bytes(sizes, candidate)) * sizes.trained / share
     parameters = states.parameters
     if candidate[Setting.OFFLOAD] == Offload.OPTIMIZER_AND_PARAMETERS and stage == 3:
-        moved = (element_bytes(candidate) * job.plain + job.quantized) / world
+        moved = (element_bytes(candidate) * sizes.plain + sizes.quantized) / world
         host, parameters = host + moved, parameters - moved
     return replace(
         states,
         parameters=parameters,
         optimizer=0.0,
-        kept=states.kept if stage == 1 else 0.0,
-        grown=states.grown if stage == 1 else states.passing,
-        step=states.passing,
+        grads_between_micro_batches=states.grads_between_micro_batches if stage == 1 else 0.0,
+        grads_end_of_backward=states.grads_end_of_backward if stage == 1 else states.largest_grad,
+        at_step=states.largest_grad,
         host=host,
     )
 
 
-def data_parallel(job: Job, candidate: Candidate, world: int) -> States:
+def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """DistributedDataParallel with autocast: everything whole on every rank.
 
     - weights in the type in which they were loaded, an adapter's in fp32 (peft's
@@ -195,24 +197,24 @@ def data_parallel(job: Job, candidate: Candidate, world: int) -> States:
     - buckets are a second copy of the gradients (torch/nn/parallel/distributed.py,
       `gradient_as_bucket_view`); the optimizer steps in place
     """
-    loaded, computed = loaded_bytes(job.workload), element_bytes(candidate)
-    others = job.trained - job.in_fp32
-    gradients = loaded * others + 4 * job.in_fp32
-    state = STATE_BYTES[optimizer_of(job.workload)]
-    cast = job.in_fp32 + (job.plain - job.in_fp32 if loaded == 4 else 0)
+    loaded, computed = loaded_bytes(sizes.workload), element_bytes(candidate)
+    others = sizes.trained - sizes.in_fp32
+    gradients = loaded * others + 4 * sizes.in_fp32
+    state = STATE_BYTES[optimizer_of(sizes.workload)]
+    cast = sizes.in_fp32 + (sizes.plain - sizes.in_fp32 if loaded == 4 else 0)
     copies = 2 * cast if computed == 2 else 0
     return States(
-        parameters=loaded * (job.plain + job.reference - job.in_fp32)
-        + 4 * job.in_fp32
-        + job.quantized,
-        optimizer=(state / 4 * gradients if state >= 4 else state * job.trained),
-        kept=gradients if _accumulates(candidate) else 0.0,
-        grown=gradients,
-        passing=loaded * job.largest,
+        parameters=loaded * (sizes.plain + sizes.reference - sizes.in_fp32)
+        + 4 * sizes.in_fp32
+        + sizes.quantized,
+        optimizer=(state / 4 * gradients if state >= 4 else state * sizes.trained),
+        grads_between_micro_batches=gradients if _accumulates(candidate) else 0.0,
+        grads_end_of_backward=gradients,
+        largest_grad=loaded * sizes.largest,
         buckets=gradients if world > 1 else 0.0,
-        gathered=copies,
-        working=copies,
-        step=gradients,
+        gathered_at_turn=copies,
+        gathered_in_layer=copies,
+        at_step=gradients,
     )
 
 
@@ -223,7 +225,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; of two implementations that can't be told the lighter."""
+    """How activations are checkpointed; where the implementation isn't known, the lighter one."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -236,9 +238,9 @@ def element_bytes(candidate: Candidate) -> int:
     return 4 if candidate.get(Setting.PRECISION) == Precision.FP32 else 2
 
 
-def gradient_bytes(job: Job, candidate: Candidate) -> int:
+def gradient_bytes(sizes: ModelSizes, candidate: Candidate) -> int:
     """Bytes of a gradient's element as DeepSpeed keeps it."""
-    return 4 if job.workload.value(Fact.FP32_ACCUMULATION) else element_bytes(candidate)
+    return 4 if sizes.workload.value(Fact.FP32_ACCUMULATION) else element_bytes(candidate)
 
 
 def loaded_bytes(workload: Workload) -> int:
@@ -257,14 +259,14 @@ def loaded_bytes(workload: Workload) -> int:
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
-    """The optimizer; AdamW, everybody's default, where it isn't known."""
+    """The optimizer; AdamW, the usual default, where it isn't known."""
     value = workload.value(Fact.OPTIMIZER)
     return Optimizer.ADAMW if value is None else Optimizer(str(value))
 
 
-def master_bytes(job: Job) -> float:
+def master_bytes(sizes: ModelSizes) -> float:
     """K: fp32 master weights and optimizer states, bytes a trained parameter."""
-    return 4 + STATE_BYTES[optimizer_of(job.workload)]
+    return 4 + STATE_BYTES[optimizer_of(sizes.workload)]
 
 
 def _accumulates(candidate: Candidate) -> bool:

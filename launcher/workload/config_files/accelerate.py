@@ -53,7 +53,7 @@ def variables(path: Path) -> dict[str, str]:
     stage = own.get("zero_stage")
     if stage is not None and stage not in (0, 1, 2, 3):
         line = line_of("zero_stage", text, 1)
-        raise DocumentError(path, line, f"`zero_stage`: {stage!r} is no ZeRO stage")
+        raise DocumentError(path, line, f"`zero_stage`: {stage!r} isn't a ZeRO stage")
     return found
 
 

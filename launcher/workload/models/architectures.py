@@ -120,7 +120,9 @@ def _sparse_by_step(sizes: Sizes) -> dict[str, int]:
     """Layers with experts in Qwen's mixtures: every n-th, except those that are listed as dense."""
     layers, step = sizes["layers"], sizes.get("decoder_sparse_step", 1)
     listed = sizes.raw("mlp_only_layers")
-    dense = {one for one in listed if isinstance(one, int)} if isinstance(listed, list) else set()
+    dense = (
+        {name for name in listed if isinstance(name, int)} if isinstance(listed, list) else set()
+    )
     if step == 0:
         return {"sparse": 0, "dense": layers}
     among = sum(1 for index in dense if 0 <= index < layers and (index + 1) % step == 0)

@@ -25,8 +25,14 @@ encoder.layer.*
 def _falcon(sizes: Sizes) -> dict[str, int]:
     """Falcon's three ways to share keys, and its norms."""
     new, parallel = sizes.get("new_decoder_architecture"), sizes.get("parallel_attn")
-    one = sizes.get("multi_query")
-    kv = sizes.get("num_kv_heads") or sizes["heads"] if new else 1 if one else sizes["heads"]
+    is_multi_query = sizes.get("multi_query")
+    kv = (
+        sizes.get("num_kv_heads") or sizes["heads"]
+        if new
+        else 1
+        if is_multi_query
+        else sizes["heads"]
+    )
     two = (sizes.get("num_ln_in_parallel_attn") or 2) == 2
     return {
         "kv": kv,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,9 +64,10 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
     """
     model_type = str(config.get("model_type") or "")
     try:
-        text, label = _language_config(config, f"{path}: ")
+        whole, whole_label = _unwrapped(config, f"{path}: ")
+        text, label = _section(whole, whole_label, _LANGUAGE_KEYS) or (whole, whole_label)
         join = JOINS.get(model_type)
-        vision, vision_label = _vision_config(config, f"{path}: ")
+        vision, vision_label = _section(whole, whole_label, _VISION_KEYS) or (None, whole_label)
         if join is not None and vision is None and model_type in LANGUAGES:
             join = None
         language_type = _language_type(config, text, join)
@@ -81,14 +82,16 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
                     "safetensors format beside it, so the model's size isn't known"
                 )
             alone = not tied and has_output
-            weights = _weights(config, join, architecture, language, alone, vision, vision_label)
+            weights = _weights(
+                config, join, architecture, language, vision, vision_label, output=alone
+            )
         elif tied:
             weights = tuple(weight for weight in weights if not weight.is_output)
         tied = has_output and not any(weight.is_output for weight in weights)
         prefix, tower_prefix = _prefixes(weights)
         return Model(
             architecture=_class(config),
-            vocabulary=_vocabulary(weights, language, tied),
+            vocabulary=_vocabulary(weights, language, tied=tied),
             language=replace(
                 _stack(prefix, language, weights, architecture),
                 activation=_activation(config),
@@ -121,28 +124,21 @@ def _has_output(config: Config, architecture: Architecture | None) -> bool:
     return not bare and not name.endswith("Classification")
 
 
-def _language_config(config: Config, label: str) -> tuple[Config, str]:
-    """The part of a configuration that is about the language model, and how messages call it."""
+def _unwrapped(config: Config, label: str) -> tuple[Config, str]:
+    """A configuration without Qwen-Omni's talker around it, and how messages call it."""
     thinker = config.get("thinker_config")
     if isinstance(thinker, Mapping):
-        return _language_config(thinker, f"{label}thinker_config.")
-    for key in _LANGUAGE_KEYS:
-        part = config.get(key)
-        if isinstance(part, Mapping):
-            return part, f"{label}{key}."
+        return _unwrapped(thinker, f"{label}thinker_config.")
     return config, label
 
 
-def _vision_config(config: Config, label: str) -> tuple[Config | None, str]:
-    """The part of a configuration that is about the vision tower, and how messages call it."""
-    thinker = config.get("thinker_config")
-    if isinstance(thinker, Mapping):
-        return _vision_config(thinker, f"{label}thinker_config.")
-    for key in _VISION_KEYS:
+def _section(config: Config, label: str, keys: Iterable[str]) -> tuple[Config, str] | None:
+    """The part of a configuration under the first of the keys, and how messages call it."""
+    for key in keys:
         part = config.get(key)
         if isinstance(part, Mapping):
             return part, f"{label}{key}."
-    return None, label
+    return None
 
 
 def _language_type(config: Config, text: Config, join: Join | None) -> str:
@@ -185,24 +181,25 @@ def _weights(
     join: Join | None,
     architecture: Architecture,
     language: ConfigSizes,
-    output: bool,
     vision: Config | None,
     label: str,
+    *,
+    output: bool,
 ) -> tuple[Weight, ...]:
     """All weights, from the templates."""
-    told = ConfigSizes(
+    declared = ConfigSizes(
         language.config,
         language.where,
         language.defaults,
         {**language.derived, "tied": int(not output)},
     )
     if join is None:
-        return counted([("", architecture.template, told)])
+        return counted([("", architecture.template, declared)])
     tower_config = vision or {}
     tower = TOWERS[_tower_type(tower_config, join)]
     sizes = _sizes(tower_config, label, tower, join.tower_defaults)
     extra = {
-        "width": told["hidden"],
+        "width": declared["hidden"],
         "merged": _merge(join, sizes, config) ** 2,
         "query_num": ConfigSizes(config, label).get("query_num"),
         "multimodal_projector_bias": int(config.get("multimodal_projector_bias") is not False),
@@ -212,7 +209,7 @@ def _weights(
         [
             (join.tower_prefix, tower.template, sizes),
             ("", join.projector, sizes),
-            (join.language_prefix, architecture.template, told),
+            (join.language_prefix, architecture.template, declared),
         ]
     )
 
@@ -237,15 +234,15 @@ def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
         start, star, _ = weight.name.partition(".*.")
         if star:
             totals[f"{start}."] = totals.get(f"{start}.", 0) + weight.total
-    towers = [one for one in totals if _TOWER_NAMES & set(one.split("."))]
-    language = [one for one in totals if one not in towers]
+    towers = [total for total in totals if _TOWER_NAMES & set(total.split("."))]
+    language = [total for total in totals if total not in towers]
     return (
         max(language, key=totals.__getitem__, default=""),
         max(towers, key=totals.__getitem__, default=""),
     )
 
 
-def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, tied: bool) -> int:
+def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, *, tied: bool) -> int:
     """Entries of the output projection."""
     declared = language.get("vocab")
     for weight in weights:
@@ -290,7 +287,7 @@ def _stack(
 
 
 def _widest(weights: list[Weight], hidden: int) -> int:
-    """Width of the feed-forward part by its weights; 0 where it can't be told."""
+    """Width of the feed-forward part by its weights; 0 where it isn't known."""
     return max(
         (
             math.prod(weight.shape) // hidden
@@ -332,17 +329,17 @@ def _tower(
 def _activation(config: Config) -> str:
     """The function of the feed-forward part, under the names that configurations have for it."""
     nested = [value for value in config.values() if isinstance(value, dict)]
-    for one in (config, *nested):
+    for part in (config, *nested):
         for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
-            if isinstance(one.get(key), str):
-                return str(one[key])
+            if isinstance(part.get(key), str):
+                return str(part[key])
     return ""
 
 
 def _stored(config: Config) -> str:
     """The type that the configuration names for the weights, e.g. `bfloat16`."""
-    for one in (config, *(value for value in config.values() if isinstance(value, dict))):
-        named = one.get("dtype") or one.get("torch_dtype")
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        named = part.get("dtype") or part.get("torch_dtype")
         if isinstance(named, str):
             return named.removeprefix("torch.")
     return ""

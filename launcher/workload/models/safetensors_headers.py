@@ -64,7 +64,7 @@ def _header(path: Path) -> list[Tensor]:
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
             pointer = first == b"version "
             if not 2 <= length <= min(_LONGEST, size - 8):
-                raise _broken(path, "its header is cut off or none", pointer)
+                raise _broken(path, "its header is cut off or none", is_pointer=pointer)
             header = json.loads(file.read(length))
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
@@ -90,14 +90,14 @@ def _tensor(path: Path, name: str, entry: Any, start: int) -> Tensor:
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
         numbers = (*shape, begin, end)
-        if not all(type(one) is int and one >= 0 for one in numbers) or begin > end:
+        if not all(type(number) is int and number >= 0 for number in numbers) or begin > end:
             raise ValueError
         return Tensor(name, str(entry["dtype"]), shape, start + begin, start + end, path)
     except (KeyError, TypeError, ValueError):
         raise _broken(path, f"the header's entry {name!r} has no valid shape and offsets") from None
 
 
-def _broken(path: Path, why: str, is_pointer: bool = False) -> LaunchError:
+def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
     """What is wrong with a file, and what to do."""
     if is_pointer:
         return LaunchError(
@@ -139,6 +139,8 @@ def _indexed(index: Path) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         raise LaunchError(ExitCode.USAGE, f"{index} can't be read as JSON: {error}") from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
-    if not isinstance(weights, dict) or not all(isinstance(one, str) for one in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(weight, str) for weight in weights.values()
+    ):
         raise LaunchError(ExitCode.USAGE, f"{index}: weight_map isn't a map of names to files")
     return sorted(set(weights.values()))

@@ -58,7 +58,9 @@ def weights_of(
         key = (grouped([(name, shape, False)])[0].name, shape, bits)
         quantized[key] = quantized.get(key, 0) + 1
     packed = {f"{module}.weight" for module in pieces}
-    others = [one for one in plain if one.name not in packed and one.dtype not in _FLOATS]
+    others = [
+        weight for weight in plain if weight.name not in packed and weight.dtype not in _FLOATS
+    ]
     whole = sum(tensor.end - tensor.begin for tensor in tensors.values())
     if sum(tensor.end - tensor.begin for tensor in others) > _LEFT_OUT * whole:
         return None

@@ -18,8 +18,8 @@ def counted(parts: Iterable[tuple[str, str, ConfigSizes]]) -> tuple[Weight, ...]
     counts: dict[tuple[str, tuple[int, ...]], int] = {}
     for prefix, template, sizes in parts:
         for name, shape, count in evaluate(template, sizes):
-            one = grouped([(prefix + name, shape, True)])[0]
-            counts[one.name, shape] = counts.get((one.name, shape), 0) + count
+            weight = grouped([(prefix + name, shape, True)])[0]
+            counts[weight.name, shape] = counts.get((weight.name, shape), 0) + count
     return tuple(Weight(name, shape, count) for (name, shape), count in counts.items())
 
 
@@ -58,6 +58,8 @@ def _holds(condition: str, sizes: ConfigSizes) -> bool:
 def _number(expression: str, sizes: ConfigSizes) -> int:
     """A sum of products."""
     return sum(
-        math.prod(int(one) if one.isdigit() else sizes[one] for one in product.split("*"))
+        math.prod(
+            int(factor) if factor.isdigit() else sizes[factor] for factor in product.split("*")
+        )
         for product in expression.split("+")
     )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting
+from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
 from ..script.script import TRUE, Script
@@ -31,7 +31,7 @@ def read(script: Script) -> Iterator[Statement]:
     """
     variables = script.environment
 
-    def known(value: str | int | bool, name: str) -> Known:
+    def known(value: Value, name: str) -> Known:
         return Known(value, Origin.CONFIG, f"${name}")
 
     mixed = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()

@@ -65,7 +65,7 @@ def read(script: Script) -> Iterator[Statement]:
         if str(stage.value) in ("0", "1", "2", "3"):
             yield Setting.ZERO_STAGE, Known(int(stage.value), stage.origin, stage.source)
         else:
-            script.notes.append(f"{stage.source}: {stage.value!r} is no ZeRO stage")
+            script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
 
 
 def _config(given: Given) -> Config:
@@ -105,7 +105,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
         yield Setting.OFFLOAD, known(offload_of(config).value, "zero_optimization.offload_*")
     elif stage != "auto":
-        script.notes.append(f"{label}: zero_optimization.stage: {stage!r} is no ZeRO stage")
+        script.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
     micro = whole_number("train_micro_batch_size_per_gpu")
     steps = whole_number("gradient_accumulation_steps")
     whole = whole_number("train_batch_size")
@@ -164,7 +164,7 @@ def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement
     if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
         kind = Optimizer.LION  # one state
     if kind is None:
-        script.notes.append(f"{source}: {name!r} isn't known, AdamW's states are taken")
+        script.notes.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, Origin.CONFIG, source)
 
@@ -198,7 +198,7 @@ def _elements(value: object) -> int | None:
 
 
 def _precision(config: Config) -> Precision | None:
-    """The precision where the configuration itself decides it; fp32 is nobody's else decision."""
+    """What the configuration enables, else fp32; None where it is left to others ("auto")."""
     enabled = {
         precision: section(config, name).get("enabled", False)
         for name, precision in (

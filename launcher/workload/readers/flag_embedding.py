@@ -20,14 +20,14 @@ def read(script: Script) -> Iterator[Statement]:
     if script.owner != "FlagEmbedding":
         return
     # It wraps the model in a class of its own, so the Trainer takes it for none of transformers'.
-    yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", True)
+    yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", value=True)
     if "embedder" in script.program:
         source = "FlagEmbedding's embedders take the other passages of a batch for wrong ones"
         yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.DEFAULT, source)
     switch = script.boolean("use_lora")
     if "decoder_only" in script.program and (switch is None or switch.value):
         yield Fact.ADAPTER, _default("use_lora", Adapter.LORA.value)
-        yield Fact.FROZEN_PARAMETERS, _default("use_lora", True)
+        yield Fact.FROZEN_PARAMETERS, _default("use_lora", value=True)
         yield Fact.LORA_RANK, _default("lora_rank", 64)
         yield Fact.LORA_TARGETS, _default("target_modules", TARGETS)
 

@@ -38,7 +38,7 @@ def read(script: Script) -> Iterator[Statement]:
         if name not in script.flags:
             yield fact, _default(name, value)
     if adapted:
-        yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", False)
+        yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", value=False)
     yield from _checkpointing(script)
     yield from _types(script, kind)
 

@@ -99,7 +99,7 @@ def _configuration(script: Script) -> Iterator[Statement]:
     source = f"{named.source} {named.value}"
     file = str(named.value).removeprefix("default-").replace("-", "_") + ".json"
     for folder in package_folders("swift"):
-        for path in (folder / one / file for one in FOLDERS):
+        for path in (folder / name / file for name in FOLDERS):
             if path.is_file():
                 yield from _shipped(path, source, script)
                 return
@@ -128,7 +128,7 @@ def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:
 def _batch(script: Script, major: int | None, version: str) -> Iterator[Statement]:
     """A micro batch of 1, and as much accumulation as makes 16 of it."""
     names = ("per_device_train_batch_size", "batch_size")
-    given = next((one for name in names if (one := script.number(name))), None)
+    given = next((number for name in names if (number := script.number(name))), None)
     if given is None and set(names) & script.flags.keys():
         return
     micro = 1 if given is None else int(given.value)
@@ -185,12 +185,12 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
 
 def _trained(script: Script, major: int | None) -> Iterator[Statement]:
     """LoRA of rank 8; from 3.0 on in all linear layers, those of a vision tower left out."""
-    kind = next((one for name in KINDS if (one := script.text(name))), None)
+    kind = next((text for name in KINDS if (text := script.text(name))), None)
     if kind is None:
         if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
             return  # 2.x trains everything there
         yield Fact.ADAPTER, _default("the tuner's type", Adapter.LORA.value)
-        yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", True)
+        yield Fact.FROZEN_PARAMETERS, _default("the tuner's type", value=True)
     adapted = kind is None or str(kind.value) in LORA
     if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
@@ -202,4 +202,4 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
         return
     if adapted and "target_modules" not in script.flags:
         yield Fact.LORA_TARGETS, _default("target_modules", "all-linear")
-    yield Fact.VISION_TRAINED, _default("freeze_vit", False)
+    yield Fact.VISION_TRAINED, _default("freeze_vit", value=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Fact, Origin, Setting
+from ...core.settings import Adapter, Fact, Origin, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.script import FALSE, Given, Script
 
@@ -66,10 +66,10 @@ def adapter_of(script: Script) -> Given | None:
             word = str(kind.value).lower()
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
-    switches = [one for name in SWITCHES if (one := script.boolean(name)) is not None]
-    parts = [one for name in PARTS if (one := script.text(name)) and str(one.value) != "0"]
-    asked = [one for one in switches if one.value] + parts
-    quantized = [one for name in QUANTIZED if (one := script.boolean(name)) and one.value]
+    switches = [given for name in SWITCHES if (given := script.boolean(name)) is not None]
+    parts = [given for name in PARTS if (given := script.text(name)) and str(given.value) != "0"]
+    asked = [switch for switch in switches if switch.value] + parts
+    quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
@@ -79,14 +79,14 @@ def adapter_of(script: Script) -> Given | None:
 def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
     if not adapter.value:
         word = adapter.source.rpartition(" ")[2]
-        script.notes.append(f"{adapter.source}: the memory is reckoned as if all were trained")
+        script.notes.append(f"{adapter.source}: memory is estimated as if all were trained")
         if word in FROZEN_BASE:
-            yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+            yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
         return
     yield Fact.ADAPTER, _known(adapter, adapter.value.value)
     if adapter.value is not Adapter.LORA:
         return
-    yield Fact.FROZEN_PARAMETERS, _known(adapter, True)
+    yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
     words = (*KINDS, *PARTS)
     if not any(script.text(name) for name in words):
         # A model that peft wraps is no PreTrainedModel: transformers/trainer.py then lets DDP
@@ -105,11 +105,11 @@ def _hint(script: Script) -> str:
     return f"the script names {min(named)}" if named else ""
 
 
-def _known(given: Given, value: str | int | bool) -> Known:
+def _known(given: Given, value: Value) -> Known:
     return Known(value, given.origin, given.source)
 
 
-def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
+def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
     """Rank and targets; without a flag that asks for adapters they may come from the script."""
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
@@ -125,7 +125,7 @@ def _lora(script: Script, wanted: bool) -> Iterator[Statement]:
             words = [] if given is None else words_of(given)
             if given is None or not words:
                 continue
-            lowered = {one.lower() for one in words}
+            lowered = {word.lower() for word in words}
             if fact is Fact.LORA_TARGETS and lowered & ALL:
                 yield fact, _known(given, "all-linear")
             elif not lowered & DEFAULTS:
@@ -139,25 +139,25 @@ def words_of(given: Given) -> list[str]:
     A single regular expression stays whole.
     """
     if isinstance(given.value, list):
-        return [str(one) for one in given.value]
+        return [str(item) for item in given.value]
     words = list(given.words) or [str(given.value)]
     text = " ".join(words).strip()
     if text.startswith("[") and text.endswith("]"):
-        parts = [one.strip(" '\"") for one in text[1:-1].split(",")]
-        return [one for one in parts if one]
+        parts = [part.strip(" '\"") for part in text[1:-1].split(",")]
+        return [part for part in parts if part]
     if len(words) == 1 and re.search(r"[\\^$*+?()|{}]", text):
         return [text]
-    return [one for one in re.split(r"[,\s]+", text) if one]
+    return [part for part in re.split(r"[,\s]+", text) if part]
 
 
 def _bits(script: Script) -> Iterator[Statement]:
     loads = [
-        (one, bits)
+        (is_asked, bits)
         for name, bits in LOADED_IN
-        if (one := script.boolean(name)) is not None and one.value
+        if (is_asked := script.boolean(name)) is not None and is_asked.value
     ]
     if len(loads) > 1:
-        first, second = (one.source for one, _ in loads)
+        first, second = (name.source for name, _ in loads)
         problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
         raise LaunchError(ExitCode.USAGE, problem)
     for given, bits in loads:

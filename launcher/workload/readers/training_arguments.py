@@ -91,7 +91,7 @@ def _positive(script: Script, name: str) -> Given | None:
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
     # Late 5.x calls it activation_checkpointing and still takes the older name.
-    name = next((one for one in SWITCHES if one in script.flags), SWITCHES[-1])
+    name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[-1])
     switch = script.boolean(name)
     has_own = "trl" in script.names or script.owner in ("swift", "llamafactory")
     if switch is None:
@@ -119,12 +119,12 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         source = f"{switch.source}, {source}"
         yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
     elif not script.owner:
-        yield Fact.CHECKPOINTED, _known(switch, True)
+        yield Fact.CHECKPOINTED, _known(switch, value=True)
 
 
 def mode_asked(script: Script) -> Known | None:
     """What the kwargs of the switch say; None where they leave the implementation open."""
-    kwargs = next((one for each in SWITCHES if (one := script.text(f"{each}_kwargs"))), None)
+    kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else _known(kwargs, mode.value)
 
@@ -162,7 +162,7 @@ def _mapping(where: Given, script: Script) -> dict[str, Any]:
     if not isinstance(value, dict):
         script.notes.append(f"{where.source}: a JSON object is expected: {where.value}")
         return {}
-    return {key: _converted(one) for key, one in value.items()}
+    return {key: _converted(item) for key, item in value.items()}
 
 
 def _converted(value: object) -> object:

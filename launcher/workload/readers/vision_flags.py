@@ -17,7 +17,7 @@ FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
     (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
     (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),
 )
-"""What is told, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
+"""What is stated, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
 frozen (ms-swift, LLaMA-Factory, InternVL), and its names."""
 
 
@@ -27,20 +27,20 @@ def read(script: Script) -> Iterator[Statement]:
         for name in names:
             switch = script.boolean(name)
             if switch is not None:
-                yield from _part(script, fact, switch, bool(switch.value) is when)
+                yield from _part(script, fact, switch, trained=bool(switch.value) is when)
     yield from _backbone(script)
     parts = script.text("mm_tunable_parts")
     if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
         names_ = str(parts.value).split(",")
-        yield from _part(script, VISION, parts, "mm_vision_tower" in names_)
-        yield from _part(script, LANGUAGE, parts, "mm_language_model" in names_)
+        yield from _part(script, VISION, parts, trained="mm_vision_tower" in names_)
+        yield from _part(script, LANGUAGE, parts, trained="mm_language_model" in names_)
     projector = script.boolean("tune_mm_mlp_adapter")
     if projector is not None and projector.value:  # LLaVA's first stage trains nothing else
-        yield from _part(script, VISION, projector, False)
-        yield from _part(script, LANGUAGE, projector, False)
+        yield from _part(script, VISION, projector, trained=False)
+        yield from _part(script, LANGUAGE, projector, trained=False)
 
 
-def _part(script: Script, fact: Fact, given: Given, trained: bool) -> Iterator[Statement]:
+def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
     A language model that scripts freeze to give it adapters is trained by these; in ms-swift and
@@ -61,9 +61,9 @@ def _backbone(script: Script) -> Iterator[Statement]:
     if switch is None:
         return
     if "vision_tower" in script.flags or "llava" in script.names:
-        yield from _part(script, LANGUAGE, switch, not switch.value)
+        yield from _part(script, LANGUAGE, switch, trained=not switch.value)
     elif {"freeze_mlp", "freeze_llm", "vision_path"} & script.flags.keys():
-        yield from _part(script, VISION, switch, not switch.value)
+        yield from _part(script, VISION, switch, trained=not switch.value)
     elif switch.value:
         yield Fact.FROZEN_PARAMETERS, Known(True, switch.origin, switch.source)
 

@@ -55,13 +55,13 @@ DTYPES = {
 
 
 def optimizer_named(name: str) -> Optimizer | None:
-    """The optimizer of that name; None where nobody knows it."""
+    """The optimizer of that name; None where it is unknown."""
     lowered = name.lower()
     return next((kind for part, kind in OPTIMIZERS if part in lowered), None)
 
 
 def attention_named(name: str) -> Attention | None:
-    """The implementation of that name; None where nobody knows it or the model decides."""
+    """The implementation of that name; None where it is unknown or the model decides."""
     lowered = name.lower()
     return next((kind for part, kind in ATTENTIONS if part in lowered), None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 
 from ...core.settings import Attention, Fact, Loss, Optimizer, Origin
 from ...core.workload import Known, Statement
@@ -96,7 +97,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             if name in ONE_STATE:
                 yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
             else:
-                script.notes.append(f"{switch.source}: AdamW's states are reckoned with")
+                script.notes.append(f"{switch.source}: AdamW's states are assumed")
             return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
     named = script.text("optimizer") or script.text("optim")
@@ -108,19 +109,19 @@ def _optimizer(script: Script) -> Iterator[Statement]:
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
         script.notes.append(
-            f"{named.source}: {named.value!r} isn't known, AdamW's states are taken"
+            f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
         )
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)
 
 
 def _attention(script: Script) -> Iterator[Statement]:
-    for name in ("attn_implementation", "attn_impl", "flash_attn"):
-        named = script.text(name)
-        kind = None if named is None else attention_named(str(named.value))
-        if named is not None and kind is not None:
-            yield Fact.ATTENTION, _known(named, kind.value)
-            return
+    named = _first_known(
+        script, ("attn_implementation", "attn_impl", "flash_attn"), attention_named
+    )
+    if named is not None:
+        yield Fact.ATTENTION, named
+        return
     for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
         given = script.flags.get(name)
         # What isn't a boolean is a word for "as the model says": ms-swift's `auto`.
@@ -159,12 +160,21 @@ def _fuses(script: Script, name: str) -> bool:
 
 
 def _loaded(script: Script) -> Iterator[Statement]:
-    for name in ("torch_dtype", "dtype", "model_dtype"):
+    named = _first_known(script, ("torch_dtype", "dtype", "model_dtype"), dtype_named)
+    if named is not None:
+        yield Fact.LOADED_PRECISION, named
+
+
+def _first_known(
+    script: Script, names: Iterable[str], kind_of: Callable[[str], StrEnum | None]
+) -> Known | None:
+    """What the first of the flags asks for whose word is known."""
+    for name in names:
         named = script.text(name)
-        kind = None if named is None else dtype_named(str(named.value))
+        kind = None if named is None else kind_of(str(named.value))
         if named is not None and kind is not None:
-            yield Fact.LOADED_PRECISION, _known(named, kind.value)
-            return
+            return _known(named, kind.value)
+    return None
 
 
 def _allocator(script: Script) -> Iterator[Statement]:

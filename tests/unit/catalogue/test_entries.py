@@ -166,7 +166,7 @@ def test_a_good_entry_is_read(tmp_path: Path) -> None:
         ("message: 'words of it'", "massage: words", 6, "unknown key `massage`", "`message`?"),
         (", message: 'words of it'", "", 6, "an exception's type alone is no signature", ""),
         ("  - {exception: RuntimeError", "  - just words #", 6, "`signatures`", ""),
-        ('">=0.14"', '"0.14 or so"', 8, "no version range", '">=0.14,<0.19.3"'),
+        ('">=0.14"', '"0.14 or so"', 8, "a version range", '">=0.14,<0.19.3"'),
         ('">=0.14"', "2.10", 8, "`when`: expected `str`, got `float`", "quotes"),
         ("## What happens", "## What happened", 16, "unknown heading", "`What happens`?"),
         ("## What to do", "## Seen a", 20, "unknown heading `Seen a`", "`Seen as`?"),

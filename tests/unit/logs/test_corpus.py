@@ -20,7 +20,7 @@ with (FOLDER / "index.csv").open(encoding="utf-8", newline="") as index:
 
 def judged(path: Path) -> Judgement:
     """What a log, or a folder of them, comes to."""
-    return decisive(read(files.chosen([str(path)]).paths, CATALOGUE))
+    return decisive(read(files.find_logs([str(path)]).paths, CATALOGUE))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["file"])

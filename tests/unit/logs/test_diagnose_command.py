@@ -50,7 +50,7 @@ def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     """The first failing rank's exception, and no remedy."""
     code, text = diagnosed(capsys, UNKNOWN)
     assert code == 2
-    assert "nothing known matches" in text
+    assert "no entry of the catalogue matches" in text
     assert "rank 1 raised KeyError" in text
     assert "  do " not in text
 
@@ -68,7 +68,7 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     code, text = diagnosed(capsys, log)
     assert code == 1
     words = " ".join(text.split())
-    assert "what began it isn't in these logs: look for rank 2, of which nothing is heard" in words
+    assert "another rank's failure, which isn't in these logs: look for the log of rank 2" in words
 
 
 def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_logs_as_people_copy_them(
 
 def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
     """No failure, no remedy."""
-    assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training came to its end\n")
+    assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training finished\n")
 
 
 def test_a_log_that_breaks_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def each(prefix: str) -> Change:
 def test_an_abort_that_the_watchdog_explains(pieces: Sequence[str], prefix: Change) -> None:
     """C++'s last words are the consequence of what the same rank's watchdog has said."""
     judgement = judged(prefix("".join(pieces)))
-    assert {one.finding.entry.id for one in judgement.shown if one.finding.entry} == {
+    assert {one.finding.entry.id for one in judgement.failures if one.finding.entry} == {
         "nccl-collective-timeout"
     }
     assert id_of_root(judgement) == "nccl-collective-timeout"

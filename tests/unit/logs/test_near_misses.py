@@ -48,7 +48,7 @@ def steps(first: int, last: int) -> str:
 
 def names(judgement: Judgement) -> list[str]:
     """The entries that were found."""
-    return [one.finding.entry.id for one in judgement.shown if one.finding.entry is not None]
+    return [one.finding.entry.id for one in judgement.failures if one.finding.entry is not None]
 
 
 def behind_ranks(text: str) -> str:
@@ -62,11 +62,11 @@ def test_nothing_has_failed(name: str) -> None:
     text = TEXTS["healthy"][name]
     for log in (text, behind_ranks(text)):
         judgement = judged(log)
-        assert judgement.shown == ()
+        assert judgement.failures == ()
         assert judgement.verdict in (Verdict.UNFINISHED, Verdict.HEALTHY)
     for before, after in (("", steps(1, 30)), (steps(1, 30), "")):
         judgement = judged(ENDS_WELL.format(before=before, text=text, after=after))
-        assert judgement.shown == ()
+        assert judgement.failures == ()
         assert judgement.verdict is Verdict.HEALTHY
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.logs import lines
 from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Judgement, Shown, Verdict, decisive, judge
+from safe_launch.logs.verdict import Failure, Judgement, Verdict, decisive, judge
 
 CATALOGUE = read_catalogue()
 TRACEBACK = """\
@@ -36,14 +36,14 @@ def judged(log: str | bytes, name: str = "a.log") -> Judgement:
     return decisive(judge(reader.attempts, CATALOGUE))
 
 
-def root_of(log: str | bytes) -> Shown:
+def root_of(log: str | bytes) -> Failure:
     """The root cause of a log that shows one."""
     root = judged(log).root
     assert root is not None
     return root
 
 
-def id_of(shown: Shown) -> str | None:
+def id_of(shown: Failure) -> str | None:
     """The id of the entry that explains it, if any does."""
     return None if shown.finding.entry is None else shown.finding.entry.id
 
@@ -160,8 +160,8 @@ def test_two_ranks_lines_in_turns() -> None:
     pairs = zip(TRACEBACK.splitlines(), other.splitlines(), strict=True)
     log = "".join(f"[rank0]: {one}\n[rank1]: {two}\n" for one, two in pairs)
     judgement = judged(log)
-    assert [one.finding.record.rank for one in judgement.shown] == [0, 1]
-    assert [id_of(one) for one in judgement.shown] == [KNOWN, None]
+    assert [one.finding.record.rank for one in judgement.failures] == [0, 1]
+    assert [id_of(one) for one in judgement.failures] == [KNOWN, None]
     assert judgement.others[0].finding.record.exception == "builtins.KeyError"
 
 
@@ -267,7 +267,7 @@ def test_an_unknown_exception_outranks_every_consequence() -> None:
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.root is not None
     assert judgement.root.finding.record.exception == "builtins.KeyError"
-    assert {id_of(one) for one in judgement.shown[1:]} == {"nccl-collective-timeout"}
+    assert {id_of(one) for one in judgement.failures[1:]} == {"nccl-collective-timeout"}
 
 
 def test_several_causes_are_all_named() -> None:
@@ -355,8 +355,8 @@ RuntimeError: Expected to mark a variable ready only once. This error is caused 
 
 """
     judgement = judged(log)
-    assert [id_of(one) for one in judgement.shown] == [KNOWN]
-    record = judgement.shown[0].finding.record
+    assert [id_of(one) for one in judgement.failures] == [KNOWN]
+    record = judgement.failures[0].finding.record
     assert record.message.startswith("Caught RuntimeError in DataLoader")
     assert record.user_files == ("/home/me/train.py", "/home/me/data.py")
 
@@ -403,7 +403,7 @@ def test_any_mixture_is_read(pieces: list[str], end: str) -> None:
     """Broken and mixed tracebacks, prefixes and boxes give a verdict, and lines that exist."""
     log = end.join(pieces).encode("utf-8", "surrogateescape")
     judgement = judged(log)
-    for one in judgement.shown:
+    for one in judgement.failures:
         for number, _ in one.evidence.lines:
             assert 1 <= number <= log.count(b"\n") + 1
 
@@ -428,8 +428,8 @@ def test_blocks_dont_matter(pieces: list[str], size: int) -> None:
         reader.read("a.log", Slow(log))
         slow = decisive(judge(reader.attempts, CATALOGUE))
         fast = judged(log)
-        assert [one.evidence.lines for one in slow.shown] == [
-            one.evidence.lines for one in fast.shown
+        assert [one.evidence.lines for one in slow.failures] == [
+            one.evidence.lines for one in fast.failures
         ]
 
 

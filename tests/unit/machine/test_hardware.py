@@ -379,7 +379,7 @@ def test_a_device_that_no_profile_names() -> None:
     found = of_devices(HERE, [device("NVIDIA Something New", 48, used=11)])
     assert found.accelerator.memory == int(0.97 * 48 * GIB)
     assert not found.accelerator.measured
-    assert "no profile names 'NVIDIA Something New'" in found.notes[0]
+    assert "there is no profile for 'NVIDIA Something New'" in found.notes[0]
     assert found.in_use == 11 * GIB - GIB // 2 - int(0.01 * 48 * GIB)
     assert found.notes[1] == "other processes hold 10.0 GiB of a device already"
 
@@ -392,7 +392,7 @@ def test_device_files_alone(tmp_path: Path) -> None:
     least = min(one.memory_gib for one in profiles() if one.kind == "npu")
     assert (found.accelerator.kind, found.accelerators) == ("npu", 1)
     assert (found.accelerator.memory, found.accelerator.measured) == (int(least * GIB), False)
-    assert "29.5 GiB each, the least that is known" in found.notes[0]
+    assert "29.5 GiB each, the smallest known" in found.notes[0]
     assert contradictions(hardware_of("ascend-910b3", found), found, 1) == []
 
 

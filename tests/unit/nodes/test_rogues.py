@@ -50,7 +50,7 @@ from safe_launch.nodes.messages import (
 )
 from safe_launch.nodes.peers import Peers, lean
 from safe_launch.planning.search import as_asked
-from safe_launch.report.explain import model_text, unexplained_rows
+from safe_launch.report.explain_failure import model_text, unexplained_rows
 from support.links import GPU, HARDWARE, HEAD, LONG, MESSAGES, RECORD, heard, linked
 from support.stacks import CURRENT
 

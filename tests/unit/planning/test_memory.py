@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Measured, Workload
 from safe_launch.planning.estimates.estimate import Component, Estimate
-from safe_launch.planning.estimates.memory import estimate, job_for
+from safe_launch.planning.estimates.memory import calibrated_sizes, estimate
 from safe_launch.planning.estimates.ranks import Ranks
 from support.models import GIB, HARDWARE, LORA, QWEN2_7B, model_of, workload_of
 from support.stacks import ROOT
@@ -175,7 +175,7 @@ def test_a_failed_attempt_calibrates() -> None:
     seen = Measured(candidate, needed=int(1.3 * before.expected), context=2 * GIB, limit=GIB)
     after = replace(workload, measured=(seen,))
     assert estimated(after, candidate).expected >= 1.299 * before.expected
-    job = job_for(after, HARDWARE, Ranks(8, 8))
+    job = calibrated_sizes(after, HARDWARE, Ranks(8, 8))
     assert job is not None
     assert (job.limit, job.context) == (GIB, 2 * GIB)
     smaller = {**candidate, Setting.MICRO_BATCH: 2}

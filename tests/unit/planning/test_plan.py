@@ -17,11 +17,11 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.machine.profiles import accelerator_of, hardware_of, profile_named
 from safe_launch.planning.budget import capacity
-from safe_launch.planning.estimates.memory import job_for
+from safe_launch.planning.estimates.memory import calibrated_sizes
 from safe_launch.planning.estimates.ranks import Ranks, ranks_of
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
-from safe_launch.planning.search import candidates, judged, rules_of
+from safe_launch.planning.search import candidates, evaluate, rules_of
 from support.models import LORA, QWEN2_7B, model_of, workload_of
 from support.stacks import CURRENT
 from support.worlds import OLDER, known_rules
@@ -118,15 +118,15 @@ def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
     assert code == 0
     assert plan["changes"] == []
     assert plan["doubts"] == [
-        "adapter (nobody says it)",
-        "quantization_bits (nobody says it)",
+        "adapter (not stated)",
+        "quantization_bits (not stated)",
         "optimizer (transformers' default of optim)",
     ]
     own = ("finetune.py", "--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED)
     told = run(folder, "plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", *own).stdout
     doubts = [line for line in told.splitlines() if line.startswith("doubt ")]
     assert doubts == [
-        "doubt    it may not fit: 29.5 GiB are usable. But that hangs on adapter (nobody says"
+        "doubt    it may not fit into 29.5 GiB. That depends on adapter (not stated),"
     ]
 
 
@@ -373,7 +373,7 @@ def test_the_lattice_is_small() -> None:
     assert len(every) < 300
     products = {one[Setting.MICRO_BATCH] * one[Setting.ACCUMULATION] for one in every}
     assert products == {4096}
-    assert job_for(workload, hardware_of("l40s", HERE), Ranks(8, 8)) is not None
+    assert calibrated_sizes(workload, hardware_of("l40s", HERE), Ranks(8, 8)) is not None
 
 
 def test_a_plan_over_two_nodes() -> None:
@@ -385,11 +385,11 @@ def test_a_plan_over_two_nodes() -> None:
     two = replace(one, placement=Placement(nodes=2, least=2))
     wide = replace(one, nproc=16)
     found = {
-        name: judged(
+        name: evaluate(
             workload.asked,
             workload,
             rules_of(request, replace(hardware, accelerators=count), ()),
-            job_for(workload, hardware, Ranks(8, 8)),
+            calibrated_sizes(workload, hardware, Ranks(8, 8)),
         )
         for name, request, count in (("one", one, 8), ("two", two, 8), ("wide", wide, 16))
     }

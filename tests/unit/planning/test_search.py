@@ -11,14 +11,8 @@ from hypothesis import strategies as some
 from safe_launch.core.constraint import Constraint
 from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
 from safe_launch.planning.plan import NoPlan, Plan
-from safe_launch.planning.search import (
-    GIVEN_UP_LAST_FIRST,
-    candidates,
-    contradiction,
-    departure,
-    forbidden_by,
-    resolve,
-)
+from safe_launch.planning.preferences import PREFERENCES, departure
+from safe_launch.planning.search import candidates, contradiction, forbidden_by, resolve
 from support.stacks import TESTS
 from support.worlds import (
     CURRENT,
@@ -175,7 +169,7 @@ def test_of_two_that_conflict_the_cheaper_goes(
 
 def test_the_order_of_giving_up() -> None:
     """The order is written down in one place; the dearest comes first."""
-    assert [reason.split(":")[0] for reason, _ in GIVEN_UP_LAST_FIRST] == [
+    assert [reason.split(":")[0] for reason, _ in PREFERENCES] == [
         "precision",
         "checkpointing on or off",
         "offload",

@@ -15,17 +15,19 @@ from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import as_asked, resolve
-from safe_launch.report.explain import (
-    correction_rows,
-    cost_text,
-    dead_end_rows,
+from safe_launch.report.costs import cost_text
+from safe_launch.report.explain_failure import (
     entry_text,
     failure_rows,
     other_rows,
     outcome_text,
+    unexplained_rows,
+)
+from safe_launch.report.explain_plan import (
+    correction_rows,
+    dead_end_rows,
     plan_rows,
     suggestion_rows,
-    unexplained_rows,
 )
 from safe_launch.report.pod_status import dead_end_line
 from safe_launch.system import terminal
@@ -76,8 +78,8 @@ def test_a_correction_says_what_it_costs() -> None:
     assert page(correction_rows(after, before, record)) == (
         "change   zero_stage: 3 -> 2\n"
         "         https://github.com/deepspeedai/DeepSpeed/issues/7078\n"
-        "costs    every rank now holds the parameters whole instead of one part in 2: about 2\n"
-        "         GiB more a rank in 16 bit"
+        "costs    every rank now holds all parameters instead of 1/2 of them: about 2 GiB more\n"
+        "         a rank in 16 bit"
     )
 
 
@@ -195,13 +197,13 @@ def test_suggestions_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("setting", "old", "new", "words"),
     [
-        (Setting.ZERO_STAGE, 1, 2, "more communication: what is partitioned must be gathered"),
-        (Setting.ZERO_STAGE, 3, 2, "the parameters whole instead of one part in 4: about 3 GiB"),
-        (Setting.ZERO_STAGE, 2, 0, "the gradients and optimizer's state whole instead of one part"),
-        (Setting.ZERO_STAGE, 1, 0, "one part in 4: about 9 GiB more a rank in 16 bit"),
-        (Setting.GRADIENT_CHECKPOINTING, "reentrant", "non_reentrant", "nothing to speak of"),
+        (Setting.ZERO_STAGE, 1, 2, "more communication: what is partitioned is gathered"),
+        (Setting.ZERO_STAGE, 3, 2, "all parameters instead of 1/4 of them: about 3 GiB"),
+        (Setting.ZERO_STAGE, 2, 0, "all gradients and optimizer states instead of 1/4"),
+        (Setting.ZERO_STAGE, 1, 0, "1/4 of them: about 9 GiB more a rank in 16 bit"),
+        (Setting.GRADIENT_CHECKPOINTING, "reentrant", "non_reentrant", "almost nothing"),
         (Setting.GRADIENT_CHECKPOINTING, "reentrant", "off", "layer's activations stay in memory"),
-        (Setting.GRADIENT_CHECKPOINTING, "off", "reentrant", "computed once more in the backward"),
+        (Setting.GRADIENT_CHECKPOINTING, "off", "reentrant", "computed again in the backward"),
         (Setting.STATIC_GRAPH, False, True, "the same parameters must take part in every step"),
         (Setting.FIND_UNUSED_PARAMETERS, False, True, "DDP walks the graph in every step"),
         (Setting.FIND_UNUSED_PARAMETERS, True, False, "outside the loss would now be an error"),
@@ -218,7 +220,7 @@ def test_what_a_change_costs(setting: Setting, old: Value, new: Value, words: st
 def test_a_cost_without_a_model_has_no_number() -> None:
     """What isn't known isn't guessed."""
     assert cost_text(Setting.ZERO_STAGE, 3, 2, FailureRecord(rank=0, at=0.0), 4) == (
-        "every rank now holds the parameters whole instead of one part in 4"
+        "every rank now holds all parameters instead of 1/4 of them"
     )
 
 
@@ -290,7 +292,7 @@ def test_an_unexplained_failure_names_who_followed() -> None:
     second = FailureRecord(rank=0, at=1.02, exception="builtins.RuntimeError")
     findings = tuple(Finding(one, Role.INITIATING, None) for one in (first, second))
     assert page(unexplained_rows(Diagnosis(findings), Path("run/rank-2.log"))) == (
-        "what     rank 2 raised KeyError; nothing known explains it, so nothing is changed\n"
+        "what     rank 2 raised KeyError; no known failure matches, so nothing is changed\n"
         "where    /u/train.py:9 in main: step()\n"
         "then     rank 0 (20 ms later) failed too\n"
         "log      run/rank-2.log"
@@ -305,7 +307,7 @@ def test_a_dead_end_lists_what_contradicts() -> None:
     assert page(dead_end_rows(refused)) == (
         "run      train.py\n"
         "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
-        "tried    12 presets; none is known to work. Together rule out all:\n"
+        "tried    12 presets; none is known to work. Ruled out by:\n"
         "because  gradient_checkpointing=reentrant: a rule of this test\n"
         "because  gradient_checkpointing=non_reentrant: a rule of this test\n"
         "because  gradient_checkpointing=off: a rule of this test"

@@ -93,7 +93,7 @@ def place(
     **given: str,
 ) -> Placement:
     """The placement by an environment and options."""
-    return placement_of(given, silence, environment, here, is_launch)
+    return placement_of(given, silence, environment, here, is_launch=is_launch)
 
 
 def refused(environment: Mapping[str, str], here: Here = HERE, **given: str) -> str:
@@ -412,11 +412,11 @@ def test_endpoints(text: str, address: str, port: int) -> None:
         ({"nnodes": "4:2"}, "MIN is greater than MAX"),
         ({"nnodes": "2:"}, "neither"),
         ({"nnodes": "-1"}, "neither"),
-        ({"node_rank": "-1"}, "--node-rank '-1' is no whole number"),
+        ({"node_rank": "-1"}, "--node-rank '-1' isn't a whole number"),
         ({"master_port": "0"}, "between 1 and 65535"),
-        ({"master_port": "x"}, "--master-port 'x' is no whole number"),
+        ({"master_port": "x"}, "--master-port 'x' isn't a whole number"),
         ({"rdzv_endpoint": "n1:99999"}, "--rdzv-endpoint 99999: a port is between"),
-        ({"rdzv_endpoint": "n1:"}, "no whole number"),
+        ({"rdzv_endpoint": "n1:"}, "a whole number"),
         ({"rdzv_endpoint": "http://n1"}, "not of the form"),
         ({"rdzv_endpoint": "n1:2:3"}, "not of the form"),
         ({"rdzv_endpoint": "[n1]:29400"}, "not of the form"),

@@ -257,7 +257,7 @@ def test_trls_default_rank(tmp_path: Path) -> None:
         ("distributed_type: FSDP\n", ":1: `distributed_type`: FSDP isn't supported"),
         (
             "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 5\n",
-            ":3: `zero_stage`: 5 is no ZeRO stage",
+            ":3: `zero_stage`: 5 isn't a ZeRO stage",
         ),
         ("distributed_type: [\n", "can't be read"),
     ],
@@ -857,7 +857,7 @@ def test_deepspeed_chat(tmp_path: Path) -> None:
     assert workload.value(Setting.ZERO_STAGE) == 3
     assert workload.value(Fact.SEQUENCE_LENGTH) == 512
     assert read(tmp_path, "--deepspeed", "--zero_stage", "7").notes == (
-        "--zero_stage: '7' is no ZeRO stage",
+        "--zero_stage: '7' isn't a ZeRO stage",
     )
 
 

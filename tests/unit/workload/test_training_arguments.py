@@ -387,7 +387,7 @@ def test_a_deepspeed_json(folder: Path) -> None:
         (
             {"zero_optimization": {"stage": 4}},
             {},
-            ("ds.json: zero_optimization.stage: 4 is no ZeRO stage",),
+            ("ds.json: zero_optimization.stage: 4 isn't a ZeRO stage",),
         ),
         (
             {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},

@@ -1,4 +1,4 @@
-"""What one source says of the nodes of a job, before the sources are merged."""
+"""What one source reports of the nodes of a job, before the sources are merged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..core.errors import ExitCode, LaunchError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a scheduler, a platform or a person says; None or empty where nothing is said.
+class Reported:
+    """What a scheduler, a platform or a person states; None or empty where nothing is stated.
 
     Attributes:
         by: who says it, in words.
         nodes: the least and the greatest number of launchers.
         rank: of this launcher.
-        is_head: whether this launcher is node 0, where no rank is told.
+        is_head: whether this launcher is node 0, where no rank is given.
         address: name or address of node 0.
         port: where node 0 listens.
         job: what the launchers of this job have in common and no others.
@@ -65,7 +65,7 @@ def whole(text: str, name: str, least: int = 0) -> int:
         LaunchError: it is none, or less than the least that has a meaning.
     """
     if not text.isascii() or not text.isdigit():
-        raise LaunchError(ExitCode.USAGE, f"{name} {text!r} is no whole number")
+        raise LaunchError(ExitCode.USAGE, f"{name} {text!r} isn't a whole number")
     if int(text) < least:
         raise LaunchError(ExitCode.USAGE, f"{name} {text}: it must be at least {least}")
     return int(text)

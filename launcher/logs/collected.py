@@ -1,0 +1,120 @@
+"""What is collected of a file until it is whole: events with their context, signs of progress."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from .attempts import Evidence, Reading
+from .interleaved import IS_SHUFFLED
+from .lines import Line
+
+MOST_EVENTS = 2000
+MOST_STEPS = 64
+"""Signs of progress that are remembered, so that each counts once."""
+MOST_INTERLEAVED = 40
+"""Places of lines of two ranks at once that are kept."""
+LINES_INTERLEAVED = 6
+"""Lines of two ranks at once that are read together."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An event and the lines that have followed it so far."""
+
+    event: Evidence
+    after: list[str] = field(default_factory=list)
+
+
+class PendingEvents:
+    """Events whose following lines, a part of their context, are still to come."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pending] = []
+        self._known: set[object] = set()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, event: Evidence) -> bool:
+        """Keeps an event; whether it is a new one since the last progress."""
+        record = event.record
+        key = (record.rank, record.exception, record.message, record.frames[-1:], event.is_ignored)
+        if key in self._known:
+            return False
+        self._known.add(key)
+        self._pending.append(_Pending(event))
+        return True
+
+    def forget(self) -> None:
+        """What comes now is new, also if it was seen before."""
+        self._known.clear()
+
+    def follow(self, text: str) -> None:
+        """A line after the events."""
+        for pending in self._pending:
+            pending.after.append(text)
+
+    def settle(self, most: int, reading: Reading) -> None:
+        """Hands over the events after which so many lines have come."""
+        waiting = []
+        for pending in self._pending:
+            if len(pending.after) < most:
+                waiting.append(pending)
+            elif len(reading.events) < MOST_EVENTS:
+                record = pending.event.record
+                tail = (*record.log_tail, *pending.after)
+                reading.events.append(replace(pending.event, record=replace(record, log_tail=tail)))
+        self._pending = waiting
+
+
+class Progress:
+    """Where a file has shown that the training continues."""
+
+    def __init__(self) -> None:
+        self._signs: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
+        self._steps: deque[str] = deque(maxlen=MOST_STEPS)
+
+    def is_new(self, step: str) -> bool:
+        """Whether no rank has shown this step before."""
+        if step in self._steps:
+            return False
+        self._steps.append(step)
+        return True
+
+    def forget_steps(self) -> None:
+        """After a failure a step may come again, and shows progress again."""
+        self._steps.clear()
+
+    def add(self, number: int, signs: int) -> None:
+        """A line that is worth so many signs."""
+        self._signs.append((number, signs))
+
+    def since(self, number: int) -> int:
+        """Signs below a line."""
+        return sum(signs for at, signs in self._signs if at > number)
+
+
+def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
+    """Keeps a line that looks like two ranks' at once, and the few that follow it.
+
+    Args:
+        reading: where it is kept.
+        file: the line's file.
+        line: the line, with its prefixes.
+        before: the lines before it.
+
+    Returns:
+        Whether such a place begins with this line.
+    """
+    kept = reading.shuffled
+    if kept and kept[-1][0] == file and line.number - kept[-1][1] < LINES_INTERLEAVED:
+        _, number, text = kept[-1]
+        kept[-1] = (file, number, text + line.text)
+        return False
+    if not line.is_found or not IS_SHUFFLED.search(line.text):
+        return False
+    kept.append((file, line.number, "".join(before) + line.text))
+    del kept[:-MOST_INTERLEAVED]
+    return True

@@ -1,0 +1,177 @@
+"""Failures and entries of the catalogue in plain words: values in, rows of text out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure
+from ..core.preset import describe
+from ..core.row import Row
+from ..core.settings import Setting, Value
+from ..core.source_location import Spot
+from ..diagnosis.allocator_message import allocation_of
+from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
+from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import FailureRecord, Frame
+from ..planning.budget import gib
+
+
+def failure_rows(
+    finding: Finding, attempt: int, spots: Sequence[Spot], overrides: Mapping[Setting, Value]
+) -> list[Row]:
+    """A known failure: what, where, why, and where to read on."""
+    record, entry = finding.record, finding.entry
+    assert entry is not None, "an unexplained failure has no rows"
+    died = death_text(record)
+    rows = [("what", died if died == record.message else f"{died}: {entry.title}")]
+    rows += [("where", text) for text in where_texts(record, spots)]
+    rows.append(("why", first_paragraph(entry.sections["What happens"])))
+    if record.model:
+        rows.append(("model", model_text(record)))
+    if entry.kind is Kind.MEMORY:
+        rows += [("memory", text) for text in allocation_texts(record)]
+    elif entry.kind is not Kind.PRESET or spots:
+        rows.append(("do", first_paragraph(entry.sections["What to do"])))
+    for setting, value in overrides.items():
+        if (in_force := record.observed.get(setting.value, value)) != value:
+            wanted = f"{describe(setting, value)} was asked of attempt {attempt + 1}"
+            rows.append(("note", f"{wanted}, yet {in_force} was in force"))
+    rows.append(("more", f"safe-launch explain {entry.id}"))
+    return rows
+
+
+def unexplained_rows(diagnosis: Diagnosis, log: Path, *, is_suspect: bool = False) -> list[Row]:
+    """A failure that no entry explains: which rank was first, which followed, where the log is."""
+    record = diagnosis.root.record
+    end = "" if is_suspect else ", so nothing is changed"
+    rows = [("what", f"{death_text(record)}; no known failure matches{end}")]
+    rows += [("where", text) for text in where_texts(record, ())]
+    others = [finding.record for finding in diagnosis.findings[1:]]
+    if others:
+        later = [
+            f"{'a node' if other.rank is None else f'rank {other.rank}'} "
+            f"({(other.at - record.at) * 1000:.0f} ms later)"
+            for other in others[:8]
+        ]
+        rows.append(("then", f"{', '.join(later)} failed too"))
+    own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
+    rows.append(("log", own if record.host else str(log)))
+    return rows
+
+
+def other_rows(diagnosis: Diagnosis) -> list[Row]:
+    """Causes beside the root: the next attempt may meet them."""
+    return [
+        (
+            "also",
+            f"{death_text(other.record)}: {other.name}"
+            if other.entry
+            else death_text(other.record),
+        )
+        for other in diagnosis.others
+        if other.record.exception or other.entry
+    ]
+
+
+def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
+    """That our own correction may have caused the failure.
+
+    Args:
+        changed: old and new value of what was corrected.
+        first: the attempt that was corrected, 0 for the first.
+    """
+    what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
+    text = f"our own correction of attempt {first + 1} ({what}): this failure first came with it"
+    return "suspect", f"{text}, at no later step. The next remedy is tried without it"
+
+
+def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
+    """How an attempt ended, in one line."""
+    match outcome:
+        case Succeeded(remarks=remarks):
+            return "; ".join(["succeeded", *remarks])
+        case Interrupted(signal=number):
+            return f"stopped by {signal.Signals(number).name}"
+        case Superseded():
+            return "stopped before a failure: what the workers reported is known to fail"
+        case Failed(attempt=attempt):
+            finding = findings[attempt.number]
+            name = "not known" if finding.entry is None else finding.entry.id
+            return f"failed: {death_text(finding.record)} ({name})"
+
+
+def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
+    """The user's own lines that the failure is about, then the parameters."""
+    texts = [spot_text(spot) for spot in spots]
+    frame = user_frame(record)
+    if frame is not None and not spots:
+        texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
+    if record.parameters:
+        noun = "parameter" if len(record.parameters) == 1 else "parameters"
+        texts.append(f"{noun} {', '.join(record.parameters)}")
+    return texts
+
+
+def allocation_texts(record: FailureRecord) -> list[str]:
+    """The memory asked for, held and available, as far as the failure shows."""
+    seen = allocation_of(record)
+    held = seen.process if seen.process is not None else seen.allocated
+    parts = [
+        f"{word} {gib(size)} GiB"
+        for word, size in (
+            ("asked for", seen.asked),
+            ("held", held),
+            ("free", seen.free),
+            ("of at most", seen.capacity),
+        )
+        if size is not None
+    ]
+    return [", ".join(parts)] if parts else []
+
+
+def model_text(record: FailureRecord) -> str:
+    """The model in a line: class, parameters, adapters."""
+    trained = int(record.model.get("trainable_parameters", 0))
+    frozen = int(record.model.get("frozen_parameters", 0))
+    peft = ", wrapped by peft" if record.model.get("peft") else ""
+    return f"{record.model.get('class')}: {trained:,} parameters trained, {frozen:,} frozen{peft}"
+
+
+def spot_text(spot: Spot) -> str:
+    """A line of the user's, and below it the line as it should be."""
+    text = f"{short(spot.file)}:{spot.line}: {spot.text}"
+    return f"{text}\n-> {spot.change}" if spot.change else text
+
+
+def user_frame(record: FailureRecord) -> Frame | None:
+    """The innermost frame in a file of the user's."""
+    return next(
+        (frame for frame in reversed(record.frames) if frame.file in record.user_files), None
+    )
+
+
+def short(path: str) -> str:
+    """A path relative to the working directory where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path
+
+
+def first_paragraph(prose: str) -> str:
+    """The first paragraph as one line."""
+    return " ".join(prose.partition("\n\n")[0].split())
+
+
+def entry_text(entry: KnownFailure) -> str:
+    """A known failure as a page."""
+    lines = [entry.id, "=" * len(entry.id), entry.title, ""]
+    lines += [f"role: {entry.role}; class: {entry.kind}"]
+    versions = [f"{name} {allowed}" for name, allowed in entry.when.items()]
+    lines += [f"versions: {', '.join(versions) or 'all'}"]
+    for heading, body in entry.sections.items():
+        lines += ["", heading, "-" * len(heading), body]
+    lines += ["", "How it is known", "---------------", *(f"- {proof}" for proof in entry.proof)]
+    lines += ["", "Sources", "-------", *(f"- {source}" for source in entry.sources)]
+    return "\n".join(lines)

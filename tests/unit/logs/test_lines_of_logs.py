@@ -1,0 +1,174 @@
+"""What a reader of logs is made of: prefixes, launchers' messages, what is collected."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.logs.attempts import ENOUGH, Evidence, Reading
+from safe_launch.logs.collected import PendingEvents, Progress, keep_interleaved
+from safe_launch.logs.file_prefixes import FilePrefixes
+from safe_launch.logs.launcher_messages import Death, death_of, is_launchers_own, is_users
+from safe_launch.logs.lines import FILLER, Line, loosened
+from safe_launch.logs.pasted import mended
+from safe_launch.logs.prefixes import Stripped, common, stripped, unfolded
+from safe_launch.logs.progress_signs import Written, said_end
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        ("plain", Stripped("plain")),
+        ("[rank3]: boom", Stripped("boom", 3, "rank 3")),
+        ("[default1]:boom", Stripped("boom", 1, "rank 1")),
+        ("[1,2]<stderr>: boom", Stripped("boom", 2, "rank 2")),
+        (" 3: boom", Stripped("boom", 3, "3")),
+        ("2026-01-02T03:04:05.6Z boom", Stripped("boom")),
+        ("\x1b[31mboom\x1b[0m", Stripped("boom")),
+        ('{"log":"boom\\n","stream":"stderr"}', Stripped("boom")),
+        ("  indented", Stripped("  indented")),
+        ("KeyError: 'lr'", Stripped("KeyError: 'lr'")),
+    ],
+)
+def test_known_prefixes(raw: str, line: Stripped) -> None:
+    """Of torch, torchrun, MPI, Slurm, containers and terminals."""
+    assert stripped(raw) == line
+
+
+def test_a_prefix_that_all_lines_have() -> None:
+    """Whatever numbers are in it; a few lines may begin otherwise, a step is no prefix."""
+    said = ("loading", "a batch", "waiting", "done")
+    lines = [f"job-7 12:00:{second:02} | {said[second % 4]}" for second in range(20)]
+    pattern = common("\n".join(lines).encode())
+    assert pattern is not None
+    assert pattern.sub("", "job-8 13:07:59 | boom", count=1) == "boom"
+    assert common("\n".join(f"step {n}: loss" for n in range(20)).encode()) is None
+    assert common(b"a | 1\na | 2") is None, "too few lines to tell"
+
+
+def test_a_prefix_that_a_traceback_shows() -> None:
+    """What stands before its first line is taken off the others too, whatever its numbers."""
+    prefixes = FilePrefixes(b"")
+    assert prefixes.stripped("(worker#1) boom").text == "(worker#1) boom"
+    header = "Traceback (most recent call last):"
+    assert prefixes.stripped(f"(worker#1) {header}").text == header
+    assert prefixes.stripped("(worker#22) boom").text == "boom"
+    assert prefixes.stripped("(other#1) boom").text == "(other#1) boom"
+
+
+def test_a_folded_traceback() -> None:
+    """A logger's one line becomes the lines that it had."""
+    folded = r"Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 1"
+    assert unfolded(folded)[1:] == ['  File "a.py", line 1', "KeyError: 1"]
+    assert unfolded(r"a path\new") == [r"a path\new"]
+
+
+@pytest.mark.parametrize(
+    ("text", "death"),
+    [
+        ("failed (exitcode: -9) local_rank: 2 (pid: 7)", Death(1, 2, 137, signal.SIGKILL)),
+        ("failed (exitcode: 1) local_rank: 0 (pid: 7)", Death(1, 0, 1, None)),
+        ("  exitcode  : -11 (pid: 7)", Death(1, 5, 139, signal.SIGSEGV)),
+        ("srun: error: n1: task 3: Out Of Memory", Death(1, 3, 137, signal.SIGKILL)),
+        ("srun: error: n1: tasks 2-3: Exited with exit code 1", Death(1, 2, 1, None)),
+        ("run.sh: line 3: 77 Killed python train.py", Death(1, None, 137, signal.SIGKILL)),
+        ("run.sh: line 3: 77 Killed nvidia-smi dmon", None),
+        ("command terminated with exit code 0", None),
+        ("the exit code is 1", None),
+    ],
+)
+def test_what_launchers_say_of_workers(text: str, death: Death | None) -> None:
+    """torchrun, its summary, srun, shells and containers; success is no death."""
+    assert death_of(1, text, summary_rank=5) == death
+
+
+def test_whose_exceptions_and_files() -> None:
+    """A launcher's own exception only says that workers failed; installed files are nobody's."""
+    elastic = ("/site-packages/torch/distributed/elastic/multiprocessing/api.py",)
+    assert is_launchers_own("a.ChildFailedError", "", ())
+    assert is_launchers_own("SystemExit", "1", elastic)
+    assert not is_launchers_own("SystemExit", "1", ("train.py",))
+    assert is_users("/home/me/train.py")
+    assert not is_users("/usr/lib/python3.11/json/decoder.py")
+
+
+def event(message: str, at: float = 1.0) -> Evidence:
+    """An exception in a log."""
+    return Evidence(FailureRecord(0, at, "builtins.KeyError", message), "a.log", ((1, message),))
+
+
+def test_an_event_is_kept_once_until_there_is_progress() -> None:
+    """With as many lines after it as are asked for."""
+    events, reading = PendingEvents(), Reading()
+    assert events.add(event("lr"))
+    assert not events.add(event("lr", at=2.0))
+    events.follow("after")
+    events.settle(2, reading)
+    assert (len(events), reading.events) == (1, [])
+    events.follow("more")
+    events.settle(2, reading)
+    assert [one.record.log_tail for one in reading.events] == [("after", "more")]
+    assert not events.add(event("lr"))
+    events.forget()
+    assert events.add(event("lr"))
+
+
+def test_progress() -> None:
+    """A step counts once for all ranks, until something fails; signs are counted below a line."""
+    progress = Progress()
+    assert progress.is_new("step 1")
+    assert not progress.is_new("step 1")
+    progress.forget_steps()
+    assert progress.is_new("step 1")
+    progress.add(10, 2)
+    progress.add(20, 3)
+    assert [progress.since(number) for number in (5, 10, 20)] == [5, 3, 0]
+
+
+def test_what_a_training_survives_is_dropped() -> None:
+    """After enough signs in the same file."""
+    reading = Reading(events=[event("lr"), Evidence(event("lr").record, "b.log", ())])
+    reading.went_on("a.log", ENOUGH - 1)
+    assert [one.file for one in reading.events] == ["b.log", "a.log"]
+    reading.went_on("a.log", 1)
+    assert [one.file for one in reading.events] == ["b.log"]
+
+
+def test_lines_of_two_ranks_are_kept_together() -> None:
+    """With those before, and the few that follow."""
+    reading = Reading()
+    assert not keep_interleaved(reading, "a.log", Line(1, "all well", is_found=True), ())
+    assert keep_interleaved(reading, "a.log", Line(2, "KKeeyyErErrroorr", is_found=True), ("x",))
+    assert not keep_interleaved(reading, "a.log", Line(3, "''llrr", is_found=False), ())
+    assert not keep_interleaved(reading, "a.log", Line(9, "far below", is_found=False), ())
+    assert reading.shuffled == [("a.log", 2, "xKKeeyyErErrroorr''llrr")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("step 3", "Training finished"), "Training finished"),
+        (("Training finished", "ValueError: no"), None),
+        (("epoch 1 done", ""), None),
+    ],
+)
+def test_a_scripts_own_words(lines: tuple[str, ...], said: str | None) -> None:
+    """They count at the end, where no error follows, and not of a part."""
+    end = said_end([Written("a.log", number, text) for number, text in enumerate(lines)])
+    assert (None if end is None else end.text) == said
+
+
+def test_a_pattern_behind_prefixes() -> None:
+    """Anchors go, a space is any run of them; escapes and classes stay."""
+    assert loosened(r"^a b[ ^$]\$$") == r"a(?:[ \t]+)b[ ^$]\$"
+
+
+def test_a_log_that_was_copied_by_hand() -> None:
+    """Quotes go, wrapped lines are joined, and every line keeps its number."""
+    assert mended(b"> one\n> two\n") == b"one\ntwo\n"
+    assert mended(b"one\ntwo\n") is None
+    wide = "x" * 80
+    wrapped = "\n".join([wide, "end 1", wide, "end 2", wide, "end 3"])
+    joined = "\n".join(f"{wide}end {n}\n{FILLER}" for n in (1, 2, 3))
+    assert mended(wrapped.encode()) == joined.encode()

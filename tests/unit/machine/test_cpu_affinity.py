@@ -1,0 +1,31 @@
+"""Processor cores: read from a list, shared out over workers."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.machine.cpu_affinity import core_list, shared
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("0-3,8", (0, 1, 2, 3, 8)),
+        ("5", (5,)),
+        ("3-0", None),
+        ("0,0", None),
+        ("4,2", None),
+        ("0-", None),
+        ("-1", None),
+        ("a", None),
+        ("", None),
+    ],
+)
+def test_a_list_of_cores(text: str, cores: tuple[int, ...] | None) -> None:
+    """In ascending order and each once, or it is no list."""
+    assert core_list(text) == cores
+
+
+def test_cores_are_shared_out() -> None:
+    """As many for each; what can't be divided is left, and none where there are too few."""
+    assert shared((0, 1, 2, 4, 6), 2) == ((0, 1), (2, 4))
+    assert shared((0,), 2) == ((), ())

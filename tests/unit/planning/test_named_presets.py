@@ -1,0 +1,89 @@
+"""Named presets and `--set`: what they ask for, and what they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import LaunchError
+from safe_launch.core.settings import Engine, Fact, Framework, Name, Setting, Value
+from safe_launch.core.workload import Workload
+from safe_launch.planning.named_presets import names, wanted, with_wanted
+from support.worlds import world
+
+STAGE, OFFLOAD = Setting.ZERO_STAGE, Setting.OFFLOAD
+DDP: dict[Name, Value] = {Fact.ENGINE: "ddp", Setting.STATIC_GRAPH: True}
+
+
+def on_ddp(framework: Framework = Framework.TRANSFORMERS) -> Workload:
+    """A script that trains with DDP; DeepSpeed is installed."""
+    return replace(world(DDP, framework), versions={"deepspeed": "0.19.8"})
+
+
+def test_pairs_are_merged_over_the_preset() -> None:
+    """Each with where it was asked for; `${...}` refers to the whole."""
+    asked = wanted("zero3-offload", ["zero_stage=2", "accumulation=${zero_stage}"])
+    found = {name.value: (known.value, known.source) for name, known in asked.items()}
+    assert found.pop("gradient_checkpointing") == ("non_reentrant", "--preset zero3-offload")
+    assert found == {
+        "zero_stage": (2, "--set zero_stage"),
+        "offload": ("optimizer", "--preset zero3-offload"),
+        "accumulation": (2, "--set accumulation"),
+    }
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_preset_can_be_read(name: str) -> None:
+    """It asks for something."""
+    assert wanted(name, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "problem", "hint"),
+    [
+        ("zero22", (), "there is no preset `zero22`", "zero2"),
+        ("mine.yaml", (), "--preset mine.yaml: no such file", ""),
+        (None, ("zero_stag=2",), "--set: no setting `zero_stag`", "zero_stage"),
+        (None, ("zero_stage=7",), "--set zero_stage: zero_stage can't be 7", ""),
+        (None, ("precision=int8",), "precision is one of fp32, fp16, bf16", ""),
+        (None, ("zero_stage=${nothing}",), "--set: ", ""),
+    ],
+)
+def test_refusals(name: str | None, pairs: tuple[str, ...], problem: str, hint: str) -> None:
+    """With the name that was probably meant."""
+    with pytest.raises(LaunchError) as caught:
+        wanted(name, pairs)
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+def test_a_users_preset_is_refused_with_its_line(tmp_path: Path) -> None:
+    """As any document is."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("# a comment\nzero_stage: two\n")
+    with pytest.raises(LaunchError, match=r"mine\.yaml:2: zero_stage is a whole number"):
+        wanted(str(path), ())
+
+
+def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
+    """What only DDP knows is dropped; stage 0 asks for nothing new."""
+    switched = with_wanted(on_ddp(), wanted("zero2", ()))
+    assert switched.engine is Engine.DEEPSPEED
+    assert Setting.STATIC_GRAPH not in switched.known
+    kept = with_wanted(on_ddp(), wanted(None, ["zero_stage=0", "micro_batch=2"]))
+    assert kept.engine is Engine.DDP
+    assert set(kept.wanted) == {Setting.MICRO_BATCH}
+
+
+@pytest.mark.parametrize(
+    ("workload", "problem"),
+    [
+        (on_ddp(Framework.NONE), "the script trains with ddp, not DeepSpeed"),
+        (replace(on_ddp(), versions={}), "deepspeed isn't installed"),
+    ],
+)
+def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> None:
+    """A loop of the user's own, or where it isn't installed."""
+    with pytest.raises(LaunchError, match=problem):
+        with_wanted(workload, wanted("zero2", ()))
