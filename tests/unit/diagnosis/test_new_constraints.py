@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.hardware import Hardware
+from safe_launch.core.preset import Preset
 from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Fact, Framework, Setting
 from safe_launch.core.workload import Workload
@@ -16,7 +18,8 @@ from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.new_constraints import Learned, is_hopeless, learned_from
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.estimates.ranks import ranks_of
-from safe_launch.planning.search import Rules, as_asked
+from safe_launch.planning.plan import Change, Plan
+from safe_launch.planning.search import Rules, as_asked, resolve
 from support.attempts import entry_of
 from support.models import HARDWARE as GPUS
 from support.models import QWEN2_7B, model_of, workload_of
@@ -139,3 +142,26 @@ def test_only_what_is_expected_not_to_fit_stops_a_running_attempt() -> None:
     rules = rules_under(known_rules(CURRENT))
     assert not is_hopeless(attempt, workload, rules)
     assert is_hopeless(attempt, world({**ZERO2, TWICE: True}), rules)
+
+
+def test_a_tight_attempt_is_not_stopped() -> None:
+    """What is expected fits; only the bound doesn't."""
+    batch = {Setting.MICRO_BATCH: 64, Setting.ACCUMULATION: 1}
+    workload = workload_of(model_of(QWEN2_7B), {Setting.ZERO_STAGE: 3, **batch})
+    plan = resolve(REQUEST, workload, GPUS, [])
+    assert isinstance(plan, Plan)
+    rules = Rules((), GPUS, ranks_of(REQUEST, GPUS))
+    judged = {
+        candidate.is_tight: is_hopeless(attempt_with(candidate.preset), workload, rules)
+        for candidate in plan.considered
+        if candidate.constraint is not None
+    }
+    assert judged == {True: False, False: True}
+
+
+def attempt_with(preset: Preset) -> Attempt:
+    """An attempt that enforces all settings of a preset."""
+    plan = as_asked(REQUEST, Workload(), GPUS)
+    cause = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it has failed"))
+    changes = [Change(name, None, "", value, cause) for name, value in preset.settings().items()]
+    return Attempt(0, replace(plan, changes=tuple(changes)), Path())

@@ -42,6 +42,14 @@ def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> N
     assert found == (None if words is None else Refused(words))
 
 
+def test_an_order_to_the_next_node() -> None:
+    """The number of nodes may be right, and the rank of another."""
+    welcome = replace(WELCOME, nodes=3)
+    order = replace(ORDER, rank=2, workers=(2, 2, 2))
+    expected = Refused("node 2 of 3, and this is node 1 of 3")
+    assert contradiction(order, welcome, REQUEST) == expected
+
+
 def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     """A folder that workers of this node have named, and no other."""
     order = replace(ORDER, resume=Resume(0, "checkpoint-4"))

@@ -254,3 +254,21 @@ def test_a_disk_without_room_doesnt_end_the_training(
     assert run.end.code == 0
     assert "the run continues" in capsys.readouterr().err
     assert not isinstance(run.state.last, Failed)
+
+
+def test_a_lost_node_is_no_correction_of_ours(tmp_path: Path) -> None:
+    """What fails beside it isn't blamed on the correction before."""
+    workload = world({**ZERO2, **BATCH})
+    endings = (fails(TWICE, step=5), loses(1, also="odd"))
+    run = ran(tmp_path, workload, *endings, request=nodes(2))
+    assert run.told[-1] == "attempt 2 failed: unknown"
+    assert (run.end.code, run.end.standing) == (3, None)
+
+
+def test_no_restart_where_an_earlier_failure_stands(tmp_path: Path) -> None:
+    """It was a correction's, so it wouldn't be restarted as it was."""
+    limits = limited(fix=Fix.ONCE, max_restarts=3)
+    endings = (fails(TWICE, step=5), fails("odd", step=0))
+    run = ran(tmp_path, world(ZERO2), *endings, request=limits)
+    assert run.told[-1] == "not relaunched: --fix once allows 1"
+    assert run.end.standing == 0

@@ -171,3 +171,23 @@ def test_the_training_that_failed_last_counts() -> None:
     assert latest_saves([failed(1, first), failed(2, second)]) == [second]
     assert latest_saves([failed(1, first), failed(2), failed(3, first)]) == [first, first]
     assert latest_saves([failed(1), Interrupted(ATTEMPT, 2)]) == []
+
+
+def test_steps_without_a_checkpoint(tmp_path: Path) -> None:
+    """They are lost, and that is said."""
+    for saves in (None, Saves(str(tmp_path))):
+        start = prepare(PLAN, [failed(5, saves)], "run")
+        expected = "from the start, after 5 steps: this job has no checkpoint"
+        assert start == Start(None, sentence=expected)
+
+
+def test_what_other_nodes_wrote_to_their_own_disks(tmp_path: Path) -> None:
+    """It may be there, so this is progress."""
+    request = replace(REQUEST, workers=(2, 2))
+    plan = replace(PLAN, request=request)
+    folder = plain_checkpoint(tmp_path, 4, 4)
+    for rank in (2, 3):
+        (folder / f"rng_state_{rank}.pth").unlink()
+    refused = prepare(plan, [failed(5, Saves(str(tmp_path)), plan)], "run")
+    assert isinstance(refused, Refused)
+    assert "isn't on node 0" in refused.sentence
