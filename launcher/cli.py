@@ -8,18 +8,21 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from .catalogue.entry import KnownFailure
 from .commands import lookup, wrap
 from .commands.template import template_command
 from .core.errors import ExitCode, LaunchError
+from .core.hardware import Hardware
 from .core.placement import Placement
 from .core.request import Fix, LaunchRequest, Limits, WorkerOptions
+from .core.settings import Setting
 from .core.version import VERSION
-from .core.workload import Workload
+from .core.workload import Known, Workload
 from .options import host_options, node_options, output_options, process_options
 from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
@@ -36,11 +39,170 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 """The commands that need no script; `plan` takes the options of a launch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command line, split.
+
+    Attributes:
+        name: one of `COMMANDS` or `plan`; empty for a launch.
+        words: what follows the name.
+    """
+
+    name: str
+    words: Sequence[str]
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether workers are to be started."""
+        return not self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training as the command line and the machine describe it.
+
+    Attributes:
+        request: what the user asks the launcher for.
+        hardware: what this node has.
+        catalogue: the known failures.
+        wanted: settings that `--preset` and `--set` ask for.
+    """
+
+    request: LaunchRequest
+    hardware: Hardware
+    catalogue: Sequence[KnownFailure]
+    wanted: Mapping[Setting, Known]
+
+    def workload(self, request: LaunchRequest) -> Workload:
+        """What is known of the training; on several nodes, once their workers are counted."""
+        from .planning import named_presets
+        from .workload.read_workload import read_workload
+
+        return named_presets.with_wanted(read_workload(request), self.wanted)
+
+
+def command_of(arguments: Sequence[str]) -> Command:
+    """The command line, split; a script may have the name of a command."""
+    name = arguments[0] if arguments else ""
+    if name in (*COMMANDS, "plan") and not Path(name).is_file():
+        return Command(name, arguments[1:])
+    return Command("", arguments)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Does what the command line says; returns the exit code.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    command = command_of(arguments)
+    if command.name in COMMANDS:
+        return COMMANDS[command.name](command.words)
+    words = [*by_variables(os.environ), *command.words]
+    options = parsed(words)
+    terminal.be_quiet(command.is_launch and output_options.is_quiet(options, os.environ))
+    if options.version:
+        terminal.show(f"safe-launch {VERSION}")
+        return ExitCode.SUCCESS
+    hosts = host_options.chosen(options)
+    if hosts is not None and options.script is not None:
+        from .nodes.ssh import launch_on_hosts
+
+        again = partial(_run_again, command.name)
+        own, script = parser().apart(words)
+        return launch_on_hosts.launch(hosts, own, script, options, command.is_launch, again)
+    if command.is_launch:
+        return launch(options)
+    return plan(options)
+
+
+def _run_again(name: str, words: Sequence[str]) -> int:
+    return run([name, *words] if name else words)
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Prints the plan, and launches nothing.
+
+    Raises:
+        LaunchError: there can be none as it is.
+    """
+    from .session import plan_command
+
+    training = training_of(options, is_launch=False)
+    workload = training.workload(training.request)
+    return plan_command.show_plan(
+        training.request, workload, training.hardware, training.catalogue, as_json=options.json
+    )
+
+
+def launch(options: argparse.Namespace) -> int:
+    """Trains; returns the exit code.
+
+    Raises:
+        LaunchError: it can't be done as it is.
+    """
+    from .session import launch as single_node
+    from .session import multi_node
+    from .system import run_directory
+    from .workers import start
+
+    training = training_of(options, is_launch=True)
+    request, hardware, catalogue = training.request, training.hardware, training.catalogue
+    for number in options.signals_to_handle:  # for the workers; there are none now
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
+            signal.signal(number, lambda _number, _frame: None)
+    output_options.make_folder(request.worker_options.streams)
+    with process_options.pid_file(is_wanted=options.save_pid):
+        server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
+        try:
+            if request.placement.is_alone:
+                workload = training.workload(request)
+                return single_node.launch(request, workload, hardware, catalogue, server)
+            return multi_node.launch(request, hardware, catalogue, training.workload, server)
+        finally:
+            server.end()
+
+
+def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
+    """The training that the options describe, on this machine.
+
+    Raises:
+        LaunchError: they describe none.
+    """
+    from .machine import detect, profiles
+    from .options import misplaced
+    from .planning import named_presets
+    from .schedulers import read_placement
+    from .schedulers.this_host import this_host
+    from .workload.config_files import accelerate
+
+    found = detect.detect()
+    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    if options.accelerate_config is not None:
+        for name, value in accelerate.variables(options.accelerate_config).items():
+            os.environ.setdefault(name, value)
+    placement = read_placement.placement_of(
+        node_options.given(options),
+        options.node_timeout,
+        os.environ,
+        this_host(),
+        is_launch=is_launch,
+    )
+    request = request_of(options, hardware, placement, os.environ)
+    gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
+    request = process_options.applied(request, options, os.environ, gpus, is_launch=is_launch)
+    if placement.is_head and (note := misplaced.line(request, parser().spellings)):
+        terminal.say(note)
+    if is_launch and options.hardware is not None:
+        for problem in profiles.contradictions(hardware, found, request.nproc):
+            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
+    wanted = named_presets.wanted(options.preset, options.set)
+    return Training(request, hardware, lookup.known_failures(options.catalogue), wanted)
+
+
 def request_of(
     options: argparse.Namespace,
-    kind: str,
-    accelerators: int,
-    cores: int,
+    hardware: Hardware,
     placement: Placement,
     environment: Mapping[str, str],
 ) -> LaunchRequest:
@@ -54,7 +216,15 @@ def request_of(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
     asked, option = option_of(options.nproc, environment)
-    nproc, source = workers_asked(asked, kind, accelerators, cores, placement, option)
+    nproc, source = workers_asked(
+        asked,
+        hardware.accelerator.name,
+        hardware.accelerators,
+        hardware.cores,
+        placement,
+        option,
+    )
+    shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
     return LaunchRequest(
         script=options.script,
         is_module=options.module,
@@ -67,90 +237,8 @@ def request_of(
             stop_times=process_options.stop_times(options, environment),
             streams=output_options.streams(options, environment),
         ),
-        placement=replace(
-            placement, shows_all_devices=shows_all_devices(placement, nproc, accelerators)
-        ),
+        placement=replace(placement, shows_all_devices=shows_all),
     )
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Does what the command line says; returns the exit code.
-
-    Raises:
-        LaunchError: it can't be done as it is.
-    """
-    command = arguments[0] if arguments and not Path(arguments[0]).is_file() else ""
-    if command in COMMANDS:
-        return COMMANDS[command](arguments[1:])
-    is_launch = command != "plan"
-    words = [*by_variables(os.environ), *arguments[not is_launch :]]
-    options = parsed(words)
-    terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
-    if options.version:
-        terminal.show(f"safe-launch {VERSION}")
-        return ExitCode.SUCCESS
-    from .machine import detect, profiles
-    from .nodes.ssh import launch_on_hosts
-    from .options import misplaced
-    from .planning import named_presets
-    from .schedulers import read_placement
-    from .schedulers.this_host import this_host
-    from .session import first_plan, loop, multi_node
-    from .system import run_directory
-    from .workers import start
-    from .workload.config_files import accelerate
-    from .workload.read_workload import read_workload
-
-    hosts = host_options.chosen(options)
-    if hosts is not None and options.script is not None:
-        again = partial(_run_again, arguments[: not is_launch])
-        own, script = parser().apart(words)
-        return launch_on_hosts.launch(hosts, own, script, options, is_launch, again)
-    found = detect.detect()
-    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
-    if options.accelerate_config is not None:
-        for name, value in accelerate.variables(options.accelerate_config).items():
-            os.environ.setdefault(name, value)
-    placement = read_placement.placement_of(
-        node_options.given(options),
-        options.node_timeout,
-        os.environ,
-        this_host(),
-        is_launch=is_launch,
-    )
-    device, count = hardware.accelerator.name, hardware.accelerators
-    request = request_of(options, device, count, hardware.cores, placement, os.environ)
-    gpus = count if hardware.accelerator.kind in ("cuda", "rocm") else 0
-    request = process_options.applied(request, options, os.environ, gpus, is_launch=is_launch)
-    if placement.is_head and (note := misplaced.line(request, parser().spellings)):
-        terminal.say(note)
-    for number in options.signals_to_handle:  # for the workers; there are none now
-        if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
-            signal.signal(number, lambda _number, _frame: None)
-    if is_launch and options.hardware is not None:
-        for problem in profiles.contradictions(hardware, found, request.nproc):
-            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
-    wanted = named_presets.wanted(options.preset, options.set)
-    catalogue = lookup.known_failures(options.catalogue)
-
-    def read(request: LaunchRequest) -> Workload:
-        return named_presets.with_wanted(read_workload(request), wanted)
-
-    if not is_launch:
-        return first_plan.show_plan(request, read(request), hardware, catalogue, options.json)
-    output_options.make_folder(request.worker_options.streams)
-    with process_options.pid_file(is_wanted=options.save_pid):
-        server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
-        try:
-            if not placement.is_alone:
-                return multi_node.launch(request, hardware, catalogue, read, server)
-            return loop.launch(request, read(request), hardware, catalogue, server)
-        finally:
-            server.end()
-
-
-def _run_again(head: Sequence[str], words: Sequence[str]) -> int:
-    return run([*head, *words])
 
 
 def main() -> NoReturn:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from safe_launch.checkpoints import discovery, universal
 from safe_launch.checkpoints.checkpoint import VARIABLE, Saves
+from safe_launch.core.refused import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, SAVED = 6, 3
@@ -203,7 +204,7 @@ def verdict(losses: list[float], expected: list[float], said: str, near: float =
 
 
 def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
-    """What came of going on as it is, and by the universal checkpoint."""
+    """What came of resuming as it is, and from the universal checkpoint."""
     expected, out = written(old, base)
     if len(expected) != STEPS:
         return "", ""
@@ -219,8 +220,8 @@ def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
             if by_universal:
                 found = discovery.found(Saves(str(folder / "out")), [old.world])
                 converted = universal.convert(found.complete[0])
-                if isinstance(converted, str):
-                    cells.append(f"not converted: `{converted[:100]}`")
+                if isinstance(converted, Refused):
+                    cells.append(f"not converted: `{converted.sentence[:100]}`")
                     continue
                 resume = converted
             losses, said = train(new, folder, resume)

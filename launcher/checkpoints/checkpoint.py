@@ -11,14 +11,14 @@ from types import MappingProxyType
 from ..core.settings import Engine
 
 VARIABLE = "SAFE_LAUNCH_RESUME"
-"""Environment variable with what a training goes on from, `NUMBER:FOLDER`; empty for nothing.
+"""Environment variable with what a training resumes from, `NUMBER:FOLDER`; empty for nothing.
 
 The number says which training of the process: 0 for the first call of `Trainer.train`.
 """
 STATE = "trainer_state.json"
 """The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
 NAME = re.compile(r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?", re.ASCII)
-"""Folders that a training goes on from: the Trainer's, and those of `universal.convert`."""
+"""Folders that a training resumes from: the Trainer's, and those of `universal.convert`."""
 UNIVERSAL = "latest_universal"
 """File of a folder from which DeepSpeed loads a universal checkpoint; it names the folder in it."""
 
@@ -41,7 +41,7 @@ class Saves:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What a training goes on from, in terms that hold on every node.
+    """What a training resumes from, in terms that hold on every node.
 
     Attributes:
         training: which training of the process it is, 0 for the first.
@@ -53,7 +53,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
@@ -75,14 +75,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A checkpoint that can't be gone on from.
+    """A checkpoint that the next attempt cannot resume from.
 
     Attributes:
         folder: `checkpoint-N`.
         step: the N.
         reason: what is wrong with it, in words.
-        is_cut_off: its writing ended in the middle, so nobody could ever use it; otherwise it may
-            be whole, and only can't be used from here or by us.
+        is_cut_off: it was only partly written, so nobody could ever use it; otherwise it may be
+            whole, and only safe-launch cannot use it here.
     """
 
     folder: Path
@@ -92,24 +92,21 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Checkpoints:
     """The checkpoints of this job, the newest first."""
 
-    complete: tuple[Saved, ...] = ()
+    complete: tuple[Checkpoint, ...] = ()
     unusable: tuple[Unusable, ...] = ()
 
 
-def told(training: int, folder: Path) -> str:
-    """What workers are told of what a training goes on from (`VARIABLE`)."""
+def resume_value(training: int, folder: Path) -> str:
+    """The value of `VARIABLE` that makes a training of the process resume from a folder."""
     return f"{training}:{folder}"
 
 
-def joined(found: Iterable[Found]) -> Found:
-    """The checkpoints of several folders together."""
-    each = list(found)
-    complete = [one for some in each for one in some.complete]
-    unusable = [one for some in each for one in some.unusable]
-    return Found(
-        tuple(sorted(complete, key=lambda one: -one.step)),
-        tuple(sorted(unusable, key=lambda one: -one.step)),
+def newest_first(complete: Iterable[Checkpoint], unusable: Iterable[Unusable]) -> Checkpoints:
+    """Checkpoints in the order in which they are tried."""
+    return Checkpoints(
+        tuple(sorted(complete, key=lambda checkpoint: -checkpoint.step)),
+        tuple(sorted(unusable, key=lambda checkpoint: -checkpoint.step)),
     )

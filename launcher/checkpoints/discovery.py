@@ -19,7 +19,15 @@ from itertools import count
 from pathlib import Path
 
 from ..core.settings import Engine
-from .checkpoint import STATE, Found, Resume, Saved, Saves, Unusable, joined
+from .checkpoint import (
+    STATE,
+    Checkpoint,
+    Checkpoints,
+    Resume,
+    Saves,
+    Unusable,
+    newest_first,
+)
 
 FOLDER = re.compile(r"checkpoint-(\d+)")
 SHARD = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_00_optim_states\.pt")
@@ -35,24 +43,24 @@ DEEPSPEED_STEPS = "global_step*"
 
 
 class _CutOffError(Exception):
-    """Something is missing that was to be written."""
+    """It was only partly written."""
 
 
 class _ForeignError(Exception):
-    """Nothing need be missing, but it can't be gone on from here."""
+    """It may be whole, but safe-launch cannot resume from it here."""
 
 
 def present(output_dir: str) -> dict[str, int]:
     """The checkpoints of a folder by name, and when each one's last file was written (`Saves`)."""
     try:
-        folders = [one for one in Path(output_dir).iterdir() if FOLDER.fullmatch(one.name)]
+        folders = [path for path in Path(output_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:
         return {}
-    return {one.name: _written(one) for one in folders}
+    return {folder.name: _written(folder) for folder in folders}
 
 
 def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
-    """Where this node has what a training goes on from; None where no worker of its has told.
+    """This node's folder of what a training resumes from; None where no worker has told it.
 
     Some scripts save to a new folder at every launch: the latest that has it counts. Where none has
     it, as where nodes share no disk, the training itself says so.
@@ -61,9 +69,11 @@ def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
         resume: what node 0 names.
         saves: where this node's workers saved, attempt by attempt.
     """
-    folders = [Path(one.output_dir) / resume.name for one in saves if one.number == resume.training]
-    there = [one for one in folders if one.is_dir()]
-    return next(reversed(there or folders), None)
+    folders = [
+        Path(place.output_dir) / resume.name for place in saves if place.number == resume.training
+    ]
+    existing = [folder for folder in folders if folder.is_dir()]
+    return next(reversed(existing or folders), None)
 
 
 def _written(folder: Path) -> int:
@@ -73,7 +83,7 @@ def _written(folder: Path) -> int:
         return 0
 
 
-def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Found:
+def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
     """The checkpoints that have been written since the training began, the newest first.
 
     Args:
@@ -83,7 +93,7 @@ def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Fo
             their own disks. None for a single node.
     """
     output_dir = Path(saves.output_dir)
-    complete: list[Saved] = []
+    complete: list[Checkpoint] = []
     unusable: list[Unusable] = []
     for name, written in present(saves.output_dir).items():
         if saves.before.get(name) == written:
@@ -96,14 +106,14 @@ def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Fo
         except OSError as error:
             reason = f"it can't be read: {error.strerror or error}"
             unusable.append(Unusable(folder, step, reason, is_cut_off=False))
-    return joined([Found(tuple(complete), tuple(unusable))])
+    return newest_first(complete, unusable)
 
 
-def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -> Saved:
+def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -> Checkpoint:
     """A checkpoint's facts.
 
     Raises:
-        _CutOffError, _ForeignError: it can't be gone on from.
+        _CutOffError, _ForeignError: nothing can resume from it.
     """
     _check_state(folder, step)
     for path in sorted(folder.rglob("*")):
@@ -111,21 +121,21 @@ def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -
             _check_whole(path)
     _check_indexes(folder)
     is_alone = (folder / "rng_state.pth").exists()
-    ranks = {int(one.stem.rpartition("_")[2]) for one in folder.glob("rng_state_*.pth")}
+    ranks = {int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth")}
     ranks |= {0} if is_alone else set()
     if list(folder.glob("*fsdp*")):
-        raise _ForeignError("it was written by FSDP, which isn't gone on from yet")
+        raise _ForeignError("it was written by FSDP, and resuming from that isn't supported yet")
     if list(folder.glob(DEEPSPEED_STEPS)) or (folder / "latest").exists():
-        saved = _deepspeed(folder, step, local)
+        checkpoint = _deepspeed(folder, step, local)
     elif not ranks and not (folder / "optimizer.pt").exists():
         raise _ForeignError("it has the weights alone (save_only_model)")
     else:
         fitting = [world for world in worlds if world > max(ranks, default=0)]
-        saved = _plain(
+        checkpoint = _plain(
             folder, step, 1 if is_alone else min(fitting, default=max(ranks, default=0) + 1)
         )
-    _check_ranks("random state", ranks, saved.world, local)
-    return saved
+    _check_ranks("random state", ranks, checkpoint.world, local)
+    return checkpoint
 
 
 def _check_state(folder: Path, step: int) -> None:
@@ -165,7 +175,7 @@ def _is_whole_safetensors(path: Path) -> bool:
             header = json.loads(file.read(length))
         except ValueError:
             return False
-    ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+    ends = [tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"]
     return size == 8 + length + max(ends, default=0)
 
 
@@ -214,18 +224,18 @@ def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | Non
     raise _CutOffError(f"the {what} of rank {listed} is missing")
 
 
-def _plain(folder: Path, step: int, world: int) -> Saved:
+def _plain(folder: Path, step: int, world: int) -> Checkpoint:
     """What the Trainer writes without DeepSpeed, for one process or under DDP."""
-    adapters = [one for name in ADAPTERS for one in (folder / name, *folder.glob(f"*/{name}"))]
-    if not any(one.exists() for one in (*(folder / name for name in WEIGHTS), *adapters)):
+    adapters = [path for name in ADAPTERS for path in (folder / name, *folder.glob(f"*/{name}"))]
+    if not any(path.exists() for path in (*(folder / name for name in WEIGHTS), *adapters)):
         raise _CutOffError("the weights are missing")
     for name in ("optimizer.pt", "scheduler.pt"):
         if not (folder / name).exists():
             raise _CutOffError(f"{name} is missing")
-    return Saved(folder, step, Engine.DDP, world)
+    return Checkpoint(folder, step, Engine.DDP, world)
 
 
-def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
+def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
     """What DeepSpeed's engine writes; the names of its files tell stage 3 from the lower ones.
 
     `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
@@ -238,10 +248,13 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
         raise _CutOffError("the folder that DeepSpeed's file `latest` names is missing")
     if list(folder.glob("*/offloaded_tensors")):
         raise _ForeignError(
-            "it holds states that were swapped to disk, which isn't gone on from yet"
+            "it holds states swapped to disk, and resuming from those isn't supported yet"
         )
     if list(inner.glob("*mp_rank_01*")) or list(inner.glob("layer_*")):
-        raise _ForeignError("it is of a model in parallel parts, which isn't gone on from yet")
+        raise _ForeignError(
+            "its model is split by tensor or pipeline parallelism, "
+            "and resuming from that isn't supported yet"
+        )
     partitioned = inner / "zero_pp_rank_0_mp_rank_00_model_states.pt"
     whole = inner / "mp_rank_00_model_states.pt"
     model = partitioned if partitioned.exists() else whole
@@ -254,15 +267,15 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Saved:
         int(match[1]): path for path in inner.iterdir() if (match := SHARD.fullmatch(path.name))
     }
     if not shards and model == whole:
-        return Saved(folder, step, Engine.DEEPSPEED, world, 0)
+        return Checkpoint(folder, step, Engine.DEEPSPEED, world, 0)
     _check_ranks("optimizer state", shards.keys(), world, local)
     if model == partitioned:
         names = inner.glob("zero_pp_rank_*_mp_rank_00_model_states.pt")
-        _check_ranks("model state", {int(one.name.split("_")[3]) for one in names}, world, local)
-        return Saved(folder, step, Engine.DEEPSPEED, world, 3, _is_offloaded(shards[0]))
+        _check_ranks("model state", {int(path.name.split("_")[3]) for path in names}, world, local)
+        return Checkpoint(folder, step, Engine.DEEPSPEED, world, 3, _is_offloaded(shards[0]))
     stage = _number_after("zero_stage", shards[0])
     known = 2 if stage is None else stage
-    return Saved(folder, step, Engine.DEEPSPEED, world, known, _is_offloaded(shards[0]))
+    return Checkpoint(folder, step, Engine.DEEPSPEED, world, known, _is_offloaded(shards[0]))
 
 
 def _is_offloaded(shard: Path) -> bool:
@@ -279,7 +292,7 @@ def _number_after(key: str, path: Path) -> int | None:
     for argument in arguments:
         if argument == key:
             following = (next(arguments, None) for _ in range(6))
-            numbers = [one for one in following if isinstance(one, int)]
+            numbers = [value for value in following if isinstance(value, int)]
             return numbers[0] if numbers else None
     return None
 

@@ -1,4 +1,4 @@
-"""Where the next attempt begins, so that no progress is thrown away; and when trying is enough.
+"""Where the next attempt begins, so that no progress is thrown away; and when to stop trying.
 
 What loads what was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
 """
@@ -11,10 +11,10 @@ from enum import StrEnum
 
 from ..core.refused import Refused
 from ..core.settings import Engine
-from .checkpoint import Found, Resume, Saved, Unusable, told
+from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 
 PATIENCE = 3
-"""Attempts in a row without a new step after which a job that has made steps is given up."""
+"""Attempts in a row without a new step after which a job that has made steps is ended."""
 ALLOW = "--allow-restart"
 
 
@@ -45,130 +45,145 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The next attempt may begin.
+    """Where the next attempt begins.
 
     Attributes:
-        saved: what it goes on from; None for the beginning, as the script itself decides.
+        checkpoint: what it resumes from; None for the beginning, as the script itself decides.
         loading: how that is loaded.
         aside: checkpoints of this job that come after it, to be moved out of the training's way.
         sentence: why so, in words; empty where nothing has been done yet.
-        training: which training of the process goes on, 0 for the first.
+        training: which training of the process resumes, 0 for the first.
     """
 
-    saved: Saved | None
+    checkpoint: Checkpoint | None
     loading: Loading = Loading.AS_IT_IS
-    aside: tuple[Saved | Unusable, ...] = ()
+    aside: tuple[Checkpoint | Unusable, ...] = ()
     sentence: str = ""
     training: int = 0
 
     @property
     def resume(self) -> Resume | None:
-        """What the other nodes are told of what it goes on from."""
-        return None if self.saved is None else Resume(self.training, self.saved.folder.name)
+        """What the other nodes are told to resume from."""
+        if self.checkpoint is None:
+            return None
+        return Resume(self.training, self.checkpoint.folder.name)
 
     @property
     def variable(self) -> str:
-        """What the workers are told (`saved.VARIABLE`)."""
-        return "" if self.saved is None else told(self.training, self.saved.folder)
+        """The value of `checkpoint.VARIABLE` for the workers."""
+        if self.checkpoint is None:
+            return ""
+        return resume_value(self.training, self.checkpoint.folder)
 
 
-def loading(saved: Saved, target: Target) -> Loading | str:
-    """How a checkpoint can be loaded with the optimizer's state; otherwise why not, in words."""
-    if target.engine not in (None, saved.engine):
-        return f"{_writer(saved)} wrote it, and the optimizer's state is kept otherwise now"
-    if saved.engine is Engine.DDP:
+def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
+    """How a checkpoint can be loaded with the optimizer's state."""
+    if target.engine not in (None, checkpoint.engine):
+        is_deepspeed = checkpoint.engine is Engine.DEEPSPEED
+        writer = "DeepSpeed" if is_deepspeed else "a Trainer without DeepSpeed"
+        return Refused(
+            f"{writer} wrote it, and the optimizer's state is now kept by another engine"
+        )
+    if checkpoint.engine is Engine.DDP:
         return Loading.AS_IT_IS
-    old = saved.zero_stage
+    old = checkpoint.zero_stage
     new = old if target.zero_stage is None else target.zero_stage
     if new == old == 0:
         return Loading.AS_IT_IS
     if not old or not new or (new == 3 and old != 3):
-        return f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}"
+        return Refused(f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}")
     # At stages 1 and 2 the optimizers with and without offload don't load each other's groups, and
-    # 0.16.9 goes on wrongly, without an error, from what it has saved with offload itself.
-    is_kept = new == 3 or not (saved.is_offloaded or target.is_offloaded)
-    if saved.world == target.world and (old == 3) == (new == 3) and is_kept:
+    # 0.16.9 resumes wrongly, without an error, from what it has saved with offload itself.
+    is_kept = new == 3 or not (checkpoint.is_offloaded or target.is_offloaded)
+    if checkpoint.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
     if new == 3:
-        ranks = f"{saved.world} ranks can't be loaded by {target.world}"
-        return f"the optimizer's state of ZeRO stage 3 on {ranks}"
+        ranks = f"{checkpoint.world} ranks can't be loaded by {target.world}"
+        return Refused(f"the optimizer's state of ZeRO stage 3 on {ranks}")
     return Loading.UNIVERSAL
 
 
-def _writer(saved: Saved) -> str:
-    return "DeepSpeed" if saved.engine is Engine.DEEPSPEED else "a Trainer without DeepSpeed"
-
-
 def next_start(
-    found: Found, steps: int | None, target: Target, is_allowed: bool
+    checkpoints: Checkpoints, steps: int | None, target: Target, *, may_restart: bool
 ) -> Start | Refused:
     """Where the next attempt begins.
 
     Args:
-        found: the checkpoints of this job.
+        checkpoints: those of this job.
         steps: optimizer steps that it has done, as far as it is known.
         target: what the next attempt runs with.
-        is_allowed: whether the user allows what has been saved to be of no use.
+        may_restart: whether the user accepts that saved progress is not used.
     """
-    everything: list[Saved | Unusable] = [*found.complete, *found.unusable]
-    everything.sort(key=lambda one: -one.step)
+    everything: list[Checkpoint | Unusable] = [*checkpoints.complete, *checkpoints.unusable]
+    everything.sort(key=lambda checkpoint: -checkpoint.step)
+    passed_over: dict[str, str] = {}
+    for checkpoint in everything:
+        if isinstance(checkpoint, Unusable):
+            if not checkpoint.is_cut_off:
+                passed_over.setdefault(checkpoint.folder.name, checkpoint.reason)
+            continue
+        way = loading(checkpoint, target)
+        if isinstance(way, Refused):
+            passed_over.setdefault(checkpoint.folder.name, way.sentence)
+        elif may_restart or not passed_over:
+            aside = tuple(later for later in everything if later.step > checkpoint.step)
+            return Start(checkpoint, way, aside, _resumed(checkpoint, way, aside, steps))
     done = "an unknown number of steps" if steps is None else f"{steps} steps"
-    reasons: dict[str, str] = {}
-    for one in everything:
-        way = one.reason if isinstance(one, Unusable) else loading(one, target)
-        if isinstance(one, Saved) and isinstance(way, Loading) and (is_allowed or not reasons):
-            aside = tuple(later for later in everything if later.step > one.step)
-            return Start(one, way, aside, _going_on(one, way, aside, steps))
-        if isinstance(one, Saved) or not one.is_cut_off:
-            reasons.setdefault(one.folder.name, str(way))
-    if reasons and not is_allowed:
-        name, reason = next(iter(reasons.items()))
+    if passed_over and not may_restart:
+        name, reason = next(iter(passed_over.items()))
         return Refused(
-            f"{name} can't be gone on from: {reason}. The training would start anew, after {done}; "
-            f"{ALLOW} allows that, and keeps the checkpoints"
+            f"cannot resume from {name}: {reason}. The training would restart from scratch, after "
+            f"{done}; {ALLOW} allows that, and keeps the checkpoints"
         )
     if steps == 0 and not everything:
         return Start(None)
-    cut = [one for one in found.unusable if one.is_cut_off]
-    none = "this job has no checkpoint"
-    if reasons:
-        none = "the checkpoints of this job can't be gone on from"
-    elif cut:
-        none = f"this job's only checkpoint, {cut[0].folder.name}, is cut off ({cut[0].reason})"
-    return Start(None, aside=tuple(everything), sentence=f"from the start, after {done}: {none}")
+    sentence = f"from the start, after {done}: {_nothing_usable(checkpoints, passed_over)}"
+    return Start(None, aside=tuple(everything), sentence=sentence)
 
 
-def _going_on(
-    saved: Saved, way: Loading, aside: Sequence[Saved | Unusable], steps: int | None
+def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:
+    """Why an attempt resumes from no checkpoint, though the job has made steps."""
+    if passed_over:
+        return "cannot resume from the checkpoints of this job"
+    partial = [checkpoint for checkpoint in checkpoints.unusable if checkpoint.is_cut_off]
+    if not partial:
+        return "this job has no checkpoint"
+    return f"this job's only checkpoint, {partial[0].folder.name}, is cut off ({partial[0].reason})"
+
+
+def _resumed(
+    checkpoint: Checkpoint,
+    way: Loading,
+    aside: Sequence[Checkpoint | Unusable],
+    steps: int | None,
 ) -> str:
-    lost = "" if steps is None or steps <= saved.step else f" ({steps} steps had been done)"
-    sentence = f"goes on from {saved.folder.name}{lost}"
+    lost = f" ({steps} steps had been done)" if steps and steps > checkpoint.step else ""
+    sentence = f"resumes from {checkpoint.folder.name}{lost}"
     if way is Loading.UNIVERSAL:
-        sentence += ", as a universal checkpoint, for its optimizer's state is of another "
-        sentence += "ZeRO stage" if saved.zero_stage == 3 else "number of ranks or offload"
-    for one in aside:
-        if isinstance(one, Unusable):
-            sentence += f"; {one.folder.name} isn't taken: {one.reason}"
-    return sentence
+        what = "ZeRO stage" if checkpoint.zero_stage == 3 else "number of ranks or offload"
+        sentence += f", as a universal checkpoint, because its optimizer state is of another {what}"
+    skipped = [later for later in aside if isinstance(later, Unusable)]
+    return sentence + "".join(f"; {each.folder.name} is skipped: {each.reason}" for each in skipped)
 
 
-def unusable(found: Found, saved: Saved, reason: str) -> Found:
+def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
     """The checkpoints, when it has turned out that one of them can't be loaded after all."""
-    complete = tuple(one for one in found.complete if one != saved)
-    spoilt = Unusable(saved.folder, saved.step, reason, is_cut_off=False)
-    return Found(complete, (spoilt, *found.unusable))
+    complete = tuple(each for each in checkpoints.complete if each != spoilt)
+    unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
+    return Checkpoints(complete, (unusable, *checkpoints.unusable))
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:
     """Whether the last attempts have brought the job no further.
 
     Attempts that fail before the job's first step are the search for settings that work, which has
-    a bound of its own; and what nobody knows isn't zero.
+    a bound of its own; and an unknown number of steps isn't zero.
 
     Args:
         steps: the highest step that each attempt is known to have reached; None where unknown.
     """
-    if len(steps) <= PATIENCE or None in steps[-PATIENCE:]:
+    latest = [step for step in steps[-PATIENCE:] if step is not None]
+    if len(steps) <= PATIENCE or len(latest) < PATIENCE:
         return False
-    best = max((one for one in steps[:-PATIENCE] if one is not None), default=0)
-    return best > 0 and all(one is not None and one <= best for one in steps[-PATIENCE:])
+    best = max((step for step in steps[:-PATIENCE] if step is not None), default=0)
+    return best > 0 and max(latest) <= best

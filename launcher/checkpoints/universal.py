@@ -10,31 +10,32 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-from .checkpoint import UNIVERSAL, Saved
+from ..core.refused import Refused
+from .checkpoint import UNIVERSAL, Checkpoint
 
 CONVERTER = "safe_launch.conversion"
 WEIGHTS = (".safetensors", ".bin")
 
 
-def convert(saved: Saved, variables: Mapping[str, str] | None = None) -> Path | str:
-    """A folder beside the checkpoint from which a Trainer can go on; otherwise why not, in words.
+def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) -> Path | Refused:
+    """Makes a folder beside the checkpoint from which a Trainer can resume.
 
     It holds the universal checkpoint and the Trainer's own files, without the weights, which
     DeepSpeed doesn't read. Nothing is overwritten, and what a conversion that fails leaves is
     removed. It needs as much room on the disk as the optimizer's states and the weights in fp32.
 
     Args:
-        saved: what it is made of.
+        checkpoint: what it is made of.
         variables: for the converter's environment, beside the launcher's own.
     """
-    tag = (saved.folder / "latest").read_text(encoding="utf-8").strip()
-    target = next(_free(saved))
+    tag = (checkpoint.folder / "latest").read_text(encoding="utf-8").strip()
+    target = next(_free(checkpoint))
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir()
         # transformers looks for `global_step*` in the folder.
-        folders = [saved.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]
+        folders = [checkpoint.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]
         done = subprocess.run(
             [sys.executable, "-m", CONVERTER, *map(str, folders)],
             cwd=partial,
@@ -45,24 +46,24 @@ def convert(saved: Saved, variables: Mapping[str, str] | None = None) -> Path | 
         )
         if done.returncode:
             last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-            return f"no universal checkpoint could be made of it: {' '.join(last)}"
-        for path in saved.folder.iterdir():
+            return Refused(f"no universal checkpoint could be made of it: {' '.join(last)}")
+        for path in checkpoint.folder.iterdir():
             if path.is_file() and path.suffix not in WEIGHTS and path.name != "latest":
                 shutil.copy2(path, partial)
         if not (partial / UNIVERSAL).is_file():
-            return f"no universal checkpoint was made of it: {UNIVERSAL} is missing"
+            return Refused(f"no universal checkpoint was made of it: {UNIVERSAL} is missing")
         partial.rename(target)
     except OSError as error:
-        return f"{error.filename or partial}: {error.strerror}"
+        return Refused(f"{error.filename or partial}: {error.strerror}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
 
 
-def _free(saved: Saved) -> Iterator[Path]:
+def _free(checkpoint: Checkpoint) -> Iterator[Path]:
     """Names beside the checkpoint that nothing has; transformers deletes `checkpoint-*` alone."""
     for number in count(1):
-        name = f"universal-{saved.step}" + ("" if number == 1 else f"-{number}")
-        path = saved.folder.with_name(name)
+        name = f"universal-{checkpoint.step}" + ("" if number == 1 else f"-{number}")
+        path = checkpoint.folder.with_name(name)
         if not path.exists():
             yield path

@@ -61,23 +61,23 @@ def allocation_of(record: FailureRecord) -> Allocation:
     """
     seen = record.memory
     text = record.message
-    if _told(text, ASKED) is None:
+    if _size_in(text, ASKED) is None:
         tail = "\n".join(record.log_tail)
-        text = tail[max((one.start() for one in re.finditer(ASKED[0], tail)), default=0) :]
-    allocated = _or(_told(text, ALLOCATED), seen.get("allocated"))
-    reserved = _told(text, RESERVED)
-    if reserved is None and (unallocated := _told(text, UNALLOCATED)) is not None:
+        text = tail[max((match.start() for match in re.finditer(ASKED[0], tail)), default=0) :]
+    allocated = _first_known(_size_in(text, ALLOCATED), seen.get("allocated"))
+    reserved = _size_in(text, RESERVED)
+    if reserved is None and (unallocated := _size_in(text, UNALLOCATED)) is not None:
         reserved = None if allocated is None else allocated + unallocated
-    of_device = [_or(_told(text, CAPACITY), seen.get("total")), _told(text, ALLOWED)]
+    of_device = [_first_known(_size_in(text, CAPACITY), seen.get("total")), _size_in(text, ALLOWED)]
     of_process = [seen.get("data_limit"), seen.get("cgroup_limit")]
-    on_device = any(one is not None for one in (*of_device, seen.get("allocated")))
-    limits = [one for one in (of_device if on_device else of_process) if one is not None]
+    on_device = any(size is not None for size in (*of_device, seen.get("allocated")))
+    limits = [size for size in (of_device if on_device else of_process) if size is not None]
     return Allocation(
-        asked=_told(text, ASKED),
+        asked=_size_in(text, ASKED),
         allocated=allocated,
-        reserved=_or(reserved, seen.get("reserved")),
+        reserved=_first_known(reserved, seen.get("reserved")),
         capacity=min(limits, default=None),
-        free=_or(_told(text, FREE), seen.get("free")) if on_device else None,
+        free=_first_known(_size_in(text, FREE), seen.get("free")) if on_device else None,
         process=None if on_device else seen.get("data"),
     )
 
@@ -89,7 +89,7 @@ def is_of_host(record: FailureRecord) -> bool:
     return killed or by_type or OF_HOST.search(record.message) is not None
 
 
-def _told(text: str, patterns: tuple[str, ...]) -> int | None:
+def _size_in(text: str, patterns: tuple[str, ...]) -> int | None:
     """The size that the first matching pattern finds, in bytes."""
     for pattern in patterns:
         if match := re.search(pattern, text):
@@ -97,6 +97,6 @@ def _told(text: str, patterns: tuple[str, ...]) -> int | None:
     return None
 
 
-def _or(told: int | None, seen: int | None) -> int | None:
-    """The first that is known; nothing at all is a size, too."""
-    return seen if told is None else told
+def _first_known(stated: int | None, seen: int | None) -> int | None:
+    """The first that is known; 0 is known, too."""
+    return seen if stated is None else stated

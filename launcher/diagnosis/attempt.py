@@ -93,19 +93,19 @@ def outcome_of(attempt: Attempt, part: Part) -> Outcome:
     """The judgement in its order: finished, stopped from outside, superseded, failed."""
     ended = list(part.ended.values())
     seen = Seen(part.observed, part.model, part.saves)
-    broken = part.lost.keys() - {rank for rank, one in part.ended.items() if one.is_success}
-    if not broken and all(one.is_success for one in ended):
-        return Succeeded(attempt, tuple(remark for one in ended for remark in one.remarks))
-    signals = [one.signal for one in ended if one.signal is not None]
+    broken = part.lost.keys() - {rank for rank, end in part.ended.items() if end.is_success}
+    if not broken and all(end.is_success for end in ended):
+        return Succeeded(attempt, tuple(remark for end in ended for remark in end.remarks))
+    signals = [end.signal for end in ended if end.signal is not None]
     if signals:
         return Interrupted(attempt, signals[0])
     if part.is_superseded and not part.lost:
         return Superseded(attempt, seen)
-    records = [record for one in ended for record in one.records]
+    records = [record for end in ended for record in end.records]
     for rank in part.failing.keys() - part.ended.keys():
         records += part.failing[rank]
     for rank in broken:
         at, text = part.lost[rank]
         records.append(FailureRecord(None, at, message=text, log_tail=(text,)))
-    records.sort(key=lambda one: one.at)
+    records.sort(key=lambda record: record.at)
     return Failed(attempt, tuple(records), seen, frozenset(part.lost))

@@ -9,7 +9,7 @@ from ..planning.budget import capacity
 from ..planning.estimates.ranks import ranks_of
 from .allocator_message import allocation_of
 from .attempt import Attempt
-from .root_cause import tried_settings
+from .observed import tried_settings
 
 
 def measured_of(
@@ -20,7 +20,7 @@ def measured_of(
     Args:
         attempt: what failed.
         record: of the rank that ran out of memory.
-        workload: what is known now, the attempt's sightings included.
+        workload: what is known now, with what the attempt's workers reported.
         hardware: what it ran on.
 
     On an accelerator the context is what the device holds beside the framework's allocator; on a

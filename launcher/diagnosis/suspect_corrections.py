@@ -1,4 +1,4 @@
-"""Whether a failure is the doing of our own correction."""
+"""Whether a failure was caused by a correction of the launcher's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..catalogue.entry import Finding, Kind
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.settings import Setting, Value
 from .attempt import Failed, Outcome
-from .root_cause import tried_settings
+from .observed import tried_settings
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class SuspectCorrection:
     """A correction that may have caused the failure that followed it.
 
     Attributes:
@@ -27,10 +27,10 @@ class Suspicion:
     constraint: Constraint
 
 
-def suspicion(
-    outcomes: Sequence[Outcome], findings: Mapping[int, Finding], verdict: int | None
-) -> Suspicion | None:
-    """What is suspected of the last attempt's failure; None where it is the script's own.
+def suspect_correction(
+    outcomes: Sequence[Outcome], findings: Mapping[int, Finding], standing: int | None
+) -> SuspectCorrection | None:
+    """The correction that may have caused the last failure; None where it is the script's own.
 
     A correction is suspected where nothing that is known cures the failure, and it came no later in
     the training than the one that was corrected. Beyond that step the script is in code that it
@@ -39,12 +39,12 @@ def suspicion(
     Args:
         outcomes: of all attempts; the last one failed.
         findings: the root cause of each attempt that failed, by its number.
-        verdict: number of the attempt that a suspected correction was made for earlier.
+        standing: number of the attempt that a suspect correction was made for earlier.
     """
     *earlier, last = (outcome.attempt for outcome in outcomes if isinstance(outcome, Failed))
     if not earlier:
         return None
-    first = earlier[-1].number if verdict is None else verdict
+    first = earlier[-1].number if standing is None else standing
     before, now = findings[first], findings[last.number]
     is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
     if is_ours_to_cure or (now.record.step or 0) > (before.record.step or 0):
@@ -59,6 +59,7 @@ def suspicion(
     if not changed:
         return None
     number = str(last.number + 1)
-    summary = f"attempt {number} failed of something else with it: {now.name}"
+    summary = f"attempt {number} failed with it in another way: {now.name}"
     terms = tuple(Term(setting, frozenset({new})) for setting, (_, new) in changed.items())
-    return Suspicion(first, changed, Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary)))
+    constraint = Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary))
+    return SuspectCorrection(first, changed, constraint)

@@ -15,19 +15,19 @@ from ..workload.script.user_files import user_files
 def spots_of(root: Finding, request: LaunchRequest) -> tuple[Spot, ...]:
     """The user's own lines that a failure is about.
 
-    Of the files that another node names only sources of this node's own training are opened.
+    Of the files that another node names, only sources of this node's own training are opened.
     """
     if root.entry is None or root.entry.points_at is None:
         return ()
     paths = root.record.user_files
     if root.record.host:
-        folders = [Path.cwd(), *(one.resolve().parent for one in user_files(request))]
-        paths = tuple(one for one in paths if _is_source(Path(one), folders))
+        folders = [Path.cwd(), *(path.resolve().parent for path in user_files(request))]
+        paths = tuple(path for path in paths if _is_source(Path(path), folders))
     return spots(root.entry.points_at, paths)
 
 
 def _is_source(path: Path, folders: Sequence[Path]) -> bool:
-    """Whether it is a file of Python's in or below one of the folders."""
+    """Whether it is a Python file in or below one of the folders."""
     try:
         real = path.resolve()
         return real.suffix == ".py" and real.is_file() and any(map(real.is_relative_to, folders))

@@ -1,4 +1,4 @@
-"""What a launch becomes when nodes are lost: the same global batch on fewer workers, or nothing."""
+"""A launch after nodes were lost: the same global batch on fewer workers, or nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..core.constraint import Cause, CauseKind, Constraint
+from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.settings import Framework
 from ..core.workload import Workload
 
 
-def left(request: LaunchRequest, workload: Workload, lost: Set[int]) -> LaunchRequest | str:
-    """The launch on the nodes that are left; why it can't go on with them, in words.
+def on_survivors(
+    request: LaunchRequest, workload: Workload, lost: Set[int]
+) -> LaunchRequest | Refused:
+    """The launch on the nodes that are left.
 
     Args:
         request: the launch that lost nodes.
@@ -22,23 +25,25 @@ def left(request: LaunchRequest, workload: Workload, lost: Set[int]) -> LaunchRe
     """
     workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
     least = request.placement.least
-    kept = f"{len(workers)} of {len(request.nodes)} nodes are left"
+    survivors = f"{len(workers)} of {len(request.nodes)} nodes are left"
     if len(workers) < least:
         needed = f"at least {least}" if least < request.placement.nodes else str(least)
-        return f"{kept}, and --nnodes asks for {needed}: another allocation may do"
+        return Refused(f"{survivors}, and --nnodes asks for {needed}: try another allocation")
     whole = request.whole_world or request.world
     batch = workload.micro_steps
     if batch is None:
-        return f"{kept}, and the script's batch isn't known, so the global batch can't be kept"
+        unknown = "the script's batch isn't known, so the global batch can't be kept"
+        return Refused(f"{survivors}, and {unknown}")
     if workload.framework is not Framework.TRANSFORMERS:
         problem = "this script's accumulation can't be set from outside"
-        return f"{kept}, and {problem}: {_whole(batch, whole)} can't be kept"
+        return Refused(f"{survivors}, and {problem}: {_global_batch(batch, whole)} can't be kept")
     if batch * whole % sum(workers):
-        return f"{kept}: {_whole(batch, whole)} can't be spread evenly over {sum(workers)} workers"
+        uneven = f"can't be spread evenly over {sum(workers)} workers"
+        return Refused(f"{survivors}: {_global_batch(batch, whole)} {uneven}")
     return replace(request, workers=workers, whole_world=whole)
 
 
-def _whole(batch: int, world: int) -> str:
+def _global_batch(batch: int, world: int) -> str:
     return f"a global batch of {batch * world}"
 
 

@@ -1,4 +1,4 @@
-"""What is said and kept of attempts, and when a run is over."""
+"""What is printed, kept and passed on when a run is over."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from ..system import run_directory, terminal
 from . import explain_failure, pod_status
 
 
-def summary(
+def show_attempts(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """All attempts, each in a line, and where the evidence is."""
-    rows = [
-        (f"attempt {outcome.attempt.number + 1}", explain_failure.outcome_text(outcome, findings))
+    """Prints a line for each attempt, and where the evidence is."""
+    lines = [
+        f"attempt {outcome.attempt.number + 1}: {explain_failure.outcome_text(outcome, findings)}"
         for outcome in outcomes
     ]
-    lines = [f"{label}: {text}" for label, text in rows]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
     say(*lines, f"exit code {code}; logs and records: {run}")
 
 
-def last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
-    """The traceback of the rank that failed first, last and whole; or its last output."""
+def show_root_traceback(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
+    """Prints the traceback of the rank that failed first, whole; or its last output."""
     if not isinstance(outcome, Failed):
         return
     record = findings[outcome.attempt.number].record
@@ -41,35 +40,35 @@ def last_words(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
 
 
 def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Farewell:
-    """What the other nodes are told at the end, the last attempt's outcome.
+    """What the other nodes are told at the end.
 
     Args:
         code: the exit code.
-        outcome: how the last attempt ended.
+        outcome: the one that is the run's.
         findings: the root cause of each attempt that failed, by its number.
     """
     line = explain_failure.outcome_text(outcome, findings)
     match outcome:
         case Failed(attempt=attempt):
             root = findings[attempt.number]
-            own = spots_of(root, attempt.plan.request)
-            return Farewell(code, line, pod_status.failure_line(code, root, own))
+            spots = spots_of(root, attempt.plan.request)
+            return Farewell(code, line, pod_status.failure_line(code, root, spots))
         case Interrupted(signal=number):
             return Farewell(code, line, pod_status.stop_line(number))
         case _:
             return Farewell(code, line)
 
 
-def leave(end: Farewell) -> None:
+def write_pod_status(end: Farewell) -> None:
     """Where this launcher is a pod's, leaves the diagnosis for its status."""
     if end.code:
         text = end.diagnosis or pod_status.end_line(end.code, end.line)
         pod_status.write(text, os.environ)
 
 
-def keep(path: Path, content: object) -> None:
-    """Writes to the run directory; a disk that fills up on the way doesn't end the training."""
+def write_or_warn(path: Path, content: object) -> None:
+    """Writes to the run directory; a disk that fills up meanwhile doesn't end the training."""
     try:
         run_directory.write(path, content)
     except LaunchError as error:
-        terminal.say(f"{error.problem}; the run goes on")
+        terminal.say(f"{error.problem}; the run continues")

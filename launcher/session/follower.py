@@ -1,4 +1,4 @@
-"""Every node but node 0: starts workers as it is told, and tells what becomes of them."""
+"""Every node but node 0: starts workers as node 0 orders, and reports how they ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from ..checkpoints import checkpoint, discovery
 from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
+from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..nodes.connection import Link
 from ..nodes.messages import Ended, Farewell, Message, Order, Part, Refusal, Welcome
@@ -21,7 +21,7 @@ from ..system import orphans, run_directory, terminal
 from ..workers import supervisor
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
-from .loop import require_torch
+from .launch import require_torch
 
 
 def follow(
@@ -31,7 +31,7 @@ def follow(
     welcome: Welcome,
     server: Server,
 ) -> int:
-    """Takes part in the run until node 0 says its end; returns the exit code.
+    """Takes part in the run until node 0 ends it; returns the exit code.
 
     Args:
         request: this node's launch.
@@ -41,7 +41,7 @@ def follow(
         server: what this node's workers are forked from.
 
     Raises:
-        LaunchError: the run directory can't be written, there is no torch, node 0 says so, or it
+        LaunchError: the run directory can't be written, there is no torch, node 0 refuses, or it
             orders what can't be.
     """
     require_torch()
@@ -55,30 +55,19 @@ def follow(
         f"logs of this node: {run}",
     )
     guardian = orphans.guard(server.mark)
-    parts: list[Part] = []
+    outcomes: list[Part] = []
     try:
         while True:
             match _next(link):
                 case Order() as order:
-                    _check(order, welcome, request, link)
-                    own = Own(environment, _resume(order, parts, link))
-                    parts.append(_take_part(request, order, own, server, run, link))
+                    own = Own(environment, _accepted(order, welcome, request, outcomes, link))
+                    outcomes.append(_take_part(request, order, own, server, run, link))
                 case Farewell() as farewell:
-                    return _leave(farewell, _own_code(parts))
+                    return _end(farewell, own_code(outcomes))
                 case Refusal() as refusal:
                     raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
                 case None:
-                    lost = f"node 0 ({link.peer}) is lost: {link.fault}"
-                    ended = _last(parts)
-                    stopped = None if ended is None else ended.signal
-                    code = int(ExitCode.RETRY_ELSEWHERE) if stopped is None else 128 + stopped
-                    terminal.say(
-                        lost,
-                        "no worker is left on this node; another allocation may do",
-                        f"exit code {code}",
-                    )
-                    summary.leave(Farewell(code, lost))
-                    return code
+                    return _lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
         guardian.dismiss()
 
@@ -94,45 +83,46 @@ def _next(link: Link) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _check(order: Order, welcome: Welcome, request: LaunchRequest, link: Link) -> None:
-    """Sees to it that an order is one to this node, in this run.
+def _accepted(
+    order: Order, welcome: Welcome, request: LaunchRequest, outcomes: Sequence[Part], link: Link
+) -> str:
+    """Checks an order of node 0's; returns what this node's workers are told to resume from.
 
     Raises:
-        LaunchError: it isn't; node 0 is told so.
+        LaunchError: it isn't one to this node, in this run; node 0 is told so.
     """
+    resume = contradiction(order, welcome, request) or resume_variable(order, outcomes)
+    if isinstance(resume, Refused):
+        link.send(Refusal(ExitCode.RETRY_ELSEWHERE, f"node 0 orders {resume.sentence}"))
+        problem = f"node 0 ({link.peer}) orders {resume.sentence}"
+        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
+    return resume
+
+
+def contradiction(order: Order, welcome: Welcome, request: LaunchRequest) -> Refused | None:
+    """Why an order can't be one to this node, in this run."""
     own, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
-        _reject(link, f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
+        return Refused(f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
     if order.rank > welcome.rank or nodes > welcome.nodes:
-        told = f"node {order.rank} of {nodes}, and this is node {welcome.rank} of {welcome.nodes}"
-        _reject(link, told)
+        there = f"node {order.rank} of {nodes}"
+        return Refused(f"{there}, and this is node {welcome.rank} of {welcome.nodes}")
     if own != request.nproc:
-        _reject(link, f"{own} workers here, and this node has said that it starts {request.nproc}")
+        said = f"this node has said that it starts {request.nproc}"
+        return Refused(f"{own} workers here, and {said}")
+    return None
 
 
-def _resume(order: Order, parts: Sequence[Part], link: Link) -> str:
-    """What this node's workers are told of what they go on from: a folder that they have named.
-
-    Raises:
-        LaunchError: none of them has told where it saves; node 0 is told so.
-    """
+def resume_variable(order: Order, outcomes: Sequence[Part]) -> str | Refused:
+    """What this node's workers are told to resume from: a folder that they have named."""
     if order.resume is None:
         return ""
-    saves = [one.saves for one in parts if one.saves is not None]
+    saves = [outcome.saves for outcome in outcomes if outcome.saves is not None]
     folder = discovery.own_folder(order.resume, saves)
     if folder is None:
-        _reject(link, f"to go on from {order.resume.name}, and no worker here has said where it is")
-    return checkpoint.told(order.resume.training, folder)
-
-
-def _reject(link: Link, what: str) -> NoReturn:
-    """Ends this node's part in the run.
-
-    Raises:
-        LaunchError: always.
-    """
-    link.send(Refusal(ExitCode.RETRY_ELSEWHERE, f"node 0 orders {what}"))
-    raise LaunchError(ExitCode.RETRY_ELSEWHERE, f"node 0 ({link.peer}) orders {what}")
+        unknown = "no worker here has said where it is"
+        return Refused(f"to resume from {order.resume.name}, and {unknown}")
+    return checkpoint.resume_value(order.resume.training, folder)
 
 
 def _take_part(
@@ -140,7 +130,7 @@ def _take_part(
 ) -> Part:
     """One attempt on this node; what became of it here."""
     if order.attempt:
-        terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
+        terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
     watch = supervisor.Watch(lambda _observed, _model: True, terminal.say, server.extend)
     peers = Peers({0: link}, silence=request.placement.times.silence)
@@ -150,14 +140,14 @@ def _take_part(
     return part
 
 
-def _last(parts: Sequence[Part]) -> Ended | None:
+def _last_end(outcomes: Sequence[Part]) -> Ended | None:
     """How the workers of this node ended last; None where none were started."""
-    return next((ended for part in parts[-1:] for ended in part.ended.values()), None)
+    return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
-def _own_code(parts: Sequence[Part]) -> int:
+def own_code(outcomes: Sequence[Part]) -> int:
     """The exit code for what has become of this node's own workers; 0 where they succeeded."""
-    ended = _last(parts)
+    ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
         return ExitCode.RETRY_ELSEWHERE
     if ended.is_success:
@@ -165,7 +155,18 @@ def _own_code(parts: Sequence[Part]) -> int:
     return 128 + ended.signal if ended.signal else ended.records[0].exit_code or 1
 
 
-def _leave(farewell: Farewell, own: int) -> int:
+def _lost(problem: str, outcomes: Sequence[Part]) -> int:
+    """Node 0 is gone: says so, and returns the exit code."""
+    ended = _last_end(outcomes)
+    stopped = None if ended is None else ended.signal
+    code = int(ExitCode.RETRY_ELSEWHERE) if stopped is None else 128 + stopped
+    advice = "no worker is left on this node; try another allocation"
+    terminal.say(problem, advice, f"exit code {code}")
+    summary.write_pod_status(Farewell(code, problem))
+    return code
+
+
+def _end(farewell: Farewell, own: int) -> int:
     """The run is over: says so, and returns the exit code; a failure here is never a success."""
     code = farewell.code or own
     lines = [f"node 0 ended the run: {farewell.line}"]
@@ -175,13 +176,13 @@ def _leave(farewell: Farewell, own: int) -> int:
         farewell = Farewell(code, why)
     say = terminal.say if code else terminal.tell
     say(*lines, f"exit code {code}")
-    summary.leave(farewell)
+    summary.write_pod_status(farewell)
     return code
 
 
-def overrides_text(order: Order) -> str:
-    """The plan in a line, as node 0 has corrected it."""
+def order_text(order: Order) -> str:
+    """A further attempt in a line, as node 0 has planned it."""
     if not order.overrides:
-        return "node 0 starts it again as it was"
+        return "node 0 relaunches with the same plan"
     texts = [describe(setting, value) for setting, value in order.overrides.items()]
-    return f"node 0 starts it again with {', '.join(texts)}"
+    return f"node 0 relaunches with {', '.join(texts)}"

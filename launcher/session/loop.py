@@ -1,200 +1,155 @@
-"""The loop: resolve, launch, diagnose, learn, and again, until it trains or nothing is left."""
+"""The loop: launch, diagnose, learn, plan, and again, until it trains or nothing is left."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from importlib.util import find_spec
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ..catalogue.entry import Finding, KnownFailure
-from ..catalogue.reader import concerns
+from ..catalogue.entry import KnownFailure
+from ..catalogue.prefilter import narrowing
 from ..checkpoints.resume_point import Start
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import ExitCode
 from ..core.hardware import Hardware
 from ..core.refused import Refused
-from ..core.request import Fix, LaunchRequest
-from ..core.settings import Value
-from ..core.workload import Workload
-from ..diagnosis.attempt import Attempt, Outcome, Seen, outcome_of
-from ..diagnosis.new_constraints import is_hopeless, with_seen
-from ..nodes.connection import broadcast
-from ..nodes.messages import Farewell, Order, Welcome
-from ..nodes.peers import Peers
-from ..nodes.rendezvous import Joined
+from ..diagnosis.attempt import Attempt, Failed, Outcome
+from ..diagnosis.root_cause import diagnose
+from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
 from ..planning.search import Rules, rules_of
 from ..report import plan_table, summary
-from ..system import orphans, run_directory, terminal
-from ..workers import supervisor
-from ..workers.forkserver.client import Server
-from ..workers.forkserver.tcp_store import Store
-from ..workers.start import Own
-from . import resume
-from .first_plan import dead_end, first_plan, known_constraints
-from .outcome import Next, announce, judge, refuse
+from ..system import run_directory
+from . import retries
+from .decision import (
+    PAUSE,
+    End,
+    Replan,
+    RunState,
+    decide,
+    exit_code,
+    no_correction_left,
+    relaunch_refused,
+)
+from .reporter import Reporter
 
 
-def launch(
-    request: LaunchRequest,
-    workload: Workload,
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What the loop does beyond reasoning; a test puts fakes here.
+
+    Attributes:
+        launch: runs an attempt on all nodes.
+        prepare: makes ready on the disk what an attempt with this plan resumes from.
+        reporter: who is told what happens.
+        run: the run directory.
+        pause: seconds before a transient failure is retried.
+    """
+
+    launch: Callable[[Attempt, Start, Rules], Outcome]
+    prepare: Callable[[Plan, Sequence[Outcome]], Start | Refused]
+    reporter: Reporter
+    run: Path
+    pause: float = PAUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Relaunch:
+    """The next attempt."""
+
+    plan: Plan
+    start: Start
+
+
+def run_attempts(
+    state: RunState,
+    plan: Plan,
     hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
-    server: Server,
-    joined: Joined | None = None,
-) -> int:
-    """Trains, and says so to the other nodes; returns the exit code.
+    entries: Sequence[KnownFailure],
+    effects: Effects,
+) -> tuple[RunState, End]:
+    """Makes attempts until one ends the run; all that is known then, and the end.
 
     Args:
-        request: what the user asked for, with the workers of all nodes.
-        workload: what is known of the training.
+        state: before the first attempt.
+        plan: of the first attempt.
         hardware: what every node has at least.
-        catalogue: the known failures.
-        server: what this node's workers are forked from.
-        joined: the nodes of the job; None where there is no other.
-
-    Raises:
-        LaunchError: the run directory can't be written, or there is no torch.
+        entries: the known failures that concern the installed versions.
+        effects: what the loop does beyond reasoning.
     """
-    require_torch()
-    links = {} if joined is None else dict(enumerate(joined.links, start=1))
-    listener = None if joined is None else joined.listener
-    peers = Peers(links, listener, request.placement.times.silence)
-    devices = () if joined is None else joined.devices
-    for rank, link in links.items():
-        link.send(Welcome(server.mark, rank, len(links) + 1, devices))
-    guardian = orphans.guard(server.mark)
-    farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
-    try:
-        farewell = _launch(request, workload, hardware, catalogue, server, peers)
-    except LaunchError as error:
-        farewell = Farewell(error.code, error.problem)
-        raise
-    finally:
-        guardian.dismiss()
-        broadcast(links.values(), farewell)
-    summary.leave(farewell)
-    return farewell.code
-
-
-def require_torch() -> None:
-    """Says so where there is no torch to launch with.
-
-    Raises:
-        LaunchError: there is none.
-    """
-    if find_spec("torch") is None:
-        problem = f"torch isn't installed for {sys.executable}"
-        raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
-
-
-def _launch(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
-    server: Server,
-    peers: Peers,
-) -> Farewell:
-    """The loop."""
-    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    known = known_constraints(workload, catalogue)
-    plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
-    if isinstance(plan, Farewell):
-        return plan
-    run = run_directory.run_folder(request.log_dir, request.script, server.mark)
-    run_directory.write(run / "request.json", request.document())
-    state = Next(None, request, workload, known)
-    outcomes: list[Outcome] = []
-    findings: dict[int, Finding] = {}
-    while state.exit_code is None:
-        attempt = Attempt(len(outcomes), plan, run_directory.attempt_folder(run, len(outcomes)))
+    start = Start(None)
+    while True:
+        number = len(state.outcomes)
+        attempt = Attempt(number, plan, run_directory.attempt_folder(effects.run, number))
         document = plan_table.document(plan.request, plan.workload, plan.hardware, plan)
-        summary.keep(attempt.folder / "plan.json", document)
-        rules = rules_of(state.request, hardware, state.learnt)
-        outcome, peers = _run(attempt, start, rules, server, peers)
-        outcomes.append(outcome)
-        state = judge(outcomes, entries, rules, state, findings)
-        if state.exit_code is None:
-            following = planned(state.request, state.workload, hardware, state.learnt)
-            if isinstance(following, NoPlan):
-                state = state.given_up(dead_end(following), findings)
-            elif isinstance(
-                begun := resume.beginning(following, outcomes, state.restarts, server.mark),
-                Refused,
-            ):
-                state = refuse(following, attempt, findings, begun, state)
-            else:
-                announce(following, attempt, outcome, findings, begun)
-                plan, start = following, begun
-        if state.exit_code is not None and state.verdict is None:
-            same = resume.again(plan, outcomes, findings, state.restarts, server.mark)
-            if same is not None:
-                state, start = replace(state, exit_code=None, restarts=state.restarts + 1), same
-    code, stands = state.exit_code, outcomes[-1 if state.verdict is None else state.verdict]
-    summary.summary(outcomes, findings, run, code)
-    if state.verdict is not None:
-        number = state.verdict + 1
-        terminal.say(f"the failure of attempt {number} stands: its corrections led to others")
-    summary.keep(run / "outcome.json", {"exit_code": code, "attempts": len(outcomes)})
-    summary.last_words(stands, findings)
-    return summary.farewell(code, stands, findings)
+        summary.write_or_warn(attempt.folder / "plan.json", document)
+        rules = rules_of(state.request, hardware, state.constraints)
+        outcome = effects.launch(attempt, start, rules)
+        state, suspect = _diagnosed(state, outcome, entries, effects)
+        decision = decide(state, rules, suspect, effects.pause)
+        if decision.note:
+            effects.reporter.note(decision.note)
+        step: Relaunch | End
+        if isinstance(decision, Replan):
+            state = decision.state
+            time.sleep(decision.pause)
+            step = _relaunch(state, hardware, effects)
+        else:
+            step = decision
+        if isinstance(step, End):
+            restart = _restart(state, plan, effects) if step.standing is None else None
+            if restart is None:
+                return state, step
+            state = replace(state, restarts=state.restarts + 1, standing=None)
+            step = restart
+        plan, start = step.plan, step.start
 
 
-def _run(
-    attempt: Attempt, start: Start, rules: Rules, server: Server, peers: Peers
-) -> tuple[Outcome, Peers]:
-    """One attempt on all nodes; its outcome, and the nodes that are left."""
-    plan = attempt.plan
-    asked = plan.request.placement.meeting
-    server.store = Store.open(asked)
-    if attempt.number == 0 and asked not in (0, server.store.port):
-        terminal.say(f"port {asked} is in use: the workers meet at port {server.store.port}")
-    order = Order(
-        attempt=attempt.number,
-        run_id=server.mark,
-        rank=0,
-        workers=plan.request.nodes,
-        port=server.store.port,
-        preset=plan.preset.settings(),
-        overrides=plan.overrides,
-        replaced=plan.replaced,
-        resume=start.resume,
-    )
-    own = Own(plan.hardware.accelerator.environment, start.variable)
-    peers.send_orders(order)
-    watch = supervisor.Watch(_permission(attempt, rules), terminal.say, server.extend)
-    try:
-        part = supervisor.run_attempt(
-            order, own, plan.request, server, attempt.folder, watch, peers
-        )
-    finally:
-        server.close_store()
-    resume.clean_up(start)
-    return outcome_of(attempt, part), peers.left()
+def _diagnosed(
+    state: RunState, outcome: Outcome, entries: Sequence[KnownFailure], effects: Effects
+) -> tuple[RunState, SuspectCorrection | None]:
+    """The state after an outcome; a failure is diagnosed, kept and told first."""
+    if not isinstance(outcome, Failed):
+        return state.after(outcome, None), None
+    attempt, records = outcome.attempt, outcome.records
+    diagnosis = diagnose(records, entries, narrowing(entries, len(records)))
+    summary.write_or_warn(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
+    state = state.after(outcome, diagnosis.root)
+    suspect = None
+    if not outcome.lost:
+        suspect = suspect_correction(state.outcomes, state.findings, state.standing)
+    effects.reporter.attempt_failed(attempt, diagnosis, suspect)
+    return state, suspect
 
 
-def _permission(
-    attempt: Attempt, rules: Rules
-) -> Callable[[Mapping[str, Value], dict[str, Any] | None], bool]:
-    """Whether the attempt may go on, given what its workers see; under `suggest` it always may."""
-    answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
+def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch | End:
+    """The attempt that follows from what is known now, if there may be one."""
+    following = planned(state.request, state.workload, hardware, state.constraints)
+    if isinstance(following, NoPlan):
+        effects.reporter.no_plan(following)
+        return no_correction_left(state, ExitCode.NO_PLAN)
+    start = relaunch_refused(state) or effects.prepare(following, state.outcomes)
+    if isinstance(start, Refused):
+        effects.reporter.not_relaunched(following, state, start)
+        code = ExitCode.NO_PLAN if state.root is None else exit_code(state.root)
+        return no_correction_left(state, code)
+    effects.reporter.relaunching(following, state, start)
+    return Relaunch(following, start)
 
-    def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:
-        if attempt.plan.request.limits.fix is Fix.SUGGEST:
-            return True
-        key = frozenset(observed.items()), model is None
-        if key not in answers:
-            workload = with_seen(attempt.plan.workload, attempt, Seen(observed, model))
-            answers[key] = not is_hopeless(attempt, workload, rules)
-            if not answers[key]:
-                plan = attempt.plan
-                better = planned(plan.request, workload, plan.hardware, rules.constraints)
-                trusting = replace(rules, by_memory=False)
-                if isinstance(better, Plan) and better.doubts:
-                    answers[key] = not is_hopeless(attempt, workload, trusting)
-        return answers[key]
 
-    return allowed
+def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
+    """Another attempt with the same plan, if --max-restarts asks for one."""
+    limit = plan.request.limits.max_restarts
+    if not limit or not isinstance(state.last, Failed) or state.last.lost:
+        return None
+    roots = [state.findings[number] for number in sorted(state.findings)]
+    number = retries.next_restart(limit, state.restarts, roots)
+    start = number if isinstance(number, Refused) else effects.prepare(plan, state.outcomes)
+    option = f"--max-restarts {limit}"
+    if isinstance(start, Refused):
+        effects.reporter.note(f"not restarted ({option}): {start.sentence}")
+        return None
+    begins = f"; {start.sentence}" if start.sentence else ""
+    effects.reporter.note(f"{option}: restarting with the same plan, {number} of {limit}{begins}")
+    return Relaunch(plan, start)

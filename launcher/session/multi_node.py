@@ -1,4 +1,4 @@
-"""A launch over several nodes: they come together, node 0 leads, the others follow."""
+"""A launch on several nodes: they meet, node 0 leads, the others follow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from ..nodes.rendezvous import gather, hello_of, join
 from ..system import terminal
 from ..workers import start
 from ..workers.forkserver.client import Server
-from . import follower, loop
+from . import follower
+from .launch import launch as launch_on_head
+from .launch import require_torch
 
 
 def launch(
@@ -43,7 +45,7 @@ def launch(
     Raises:
         LaunchError: it can't be done as it is.
     """
-    loop.require_torch()
+    require_torch()
     workload = read(request)
     if not server.pids:
         start.prepare()  # before other nodes count on this one
@@ -70,7 +72,7 @@ def launch(
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
-    return loop.launch(together, workload, least, catalogue, server, joined)
+    return launch_on_head(together, workload, least, catalogue, server, joined)
 
 
 def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) -> None:

@@ -1,32 +1,30 @@
-"""Whether what has failed is started again as it is, as --max-restarts asks."""
+"""Whether a failed attempt is restarted with the same plan, as --max-restarts asks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, Kind
+from ..core.refused import Refused
 from ..evidence.failure_record import FailureRecord
 
 
-def verdict(most: int, used: int, roots: Sequence[Finding]) -> tuple[bool, str]:
-    """Whether another attempt is made with the same plan, and why, in words.
+def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
+    """The number of the restart that is due, 1 for the first.
 
     Args:
-        most: what --max-restarts says; without it there is no word either.
-        used: how often that has been done.
+        limit: what --max-restarts says.
+        used: how many restarts there have been.
         roots: the root cause of each attempt that has failed, the latest last.
     """
-    if not most:
-        return False, ""
     *earlier, root = roots
-    no, asked = "not started again", f"--max-restarts {most}"
     if root.entry is not None and root.entry.kind is Kind.USER:
-        return False, f"{no} ({asked}): what doesn't change fails of {root.entry.id} every time"
-    if any(_manner(root.record) == _manner(one.record) for one in earlier):
-        return False, f"{no} ({asked}): it has ended in the same way twice"
-    if used >= most:
-        return False, f"{no}: {asked} is used up"
-    return True, f"{asked}: started again as it is, {used + 1} of {most}"
+        return Refused(f"the same input fails with {root.entry.id} every time")
+    if any(_manner(root.record) == _manner(before.record) for before in earlier):
+        return Refused("it has ended in the same way twice")
+    if used >= limit:
+        return Refused("no restart is left")
+    return used + 1
 
 
 def _manner(record: FailureRecord) -> tuple[object, ...]:

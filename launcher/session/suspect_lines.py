@@ -1,4 +1,4 @@
-"""What the user's own lines give reason to fear, before anything is launched."""
+"""The user's own lines that may fail under a plan, found before anything is launched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..workload.script.user_files import user_files
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class SuspectLine:
     """A line of the user's that is known to fail under the plan, if it does what it looks like.
 
     Attributes:
@@ -82,19 +82,19 @@ HARMS: dict[str, Callable[[Plan], bool]] = {
 """Under which plans the lines that a search finds do harm; without a condition under any."""
 
 
-def suspicions(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[Suspicion, ...]:
+def suspect_lines(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[SuspectLine, ...]:
     """The user's lines that entries point at and that the plan doesn't avoid.
 
     Args:
         plan: what is going to be launched.
         entries: those that concern the installed versions.
     """
-    relevant = [one for one in entries if one.points_at is not None and is_open(one, plan)]
+    relevant = [entry for entry in entries if entry.points_at is not None and is_open(entry, plan)]
     if not relevant:
         return ()
     files = tuple(map(str, dict.fromkeys(user_files(plan.request))))
     return tuple(
-        Suspicion(entry, spot)
+        SuspectLine(entry, spot)
         for entry in relevant
         if entry.points_at is not None
         for spot in spots(entry.points_at, files)
@@ -113,4 +113,4 @@ def is_open(entry: KnownFailure, plan: Plan) -> bool:
     point: dict[Name, Value] = {**dict(entry.proves.items()), **plan.workload.facts}
     point.update(plan.preset.settings().items())
     rules = constraints_of(entry)
-    return not rules or any(one.forbids(point) for one in rules)
+    return not rules or any(rule.forbids(point) for rule in rules)

@@ -40,7 +40,8 @@ class Own:
 
     Attributes:
         environment: variables that the devices' profiles say.
-        resume: what a training goes on from (`saved.VARIABLE`); empty for the script's own choice.
+        resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
+            choice.
     """
 
     environment: Mapping[str, str]

@@ -54,7 +54,7 @@ def test_a_failure_of_node_1_is_corrected_on_both(
         assert losses(tmp_path) == pytest.approx(expected, rel=1e-4)
         assert change in head.words()
         assert attempts(head.said()) == 2
-        assert other.says("attempt 2: node 0 starts it again with ")
+        assert other.says("attempt 2: node 0 relaunches with ")
         if arguments == DUMMY_LOSS:
             assert head.says("attempt 1: failed: rank 1 on beta raised RuntimeError")
 
@@ -118,7 +118,7 @@ def test_both_nodes_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     ):
         ended([head, other], 0)
         assert losses(tmp_path) == pytest.approx(expected, rel=5e-5)
-        assert "goes on from checkpoint-4 (5 steps had been done), as a universal" in head.words()
+        assert "resumes from checkpoint-4 (5 steps had been done), as a universal" in head.words()
         assert attempts(head.said()) == 2
 
 

@@ -421,10 +421,10 @@ if count < int(os.environ["FAILURES"]) and os.environ["RANK"] == "0":
 @pytest.mark.parametrize(
     ("fix", "failures", "text", "code", "attempts", "words"),
     [
-        ("auto", 2, "try N", 0, 3, "--max-restarts 3: started again as it is, 2 of 3"),
-        ("suggest", 1, "try N", 0, 2, "--max-restarts 3: started again as it is, 1 of 3"),
-        ("once", 9, "try N", 1, 4, "not started again: --max-restarts 3 is used up"),
-        ("auto", 9, "the same", 1, 2, "not started again (--max-restarts 3): it has ended in"),
+        ("auto", 2, "try N", 0, 3, "--max-restarts 3: restarting with the same plan, 2 of 3"),
+        ("suggest", 1, "try N", 0, 2, "--max-restarts 3: restarting with the same plan, 1 of 3"),
+        ("once", 9, "try N", 1, 4, "not restarted (--max-restarts 3): no restart is left"),
+        ("auto", 9, "the same", 1, 2, "not restarted (--max-restarts 3): it has ended in"),
     ],
 )
 def test_restarts(
@@ -451,8 +451,8 @@ def test_restarts_on_all_nodes(tmp_path: Path) -> None:
         wait_for(lambda: all((tmp_path / f"ready-1-{rank}").exists() for rank in range(2)))
         (tmp_path / "finish").touch()
         ended([head, other], 0)
-        assert head.says("--max-restarts 2: started again as it is, 1 of 2")
-        assert other.says("attempt 2: node 0 starts it again as it was")
+        assert head.says("--max-restarts 2: restarting with the same plan, 1 of 2")
+        assert other.says("attempt 2: node 0 relaunches with the same plan")
 
 
 def test_no_restart_of_what_the_user_must_mend(workshop: Path) -> None:
@@ -460,7 +460,7 @@ def test_no_restart_of_what_the_user_must_mend(workshop: Path) -> None:
     script = ROOT / "tests" / "reproductions" / "batch-lengths-differ.py"
     done = launch(workshop, "--nproc=1", "--max-restarts=3", script)
     assert done.returncode == 1
-    assert "(--max-restarts 3): what doesn't change fails of batch-lengths-differ" in said(done)
+    assert "(--max-restarts 3): the same input fails with batch-lengths-differ" in said(done)
     assert "attempt 2" not in said(done)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Finding
 from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.allocator_message import allocation_of
 from safe_launch.diagnosis.attempt import Attempt, Seen
-from safe_launch.diagnosis.new_constraints import learnt_from
+from safe_launch.diagnosis.new_constraints import Learned, learned_from
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.estimates.ranks import Ranks
 from safe_launch.planning.plan import Plan
@@ -182,12 +183,12 @@ def test_a_host_with_accelerators_that_runs_out(offload: str, left: str | None) 
     assert not entry.matches(replace(record, oom_kills=0))
     finding = Finding(record, entry.role, entry)
     attempt = Attempt(0, plan, Path("nowhere"))
-    learnt = learnt_from(workload, attempt, Seen({}), finding, rules)
+    learnt = learned_from(workload, attempt, Seen({}), finding, rules)
     if left is None:
-        assert isinstance(learnt, str)
+        assert isinstance(learnt, Refused)
         return
-    assert not isinstance(learnt, str)
-    following = resolve(plan.request, learnt[0], HARDWARE, learnt[1].constraints)
+    assert isinstance(learnt, Learned)
+    following = resolve(plan.request, learnt.workload, HARDWARE, learnt.constraints)
     assert isinstance(following, Plan)
     assert following.preset.settings()[Setting.OFFLOAD] == left
 
@@ -226,13 +227,13 @@ def test_an_accelerators_numbers_lead_to_the_next_plan() -> None:
     entry = next(one for one in read_catalogue() if one.id == "accelerator-out-of-memory")
     finding = Finding(record, entry.role, entry)
     attempt = Attempt(0, plan, Path("nowhere"))
-    learnt = learnt_from(workload, attempt, Seen({}), finding, Rules((), HARDWARE, Ranks(8, 8)))
-    assert not isinstance(learnt, str)
-    known, rules = learnt
+    learnt = learned_from(workload, attempt, Seen({}), finding, Rules((), HARDWARE, Ranks(8, 8)))
+    assert isinstance(learnt, Learned)
+    known = learnt.workload
     (measured,) = known.measured
     assert measured.context == pytest.approx((79.15 - 1.06 - 74.5) * GIB, abs=16)
     assert measured.needed == pytest.approx((74 + 9.28) * GIB, abs=16)
-    following = resolve(request, known, HARDWARE, rules.constraints)
+    following = resolve(request, known, HARDWARE, learnt.constraints)
     assert isinstance(following, Plan)
     settings = following.preset.settings()
     assert settings != plan.preset.settings()

@@ -70,7 +70,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
     assert ours == pytest.approx(expected, rel=5e-5)
     assert TO_OTHER in told
     assert attempts(told) == 2
-    assert "goes on from checkpoint-4 (5 steps had been done); checkpoint-5 isn't taken:" in flat(
+    assert "resumes from checkpoint-4 (5 steps had been done); checkpoint-5 is skipped:" in flat(
         told
     )
     output_dir = tmp_path / "out"
@@ -97,7 +97,7 @@ def test_goes_on_at_another_stage_by_a_universal_checkpoint(stack: Stack, tmp_pa
     ours, told = launched(stack, tmp_path, *OURS, LATE, *TWO, *dummy(tmp_path))
     assert ours == pytest.approx(expected, rel=5e-5)
     assert TO_STAGE_2 in told
-    assert "goes on from checkpoint-4 (5 steps had been done), as a universal checkpoint" in flat(
+    assert "resumes from checkpoint-4 (5 steps had been done), as a universal checkpoint" in flat(
         told
     )
     output_dir = tmp_path / "out"
@@ -120,7 +120,7 @@ def test_progress_is_not_thrown_away_unless_allowed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert attempts(done.stderr) == 1
     told = flat(done.stderr)
-    assert "not relaunched: checkpoint-4 can't be gone on from:" in told
+    assert "not relaunched: cannot resume from checkpoint-4:" in told
     assert "there are: seen" in told
     assert (tmp_path / "out" / "checkpoint-4").is_dir()
 
@@ -163,7 +163,7 @@ def test_a_restart_that_was_asked_for_goes_on(tmp_path: Path) -> None:
     own = (*TWO, "--late=never", "--save_steps=2", "--output_dir=out", "--loss_file=losses.json")
     done = CURRENT.run(*OURS, "--max-restarts=1", "weather.py", *own, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "--max-restarts 1: started again as it is, 1 of 1" in flat(done.stderr)
+    assert "--max-restarts 1: restarting with the same plan, 1 of 1" in flat(done.stderr)
     assert "checkpoint-4" in flat(done.stderr)
     assert attempts(done.stderr) == 2
     losses = json.loads((tmp_path / "losses.json").read_text())

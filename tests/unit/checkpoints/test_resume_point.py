@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.checkpoints import discovery
-from safe_launch.checkpoints.checkpoint import Found, Saved, Unusable
+from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Unusable
 from safe_launch.checkpoints.resume_point import (
     Loading,
     Start,
@@ -14,7 +14,7 @@ from safe_launch.checkpoints.resume_point import (
     is_stuck,
     loading,
     next_start,
-    unusable,
+    without,
 )
 from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Engine
@@ -22,9 +22,11 @@ from safe_launch.core.settings import Engine
 DS, DDP = Engine.DEEPSPEED, Engine.DDP
 
 
-def saved(step: int, stage: int | None, world: int = 2) -> Saved:
+def checkpoint(step: int, stage: int | None, world: int = 2) -> Checkpoint:
     """A checkpoint of DeepSpeed's, or of DDP's without a stage."""
-    return Saved(Path(f"out/checkpoint-{step}"), step, DDP if stage is None else DS, world, stage)
+    return Checkpoint(
+        Path(f"out/checkpoint-{step}"), step, DDP if stage is None else DS, world, stage
+    )
 
 
 def cut(step: int, is_cut_off: bool = True) -> Unusable:
@@ -61,12 +63,12 @@ def test_what_can_be_loaded(
     stage: int | None, world: int, target: Target, expected: Loading | str
 ) -> None:
     """The measured table, as rules."""
-    way = loading(saved(4, stage, world), target)
+    way = loading(checkpoint(4, stage, world), target)
     if isinstance(expected, Loading):
         assert way is expected
     else:
-        assert not isinstance(way, Loading)
-        assert expected in way
+        assert isinstance(way, Refused)
+        assert expected in way.sentence
 
 
 ZERO2 = Target(DS, 2, 2)
@@ -75,56 +77,58 @@ ZERO3 = Target(DS, 3, 2)
 
 def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
     """What comes after the checkpoint that is taken would be written into otherwise."""
-    found = Found((saved(4, 2), saved(2, 2)), (cut(6), cut(3)))
-    start = next_start(found, 7, ZERO2, is_allowed=False)
+    found = Checkpoints((checkpoint(4, 2), checkpoint(2, 2)), (cut(6), cut(3)))
+    start = next_start(found, 7, ZERO2, may_restart=False)
     assert start == Start(
-        saved(4, 2),
+        checkpoint(4, 2),
         Loading.AS_IT_IS,
         (cut(6),),
-        "goes on from checkpoint-4 (7 steps had been done); checkpoint-6 isn't taken: "
+        "resumes from checkpoint-4 (7 steps had been done); checkpoint-6 is skipped: "
         "trainer_state.json is missing",
     )
 
 
 def test_what_would_be_lost_is_said_and_not_done() -> None:
     """Neither a fresh start nor an older checkpoint is taken where a newer one is whole."""
-    found = Found((saved(4, 2), saved(2, 3)))
-    spoilt = unusable(Found((saved(4, 3), saved(2, 3))), saved(4, 3), "it has buffers")
-    assert isinstance(next_start(spoilt, 5, ZERO2, is_allowed=False), Refused)
-    refused = next_start(found, 5, ZERO3, is_allowed=False)
+    found = Checkpoints((checkpoint(4, 2), checkpoint(2, 3)))
+    spoilt = without(
+        Checkpoints((checkpoint(4, 3), checkpoint(2, 3))), checkpoint(4, 3), "it has buffers"
+    )
+    assert isinstance(next_start(spoilt, 5, ZERO2, may_restart=False), Refused)
+    refused = next_start(found, 5, ZERO3, may_restart=False)
     assert isinstance(refused, Refused)
     assert refused.sentence == (
-        "checkpoint-4 can't be gone on from: the optimizer's state of ZeRO stage 2 can't be loaded "
-        "at stage 3. The training would start anew, after 5 steps; --allow-restart allows that, "
-        "and keeps the checkpoints"
+        "cannot resume from checkpoint-4: the optimizer's state of ZeRO stage 2 can't be loaded "
+        "at stage 3. The training would restart from scratch, after 5 steps; --allow-restart "
+        "allows that, and keeps the checkpoints"
     )
-    allowed = next_start(found, 5, ZERO3, is_allowed=True)
+    allowed = next_start(found, 5, ZERO3, may_restart=True)
     assert isinstance(allowed, Start)
-    assert allowed.saved == saved(2, 3)
-    assert allowed.aside == (saved(4, 2),)
+    assert allowed.checkpoint == checkpoint(2, 3)
+    assert allowed.aside == (checkpoint(4, 2),)
 
 
 def test_starts_anew_where_nothing_is_lost() -> None:
     """No checkpoint, or none that was ever whole."""
-    nothing = next_start(Found(), 5, ZERO2, is_allowed=False)
+    nothing = next_start(Checkpoints(), 5, ZERO2, may_restart=False)
     assert nothing == Start(
         None, sentence="from the start, after 5 steps: this job has no checkpoint"
     )
-    broken = next_start(Found((), (cut(4),)), 5, ZERO2, is_allowed=False)
+    broken = next_start(Checkpoints((), (cut(4),)), 5, ZERO2, may_restart=False)
     assert isinstance(broken, Start)
-    assert broken.saved is None
+    assert broken.checkpoint is None
     assert broken.aside == (cut(4),)
     assert "checkpoint-4, is cut off (trainer_state.json is missing)" in broken.sentence
-    assert next_start(Found(), 0, ZERO2, is_allowed=False) == Start(None)
+    assert next_start(Checkpoints(), 0, ZERO2, may_restart=False) == Start(None)
 
 
 def test_a_checkpoint_of_another_kind_is_progress() -> None:
     """What we can't judge isn't taken for nothing."""
-    found = Found((), (cut(4, is_cut_off=False),))
-    assert isinstance(next_start(found, None, ZERO2, is_allowed=False), Refused)
-    start = next_start(found, None, ZERO2, is_allowed=True)
+    found = Checkpoints((), (cut(4, is_cut_off=False),))
+    assert isinstance(next_start(found, None, ZERO2, may_restart=False), Refused)
+    start = next_start(found, None, ZERO2, may_restart=True)
     assert isinstance(start, Start)
-    assert start.saved is None
+    assert start.checkpoint is None
     assert "after an unknown number of steps" in start.sentence
 
 
@@ -167,7 +171,7 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
     before = discovery.present(str(tmp_path))
-    assert discovery.found(Saves(str(tmp_path), 0, before), {2}) == Found()
+    assert discovery.found(Saves(str(tmp_path), 0, before), {2}) == Checkpoints()
     (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
     (folder / "words.bin").write_bytes(b"words")
     later = before["checkpoint-3"] + 10**9

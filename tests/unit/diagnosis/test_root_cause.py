@@ -13,13 +13,9 @@ from safe_launch.catalogue.reader import concerns
 from safe_launch.core.constraint import Constraint
 from safe_launch.core.settings import Fact, Framework, Origin, Setting
 from safe_launch.diagnosis.attempt import Attempt
-from safe_launch.diagnosis.root_cause import (
-    diagnose,
-    is_about,
-    learn,
-    observed_statements,
-    tried_settings,
-)
+from safe_launch.diagnosis.new_constraints import is_about, lesson_of
+from safe_launch.diagnosis.observed import observed_statements, tried_settings
+from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import forbidden_by, resolve
@@ -197,7 +193,7 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
         visited.append(tried)
         finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
         known = [*known_rules(versions), *rules]
-        lesson = learn(attempt, finding, rules_under(known), attempt.plan.workload)
+        lesson = lesson_of(attempt, finding, rules_under(known), attempt.plan.workload)
         workload = workload.informed(lesson.statements)
         if lesson.constraint is not None:
             rules.append(lesson.constraint)
@@ -220,7 +216,7 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
         finding = Finding(
             record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
         )
-        lesson = learn(attempt_of(plan, number), finding, rules_under(rules), plan.workload)
+        lesson = lesson_of(attempt_of(plan, number), finding, rules_under(rules), plan.workload)
         workload = workload.informed(lesson.statements)
         rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
         plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -262,7 +258,7 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     assert isinstance(plan, Plan)
     found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
     rules = rules_under(known_rules(CURRENT))
-    learnt = learn(attempt_of(plan, 2), found, rules, plan.workload).constraint
+    learnt = lesson_of(attempt_of(plan, 2), found, rules, plan.workload).constraint
     assert learnt is not None
     assert {str(term) for term in learnt.terms} == {
         "zero_stage=2",
@@ -281,7 +277,7 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert isinstance(plan, Plan)
     first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    lesson = learn(attempt_of(plan, 0), first, rules_under(rules), plan.workload)
+    lesson = lesson_of(attempt_of(plan, 0), first, rules_under(rules), plan.workload)
     assert lesson.constraint is None
     (statement,) = lesson.statements
     assert (statement[0], statement[1].value, statement[1].origin) == (

@@ -11,7 +11,7 @@ from safe_launch.catalogue.entry import Finding, KnownFailure, Role
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.settings import Setting, Value
 from safe_launch.diagnosis.attempt import Attempt, Failed, Outcome, Seen, Superseded
-from safe_launch.diagnosis.suspect_corrections import suspicion
+from safe_launch.diagnosis.suspect_corrections import suspect_correction
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.search import resolve
@@ -69,7 +69,7 @@ def test_what_nothing_cures_and_comes_no_later(
     name: str | None, step: int | None, is_suspect: bool
 ) -> None:
     """The correction is forbidden as it was, and the first failure is remembered."""
-    found = suspicion(*history(FIRST, (attempt(1, TO_OTHER), name, step)), None)
+    found = suspect_correction(*history(FIRST, (attempt(1, TO_OTHER), name, step)), None)
     assert (found is not None) == is_suspect
     if found is not None:
         assert found.first == 0
@@ -82,14 +82,14 @@ def test_what_nothing_cures_and_comes_no_later(
 
 def test_the_first_failure_and_what_was_run_as_before_are_the_scripts_own() -> None:
     """Where nothing has been corrected there is nothing to suspect."""
-    assert suspicion(*history(FIRST), None) is None
-    assert suspicion(*history(FIRST, (attempt(1, {}), None, 0)), None) is None
+    assert suspect_correction(*history(FIRST), None) is None
+    assert suspect_correction(*history(FIRST, (attempt(1, {}), None, 0)), None) is None
 
 
 def test_the_next_remedy_is_held_against_the_first_failure() -> None:
     """It is the remedy's own settings that are forbidden, not those taken back."""
     failures = (FIRST, (attempt(1, TO_OTHER), None, 0), (attempt(2, TO_STAGE_1), None, 0))
-    found = suspicion(*history(*failures), 0)
+    found = suspect_correction(*history(*failures), 0)
     assert found is not None
     assert found.first == 0
     assert dict(found.changed) == {Setting.ZERO_STAGE: (2, 1)}
@@ -99,7 +99,7 @@ def test_an_attempt_that_was_stopped_in_between_changes_nothing() -> None:
     """The last attempt that failed is what the correction was for."""
     outcomes, findings = history(FIRST, (attempt(2, TO_OTHER), None, 0))
     outcomes.insert(1, Superseded(attempt(1, TO_STAGE_1), Seen({})))
-    found = suspicion(outcomes, findings, None)
+    found = suspect_correction(outcomes, findings, None)
     assert found is not None
     assert found.first == 0
     assert found.constraint.forbids(dict(TO_OTHER))

@@ -16,6 +16,7 @@ import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import JoinTimes, Placement
+from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Framework, Origin, Setting
 from safe_launch.core.workload import Known, Workload
@@ -35,7 +36,7 @@ from safe_launch.nodes.messages import (
 )
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, lean
 from safe_launch.nodes.rendezvous import Joined, gather, join
-from safe_launch.planning.fewer_nodes import left
+from safe_launch.planning.fewer_nodes import on_survivors
 from support.links import (
     EVERY,
     GPU,
@@ -571,10 +572,10 @@ def test_what_is_left_of_a_launch(
     """The same global batch on fewer workers, or why not."""
     placement = Placement(nodes=3, least=least, rank=0, address="head")
     request = LaunchRequest("t.py", False, (), 2, "test", placement=placement, workers=workers)
-    found = left(request, workload, lost)
+    found = on_survivors(request, workload, lost)
     if isinstance(expected, str):
-        assert isinstance(found, str)
-        assert expected in found
+        assert isinstance(found, Refused)
+        assert expected in found.sentence
     else:
         assert isinstance(found, LaunchRequest)
         assert found.nodes == expected

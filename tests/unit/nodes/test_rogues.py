@@ -26,7 +26,7 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Setting
 from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen
-from safe_launch.diagnosis.new_constraints import with_seen
+from safe_launch.diagnosis.observed import with_seen
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.diagnosis.user_lines import spots_of
 from safe_launch.evidence.exit_reason import death_text

@@ -6,15 +6,12 @@ import json
 from functools import cache
 
 import pytest
-from safe_launch.catalogue.entry import Finding, Kind, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.output_routing import Streams, which, words
-from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.options import parser, table
 from safe_launch.options.option import Option
 from safe_launch.options.page import page
-from safe_launch.session.retries import verdict
 from support.stacks import ROOT, STACKS, Stack
 
 TOOLS = ("torchrun", "deepspeed")
@@ -204,35 +201,3 @@ def test_which_streams() -> None:
     assert [both.is_shown(*one) for one in ((0, 1), (1, 1), (1, 2), (2, 1))] == [
         *(False, True, False, False)
     ]
-
-
-def failure(message: str, step: int | None = 3, kind: Kind | None = None) -> Finding:
-    """A failure that is known as of a class, or isn't known."""
-    entry = next((one for one in CATALOGUE if one.kind is kind), None)
-    frame = Frame("train.py", 7, "main", "step()")
-    record = FailureRecord(0, 0.0, "RuntimeError", message, frames=(frame,), step=step)
-    return Finding(record, Role.INITIATING, entry)
-
-
-@pytest.mark.parametrize(
-    ("most", "used", "roots", "is_tried", "text"),
-    [
-        (0, 0, [failure("a")], False, ""),
-        (2, 0, [failure("a")], True, "--max-restarts 2: started again as it is, 1 of 2"),
-        (2, 1, [failure("a"), failure("b")], True, "2 of 2"),
-        (2, 2, [failure("a"), failure("b"), failure("c")], False, "--max-restarts 2 is used up"),
-        (5, 1, [failure("a"), failure("a")], False, "it has ended in the same way twice"),
-        (5, 2, [failure("a"), failure("b"), failure("a")], False, "in the same way twice"),
-        (5, 1, [failure("a"), failure("a", step=4)], True, "2 of 5"),
-        (5, 0, [failure("a", kind=Kind.USER)], False, "what doesn't change fails of"),
-        (5, 0, [failure("a", kind=Kind.HARDWARE)], True, "1 of 5"),
-    ],
-)
-def test_what_is_tried_again(
-    most: int, used: int, roots: list[Finding], is_tried: bool, text: str
-) -> None:
-    """As often as asked, but not what is the user's own, and nothing that has ended so twice."""
-    tried, told = verdict(most, used, roots)
-    assert tried is is_tried
-    assert text in told
-    assert bool(told) == bool(most)

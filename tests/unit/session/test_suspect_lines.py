@@ -14,8 +14,8 @@ from safe_launch.core.settings import Fact, Framework, Name, Origin, Setting, Va
 from safe_launch.core.workload import Known
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import as_asked
-from safe_launch.session.first_plan import suspicion_rows
-from safe_launch.session.suspect_lines import Suspicion, suspicions
+from safe_launch.session.console import suspect_rows
+from safe_launch.session.suspect_lines import SuspectLine, suspect_lines
 from safe_launch.workload.script.line_searches import SEARCHES, spots
 from support.stacks import CURRENT
 from support.worlds import HARDWARE, world
@@ -37,10 +37,10 @@ def plan_of(
     return as_asked(request, world(values, framework), NODE)
 
 
-def feared(plan: Plan, points_at: str = "parameter_reductions") -> tuple[Suspicion, ...]:
+def feared(plan: Plan, points_at: str = "parameter_reductions") -> tuple[SuspectLine, ...]:
     """What is feared under the plan for the shipped entries with that search."""
     own = [one for one in ENTRIES if one.points_at == points_at]
-    return suspicions(plan, own)
+    return suspect_lines(plan, own)
 
 
 def test_a_dummy_loss_is_feared_under_stage_3_alone(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_each_failure_is_told_once_with_its_lines(tmp_path: Path) -> None:
     """Two lines, one entry: two notes, what it may end in, and what to do."""
     script = tmp_path / "train.py"
     script.write_text(f"{DUMMY}\n{DUMMY}\n")
-    rows = suspicion_rows(feared(plan_of(script, ZERO3)))
+    rows = suspect_rows(feared(plan_of(script, ZERO3)))
     assert [label for label, _ in rows] == ["note", "note", "may end", "do"]
     assert rows[0][1].endswith(f"train.py:1: {DUMMY}")
     assert "safe-launch explain zero3-parameter-outside-forward" in rows[2][1]
@@ -190,18 +190,18 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text('m = A.from_pretrained(n, device_map="auto")\nwith m.no_sync(): m(1)\n')
     spread = [replace(bare, points_at="device_maps")]
-    (one,) = suspicions(plan_of(script, {}), spread)
+    (one,) = suspect_lines(plan_of(script, {}), spread)
     assert one.spot.change == "m = A.from_pretrained(n)"
-    assert suspicions(plan_of(script, {}, nproc=1), spread) == ()
-    assert suspicions(plan_of(script, {}, Framework.NONE), spread) == ()
+    assert suspect_lines(plan_of(script, {}, nproc=1), spread) == ()
+    assert suspect_lines(plan_of(script, {}, Framework.NONE), spread) == ()
     zero3 = [replace(bare, points_at="device_map_arguments")]
-    assert len(suspicions(plan_of(script, ZERO3), zero3)) == 1
-    assert suspicions(plan_of(script, ZERO3), spread) == ()
-    assert suspicions(plan_of(script, {}), zero3) == ()
+    assert len(suspect_lines(plan_of(script, ZERO3), zero3)) == 1
+    assert suspect_lines(plan_of(script, ZERO3), spread) == ()
+    assert suspect_lines(plan_of(script, {}), zero3) == ()
     without = [replace(bare, points_at="no_sync_calls")]
-    assert len(suspicions(plan_of(script, ZERO3, Framework.NONE), without)) == 1
-    assert suspicions(plan_of(script, ZERO3), without) == ()
-    assert suspicions(plan_of(script, {Fact.ENGINE: "ddp"}, Framework.NONE), without) == ()
+    assert len(suspect_lines(plan_of(script, ZERO3, Framework.NONE), without)) == 1
+    assert suspect_lines(plan_of(script, ZERO3), without) == ()
+    assert suspect_lines(plan_of(script, {Fact.ENGINE: "ddp"}, Framework.NONE), without) == ()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_plans_under_which_a_line_does_harm(
     (entry,) = (one for one in ENTRIES if one.id == "zero3-parameter-outside-forward")
     plan = plan_of(script, values, framework)
     plan = replace(plan, workload=replace(plan.workload, versions=versions))
-    found = suspicions(plan, [replace(entry, forbids=(), proves={}, points_at=search)])
+    found = suspect_lines(plan, [replace(entry, forbids=(), proves={}, points_at=search)])
     assert len(found) == count
 
 

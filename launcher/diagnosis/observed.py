@@ -1,0 +1,54 @@
+"""What the workers of an attempt reported, in the workload's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..core.errors import LaunchError
+from ..core.model import Weight
+from ..core.settings import Adapter, Fact, Origin, Setting, Value, name_of, parse_value
+from ..core.workload import Known, Statement, Workload
+from ..workload.models.from_config import model_from_config
+from .attempt import Attempt, Seen
+
+
+def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tuple[Statement, ...]:
+    """What a worker observed, as statements on the workload.
+
+    Settings that the plan itself overrides are left out: what is in force there is the plan's, not
+    what was asked for.
+    """
+    source = f"the script, as seen in attempt {attempt.number + 1}"
+    return tuple(
+        (name, Known(parse_value(name, value), Origin.OBSERVED, source))
+        for name, value in ((name_of(raw), value) for raw, value in observed.items())
+        if not (isinstance(name, Setting) and name in attempt.plan.overrides)
+    )
+
+
+def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
+    """What the attempt really ran with, as far as the workload knows it now."""
+    return {**workload.asked, **attempt.plan.overrides}
+
+
+def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
+    """The workload with what the workers reported; the model as it was seen replaces the files'."""
+    informed = workload.informed(observed_statements(attempt, seen.observed))
+    if seen.model is None or not seen.model.get("config"):
+        return informed
+    weights = tuple(
+        Weight(str(name), tuple(shape), count, trained, bits)
+        for name, shape, trained, bits, count in seen.model["weights"]
+    )
+    source = f"the model as seen in attempt {attempt.number + 1}"
+    try:
+        model = model_from_config(seen.model["config"], weights, source)
+    except LaunchError:  # a configuration that only the model itself understands
+        return informed
+    if model is None:
+        return informed
+    has_adapters = any(".lora_" in weight.name for weight in weights)
+    adapter = Adapter.LORA if has_adapters else Adapter.NONE
+    statement = (Fact.ADAPTER, Known(adapter.value, Origin.OBSERVED, source))
+    return replace(informed.informed([statement]), model=model)

@@ -1,0 +1,100 @@
+"""Runs one attempt after another on the nodes that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..checkpoints.resume_point import Start
+from ..core.request import Fix
+from ..core.settings import Value
+from ..diagnosis.attempt import Attempt, Outcome, Seen, outcome_of
+from ..diagnosis.new_constraints import is_hopeless
+from ..diagnosis.observed import with_seen
+from ..nodes.messages import Order
+from ..nodes.peers import Peers
+from ..planning.plan import Plan
+from ..planning.planner import planned
+from ..planning.search import Rules
+from ..workers import supervisor
+from ..workers.forkserver.client import Server
+from ..workers.forkserver.tcp_store import Store
+from ..workers.start import Own
+from .resume import clean_up
+
+Permission = Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
+"""Whether a plan may go on, given the settings, facts and model that its workers have seen."""
+
+
+@dataclass(slots=True)
+class AllNodes:
+    """Node 0's workers, and the launchers of the other nodes.
+
+    Attributes:
+        server: what this node's workers are forked from.
+        peers: the other nodes; after an attempt those that are left.
+        notice: told what the user should know at once.
+    """
+
+    server: Server
+    peers: Peers
+    notice: Callable[[str], None]
+
+    def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
+        """Runs an attempt on all nodes, to its end."""
+        plan, server = attempt.plan, self.server
+        port = plan.request.placement.meeting
+        server.store = Store.open(port)
+        if attempt.number == 0 and port not in (0, server.store.port):
+            self.notice(f"port {port} is in use: the workers meet at port {server.store.port}")
+        order = Order(
+            attempt=attempt.number,
+            run_id=server.mark,
+            rank=0,
+            workers=plan.request.nodes,
+            port=server.store.port,
+            preset=plan.preset.settings(),
+            overrides=plan.overrides,
+            replaced=plan.replaced,
+            resume=start.resume,
+        )
+        own = Own(plan.hardware.accelerator.environment, start.variable)
+        self.peers.send_orders(order)
+        watch = supervisor.Watch(permission(attempt, rules), self.notice, server.extend)
+        try:
+            part = supervisor.run_attempt(
+                order, own, plan.request, server, attempt.folder, watch, self.peers
+            )
+        finally:
+            server.close_store()
+        clean_up(start)
+        self.peers = self.peers.left()
+        return outcome_of(attempt, part)
+
+
+def permission(attempt: Attempt, rules: Rules) -> Permission:
+    """Whether the attempt may go on with what its workers see; under `suggest` it always may."""
+    answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
+
+    def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:
+        if attempt.plan.request.limits.fix is Fix.SUGGEST:
+            return True
+        key = frozenset(observed.items()), model is None
+        if key not in answers:  # a search, and every worker reports the same
+            answers[key] = _may_go_on(attempt, Seen(observed, model), rules)
+        return answers[key]
+
+    return allowed
+
+
+def _may_go_on(attempt: Attempt, seen: Seen, rules: Rules) -> bool:
+    """Whether nothing forbids the attempt, given what its workers have seen."""
+    plan = attempt.plan
+    workload = with_seen(plan.workload, attempt, seen)
+    if not is_hopeless(attempt, workload, rules):
+        return True
+    better = planned(plan.request, workload, plan.hardware, rules.constraints)
+    # Where the memory estimate still hangs on what nobody has stated, it doesn't count.
+    is_unsure = isinstance(better, Plan) and bool(better.doubts)
+    return is_unsure and not is_hopeless(attempt, workload, replace(rules, by_memory=False))

@@ -1,0 +1,111 @@
+"""The reporter of a launch: every event as lines on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..catalogue.entry import Diagnosis
+from ..checkpoints.resume_point import Start
+from ..core.refused import Refused
+from ..core.row import Row
+from ..diagnosis.attempt import Attempt, Superseded
+from ..diagnosis.suspect_corrections import SuspectCorrection
+from ..diagnosis.user_lines import spots_of
+from ..evidence.failure_record import FailureRecord
+from ..planning.plan import NoPlan, Plan
+from ..report import explain_failure, explain_plan, summary
+from ..system import terminal
+from .decision import End, RunState
+from .suspect_lines import SuspectLine
+
+NOTHING_LEFT = "nothing is left to launch"
+SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "note", "may end", "do")
+"""Labels of the rows that `--quiet` doesn't leave out."""
+
+
+class ConsoleReporter:
+    """Says on stderr what happens."""
+
+    def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
+        """All that the plan is; to whom wants quiet, where it isn't as asked."""
+        _show([*explain_plan.plan_rows(plan), *suspect_rows(suspects)])
+
+    def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
+        """The same, and what would be changed."""
+        suggestions = explain_plan.suggestion_rows(better)
+        _show([*explain_plan.plan_rows(asked), *suggestions, *suspect_rows(suspects)])
+
+    def no_plan(self, refused: NoPlan) -> None:
+        """Why nothing is left, and what would change that."""
+        terminal.say(NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused)))
+
+    def attempt_failed(
+        self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
+    ) -> None:
+        """What failed first, where, and why."""
+        root = diagnosis.root
+        if root.entry is None:
+            log = attempt.folder / f"rank-{root.record.rank}.log"
+            rows = explain_failure.unexplained_rows(diagnosis, log, is_suspect=suspect is not None)
+        else:
+            found = spots_of(root, attempt.plan.request)
+            rows = explain_failure.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+        rows += explain_failure.other_rows(diagnosis)
+        if suspect is not None:
+            rows.append(explain_failure.suspect_row(suspect.changed, suspect.first))
+        terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
+
+    def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
+        """What the next attempt changes, and where it begins."""
+        if isinstance(state.last, Superseded):
+            terminal.say("stopped before a failure: what the workers reported is known to fail")
+            rows = [("change", explain_plan.change_text(change)) for change in following.changes]
+        else:
+            rows = _corrections(following, state)
+        if not rows:
+            rows = [("change", "none: the failure passes by itself")]
+        if start.sentence:
+            rows.append(("start", start.sentence))
+        terminal.say(*terminal.table(rows), f"relaunching: attempt {len(state.outcomes) + 1}")
+
+    def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
+        """What would have been changed, and why it isn't."""
+        changes = [text for label, text in _corrections(following, state) if label == "change"]
+        rows = terminal.table(("suggest", text) for text in changes)
+        terminal.say(*rows, f"not relaunched: {refused.sentence}")
+
+    def note(self, sentence: str) -> None:
+        """The sentence itself."""
+        terminal.say(sentence)
+
+    def finished(self, state: RunState, end: End, run: Path) -> None:
+        """Each attempt in a line, where the evidence is, and the traceback of what failed first."""
+        summary.show_attempts(state.outcomes, state.findings, run, end.code)
+        if end.standing is not None:
+            first = end.standing + 1
+            terminal.say(f"the failure of attempt {first} stands: its corrections led to others")
+        summary.show_root_traceback(end.outcome_of(state), state.findings)
+
+
+def _corrections(following: Plan, state: RunState) -> list[Row]:
+    """How the next attempt differs from the last one."""
+    record = FailureRecord(0, 0.0) if state.root is None else state.root.record
+    return explain_plan.correction_rows(following, state.last.attempt.plan, record)
+
+
+def suspect_rows(suspects: Sequence[SuspectLine]) -> list[Row]:
+    """Each suspect line with the failure it may lead to; once for each failure, what to do."""
+    rows: list[Row] = []
+    for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
+        spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
+        rows += [("note", explain_failure.spot_text(spot)) for spot in spots]
+        rows.append(("may end", f"{entry.title}\nsafe-launch explain {entry.id}"))
+        rows.append(("do", explain_failure.first_paragraph(entry.sections["What to do"])))
+    return rows
+
+
+def _show(rows: Sequence[Row]) -> None:
+    """All rows; under `--quiet`, those that aren't as the user has asked for."""
+    shown = [row for row in rows if not terminal.is_quiet() or row[0] in SHOWN_WHEN_QUIET]
+    terminal.say(*terminal.table(shown, indent=0))

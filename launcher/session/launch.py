@@ -1,0 +1,108 @@
+"""A launch on node 0, which plans for all nodes; where there is no other, the only one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+
+from ..catalogue.entry import KnownFailure
+from ..catalogue.reader import concerns
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Hardware
+from ..core.request import LaunchRequest
+from ..core.workload import Workload
+from ..nodes.connection import broadcast
+from ..nodes.messages import Farewell, Welcome
+from ..nodes.peers import Peers
+from ..nodes.rendezvous import Joined
+from ..report import summary
+from ..system import orphans, run_directory
+from ..workers.forkserver.client import Server
+from .all_nodes import AllNodes
+from .console import ConsoleReporter
+from .decision import RunState
+from .first_plan import first_plan, known_constraints
+from .loop import Effects, run_attempts
+from .resume import prepare
+
+
+def launch(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    server: Server,
+    joined: Joined | None = None,
+) -> int:
+    """Trains, and tells the other nodes how it ended; returns the exit code.
+
+    Args:
+        request: what the user asked for, with the workers of all nodes.
+        workload: what is known of the training.
+        hardware: what every node has at least.
+        catalogue: the known failures.
+        server: what this node's workers are forked from.
+        joined: the nodes of the job; None where there is no other.
+
+    Raises:
+        LaunchError: the run directory can't be written, or there is no torch.
+    """
+    require_torch()
+    links = {} if joined is None else dict(enumerate(joined.links, start=1))
+    listener = None if joined is None else joined.listener
+    peers = Peers(links, listener, request.placement.times.silence)
+    devices = () if joined is None else joined.devices
+    for rank, link in links.items():
+        link.send(Welcome(server.mark, rank, len(links) + 1, devices))
+    guardian = orphans.guard(server.mark)
+    farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
+    try:
+        farewell = _train(request, workload, hardware, catalogue, server, peers)
+    except LaunchError as error:
+        farewell = Farewell(error.code, error.problem)
+        raise
+    finally:
+        guardian.dismiss()
+        broadcast(links.values(), farewell)
+    summary.write_pod_status(farewell)
+    return farewell.code
+
+
+def require_torch() -> None:
+    """Says so where there is no torch to launch with.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    if find_spec("torch") is None:
+        problem = f"torch isn't installed for {sys.executable}"
+        raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
+
+
+def _train(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    server: Server,
+    peers: Peers,
+) -> Farewell:
+    """The first plan and the loop, with what they do to the world."""
+    reporter = ConsoleReporter()
+    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    known = known_constraints(workload, catalogue)
+    plan = first_plan(request, workload, hardware, known, entries, reporter)
+    if isinstance(plan, Farewell):
+        return plan
+    run = run_directory.run_folder(request.log_dir, request.script, server.mark)
+    run_directory.write(run / "request.json", request.document())
+    nodes = AllNodes(server, peers, reporter.note)
+    effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
+    state = RunState(request, workload, known)
+    state, end = run_attempts(state, plan, hardware, entries, effects)
+    document = {"exit_code": end.code, "attempts": len(state.outcomes)}
+    summary.write_or_warn(run / "outcome.json", document)
+    reporter.finished(state, end, run)
+    return summary.farewell(end.code, end.outcome_of(state), state.findings)

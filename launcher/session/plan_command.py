@@ -1,0 +1,71 @@
+"""`safe-launch plan`: the plan in full, and nothing is launched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ..catalogue.entry import KnownFailure
+from ..catalogue.reader import concerns
+from ..core.errors import ExitCode
+from ..core.hardware import Hardware
+from ..core.plain_json import plain
+from ..core.request import LaunchRequest
+from ..core.row import Row
+from ..core.workload import Workload
+from ..planning.estimates.model_sizes import job_of
+from ..planning.plan import NoPlan, Plan
+from ..planning.planner import planned
+from ..report import explain_plan, plan_table
+from ..system import terminal
+from .console import NOTHING_LEFT, suspect_rows
+from .first_plan import known_constraints, refused_by_strict
+from .suspect_lines import SuspectLine, suspect_lines
+
+
+def show_plan(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    catalogue: Sequence[KnownFailure],
+    *,
+    as_json: bool,
+) -> ExitCode:
+    """Prints the plan in full; returns the exit code."""
+    plan = planned(request, workload, hardware, known_constraints(workload, catalogue))
+    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    suspects = suspect_lines(plan, entries) if isinstance(plan, Plan) else ()
+    if as_json:
+        document = plan_table.document(request, workload, hardware, plan)
+        document["suspicions"] = [
+            {"failure": suspect.entry.id, "line": suspect.spot} for suspect in suspects
+        ]
+        terminal.show(json.dumps(document, default=plain, indent=1))
+    else:
+        terminal.show("\n".join(_text(plan, workload, suspects)))
+    if isinstance(plan, NoPlan):
+        return ExitCode.NO_PLAN
+    refused = refused_by_strict(request, plan)
+    if refused is not None:
+        terminal.say(f"not launched: {refused.sentence}")
+        return ExitCode.NO_PLAN
+    return ExitCode.SUCCESS
+
+
+def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine]) -> list[str]:
+    """What is known, the candidates, and the plan; or why there is none."""
+    known = terminal.table(_what_is_known(workload), indent=0)
+    if isinstance(plan, NoPlan):
+        why = terminal.table(explain_plan.dead_end_rows(plan))
+        return [*known, *plan_table.table(plan.rejected, None), NOTHING_LEFT, *why]
+    table = plan_table.table(plan.considered, plan.chosen)
+    head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
+    candidates = [] if plan.chosen.estimate is None else [head, *table]
+    rows = [*explain_plan.plan_rows(plan), *suspect_rows(suspects)]
+    return [*known, *candidates, *terminal.table(rows, indent=0)]
+
+
+def _what_is_known(workload: Workload) -> list[Row]:
+    job = job_of(workload)
+    model = plan_table.model_text(workload, None if job is None else job.trained)
+    return [("model", model), *plan_table.known_rows(workload)]

@@ -1,0 +1,184 @@
+"""Which checkpoints are found, what they are, and what is noticed as missing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safe_launch.checkpoints import discovery
+from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Resume, Saves
+from safe_launch.core.settings import Engine
+from support.checkpoints import archive, plain_checkpoint, safetensors, zero_checkpoint
+
+
+def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
+    """The checkpoints of a training that has saved there from the beginning."""
+    return discovery.found(Saves(str(output_dir)), worlds or (2,), local)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_trainers_own(tmp_path: Path, world: int) -> None:
+    """How many ranks wrote it is told by their random states."""
+    folder = plain_checkpoint(tmp_path, 4, world)
+    assert found(tmp_path, 1, world) == Checkpoints((Checkpoint(folder, 4, Engine.DDP, world),))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("offloaded", [False, True])
+def test_deepspeeds(tmp_path: Path, stage: int, offloaded: bool) -> None:
+    """The stage, the ranks and the optimizer are read without torch."""
+    folder = zero_checkpoint(tmp_path, 4, stage=stage, offloaded=offloaded)
+    expected = Checkpoint(folder, 4, Engine.DEEPSPEED, 2, stage, offloaded and stage > 0)
+    assert found(tmp_path) == Checkpoints((expected,))
+
+
+def test_the_newest_comes_first(tmp_path: Path) -> None:
+    """By number, not by name."""
+    for step in (2, 10, 9):
+        plain_checkpoint(tmp_path, step)
+    assert [checkpoint.step for checkpoint in found(tmp_path).complete] == [10, 9, 2]
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    """Cuts the end of a file off."""
+
+    def damage(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-9])
+
+    return damage
+
+
+def gone(name: str) -> Callable[[Path], object]:
+    """Removes a file."""
+    return lambda folder: (folder / name).unlink()
+
+
+def says(name: str, text: str) -> Callable[[Path], object]:
+    """Writes a file."""
+    return lambda folder: (folder / name).write_text(text)
+
+
+INNER = "global_step4"
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (gone("trainer_state.json"), "trainer_state.json is missing"),
+        (cut("trainer_state.json"), "trainer_state.json is cut off"),
+        (says("trainer_state.json", '{"global_step": 3}'), "trainer_state.json isn't of step 4"),
+        (says("trainer_state.json", "[]"), "trainer_state.json isn't of step 4"),
+        (cut("model.safetensors"), "model.safetensors is cut off"),
+        (gone("model.safetensors"), "the weights are missing"),
+        (cut("optimizer.pt"), "optimizer.pt is cut off"),
+        (gone("optimizer.pt"), "optimizer.pt is missing"),
+        (gone("scheduler.pt"), "scheduler.pt is missing"),
+        (gone("rng_state_0.pth"), "the random state of rank 0 is missing"),
+        (says("config.json", '{"a": '), "config.json is cut off"),
+        (
+            says("model.safetensors.index.json", '{"weight_map": {"w": "part-2.safetensors"}}'),
+            "part-2.safetensors is missing",
+        ),
+    ],
+)
+def test_what_is_cut_off(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
+    """Whatever was to be written and wasn't; nobody could ever use it."""
+    damage(plain_checkpoint(tmp_path, 4))
+    (unusable,) = found(tmp_path).unusable
+    assert (unusable.reason, unusable.is_cut_off, unusable.step) == (reason, True, 4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "damage", "reason"),
+    [
+        (2, gone("latest"), "DeepSpeed's file `latest` is missing"),
+        (2, says("latest", "global_step9"), "the folder that DeepSpeed's file `latest` names"),
+        (2, gone(f"{INNER}/mp_rank_00_model_states.pt"), "DeepSpeed's model states are missing"),
+        (
+            2,
+            gone(f"{INNER}/zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+            "the optimizer state of rank 1 is missing",
+        ),
+        (
+            3,
+            gone(f"{INNER}/zero_pp_rank_1_mp_rank_00_model_states.pt"),
+            "the model state of rank 1 is missing",
+        ),
+        (3, cut(f"{INNER}/zero_pp_rank_0_mp_rank_00_optim_states.pt"), "is cut off"),
+    ],
+)
+def test_what_is_cut_off_of_deepspeeds(
+    tmp_path: Path, stage: int, damage: Callable[[Path], object], reason: str
+) -> None:
+    """Every rank writes its part."""
+    damage(zero_checkpoint(tmp_path, 4, stage=stage))
+    (unusable,) = found(tmp_path).unusable
+    assert reason in unusable.reason
+    assert unusable.is_cut_off
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda folder: (folder / "pytorch_model_fsdp_0").mkdir(), "it was written by FSDP"),
+        (
+            lambda folder: (folder / INNER / "offloaded_tensors").mkdir(),
+            "it holds states swapped to disk",
+        ),
+        (lambda folder: archive(folder / INNER / "mp_rank_01_model_states.pt"), "is split by"),
+        (
+            lambda folder: archive(folder / INNER / "mp_rank_00_model_states.pt", {}),
+            "it doesn't tell how many ranks wrote it",
+        ),
+    ],
+)
+def test_what_may_be_whole_but_is_of_no_use(
+    tmp_path: Path, change: Callable[[Path], object], reason: str
+) -> None:
+    """It counts as progress."""
+    change(zero_checkpoint(tmp_path, 4, stage=2))
+    (unusable,) = found(tmp_path).unusable
+    assert reason in unusable.reason
+    assert not unusable.is_cut_off
+
+
+def test_every_node_with_a_disk_of_its_own(tmp_path: Path) -> None:
+    """What is missing of the other nodes may lie there."""
+    folder = plain_checkpoint(tmp_path, 4, 4)
+    for rank in (2, 3):
+        (folder / f"rng_state_{rank}.pth").unlink()
+    (unusable,) = found(tmp_path, 4, local=2).unusable
+    assert unusable.reason.startswith("the random state of rank 2, 3 isn't on node 0")
+    assert not unusable.is_cut_off
+    (unusable,) = found(tmp_path, 4, local=1).unusable
+    assert unusable.is_cut_off
+
+
+def test_adapters_are_weights_too(tmp_path: Path) -> None:
+    """What peft writes, also in a folder of each adapter's name."""
+    folder = plain_checkpoint(tmp_path, 4)
+    (folder / "model.safetensors").unlink()
+    (folder / "default").mkdir()
+    safetensors(folder / "default" / "adapter_model.safetensors")
+    assert found(tmp_path).complete
+
+
+def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:
+    """Nor one with other things alone."""
+    (tmp_path / "checkpoint-best").mkdir()
+    assert found(tmp_path / "nowhere") == found(tmp_path) == Checkpoints()
+    assert discovery.present(str(tmp_path)) == {}
+
+
+def test_where_a_node_has_what_it_resumes_from(tmp_path: Path) -> None:
+    """The latest folder of that training that has it, else the latest."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "checkpoint-4").mkdir()
+    saves = [Saves(str(tmp_path / name)) for name in ("a", "b")]
+    saves.append(Saves(str(tmp_path / "c"), 1))
+    assert discovery.own_folder(Resume(0, "checkpoint-4"), saves) == tmp_path / "a/checkpoint-4"
+    assert discovery.own_folder(Resume(0, "checkpoint-5"), saves) == tmp_path / "b/checkpoint-5"
+    assert discovery.own_folder(Resume(2, "checkpoint-4"), saves) is None

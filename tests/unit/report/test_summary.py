@@ -1,0 +1,68 @@
+"""What is passed on to the other nodes and to a pod's status when a run is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Succeeded
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.nodes.messages import Farewell
+from safe_launch.planning.search import as_asked
+from safe_launch.report import pod_status, summary
+from support.worlds import HARDWARE, REQUEST, ZERO2, world
+
+ATTEMPT = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), Path())
+RECORD = FailureRecord(0, 1.0, "builtins.KeyError", "'label'", exit_code=1)
+
+
+def test_the_other_nodes_are_told_the_end() -> None:
+    """In a line, and for a pod's status with the diagnosis."""
+    finding = Finding(RECORD, Role.INITIATING, None)
+    end = summary.farewell(1, Failed(ATTEMPT, (RECORD,)), {0: finding})
+    assert end.line.startswith("failed: ")
+    assert "'label'" in end.diagnosis
+    stopped = summary.farewell(143, Interrupted(ATTEMPT, 15), {})
+    assert (stopped.code, stopped.line) == (143, "stopped by SIGTERM")
+    assert "SIGTERM" in stopped.diagnosis
+    done = summary.farewell(0, Succeeded(ATTEMPT, ("it died later",)), {})
+    assert done == Farewell(0, "succeeded; it died later")
+
+
+def test_a_pods_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure's diagnosis, else its line; nothing of a success."""
+    path = tmp_path / "termination-log"
+    monkeypatch.setenv(pod_status.VARIABLE, str(path))
+    summary.write_pod_status(Farewell(0, "succeeded"))
+    assert not path.exists()
+    summary.write_pod_status(Farewell(3, "failed", "the diagnosis"))
+    assert path.read_text() == "the diagnosis"
+    summary.write_pod_status(Farewell(3, "failed: rank 0"))
+    assert "exit code 3" in path.read_text()
+    assert "failed: rank 0" in path.read_text()
+
+
+def test_a_script_that_exits_by_itself_has_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`sys.exit(3)` shows its last output instead."""
+    record = FailureRecord(
+        0, 1.0, "builtins.SystemExit", "3", traceback="Traceback", log_tail=("bye",)
+    )
+    finding = Finding(record, Role.INITIATING, None)
+    summary.show_root_traceback(Failed(ATTEMPT, (record,)), {0: finding})
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert told.endswith("bye\n")
+    summary.show_root_traceback(Succeeded(ATTEMPT), {})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the run continues."""
+    summary.write_or_warn(tmp_path / "nowhere" / "plan.json", {})
+    assert "the run continues" in capsys.readouterr().err
+    summary.write_or_warn(tmp_path / "plan.json", {"a": 1})
+    assert (tmp_path / "plan.json").read_text() == '{\n"a": 1\n}\n'
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,157 @@
+"""What a launch prints, word for word, of each event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import Diagnosis, Finding, Role
+from safe_launch.checkpoints.resume_point import Start
+from safe_launch.core.refused import Refused
+from safe_launch.core.settings import Setting
+from safe_launch.diagnosis.attempt import Attempt, Failed, Seen, Succeeded, Superseded
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.search import as_asked, resolve
+from safe_launch.session.console import ConsoleReporter
+from safe_launch.session.decision import End, RunState
+from safe_launch.system import terminal
+from support.attempts import entry_of
+from support.worlds import (
+    CURRENT,
+    HARDWARE,
+    REQUEST,
+    TWICE,
+    ZERO2,
+    known_rules,
+    rule,
+    world,
+)
+
+WORKLOAD = world({**ZERO2, TWICE: True})
+ASKED = as_asked(REQUEST, WORKLOAD, HARDWARE)
+BETTER = resolve(REQUEST, WORKLOAD, HARDWARE, known_rules(CURRENT))
+ATTEMPT = Attempt(0, ASKED, Path("run/attempt-1"))
+RECORD = FailureRecord(
+    0, 1.0, "builtins.RuntimeError", "odd", traceback="Traceback: odd\n", exit_code=3
+)
+ROOT = Finding(RECORD, Role.INITIATING, None)
+FAILED = RunState(REQUEST, WORKLOAD).after(Failed(ATTEMPT, (RECORD,)), ROOT)
+SAY = ConsoleReporter()
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that were printed since, without the launcher's mark."""
+    return capsys.readouterr().err.replace(terminal.MARK, "").splitlines()
+
+
+def test_a_relaunch(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is changed, what that costs, and where it begins."""
+    assert isinstance(BETTER, Plan)
+    SAY.relaunching(BETTER, FAILED, Start(None, sentence="resumes from checkpoint-4"))
+    lines = said(capsys)
+    assert lines[0] == "  change   gradient_checkpointing: reentrant -> non_reentrant"
+    assert lines[-2:] == ["  start    resumes from checkpoint-4", "relaunching: attempt 2"]
+
+
+def test_a_relaunch_of_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a failure that passes by itself."""
+    SAY.relaunching(ASKED, FAILED, Start(None))
+    assert said(capsys) == [
+        "  change   none: the failure passes by itself",
+        "relaunching: attempt 2",
+    ]
+
+
+def test_a_relaunch_before_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing has failed, and what is changed has its cause."""
+    assert isinstance(BETTER, Plan)
+    state = RunState(REQUEST, WORKLOAD).after(Superseded(ATTEMPT, Seen({})), None)
+    SAY.relaunching(BETTER, state, Start(None))
+    lines = said(capsys)
+    assert lines[0] == "stopped before a failure: what the workers reported is known to fail"
+    assert any("has already been reduced" in line for line in lines)
+
+
+def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """And why it isn't."""
+    assert isinstance(BETTER, Plan)
+    SAY.not_relaunched(BETTER, FAILED, Refused("--fix suggest allows 0"))
+    lines = said(capsys)
+    assert lines[0].startswith("  suggest  gradient_checkpointing: reentrant -> non_reentrant")
+    assert lines[-1] == "not relaunched: --fix suggest allows 0"
+
+
+@pytest.mark.parametrize("name", [None, "zero2-gradient-reduced-twice"])
+def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) -> None:
+    """Known or not, with where to read on."""
+    entry = None if name is None else entry_of(name)
+    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, entry=entry),)), None)
+    lines = said(capsys)
+    assert lines[0] == "attempt 1 failed"
+    last = "log      run/attempt-1/rank-0.log" if name is None else f"safe-launch explain {name}"
+    assert lines[-1].endswith(last)
+
+
+def test_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what forbids all."""
+    rules = [rule(precision="bf16")]
+    refused = resolve(REQUEST, world({Setting.PRECISION: "bf16"}), HARDWARE, rules)
+    assert isinstance(refused, NoPlan)
+    SAY.no_plan(refused)
+    lines = said(capsys)
+    assert lines[0] == "nothing is left to launch"
+    assert any("a rule of this test" in line for line in lines)
+
+
+def test_quiet_leaves_out_what_is_as_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change is told in any case."""
+    assert isinstance(BETTER, Plan)
+    SAY.planned(BETTER, [])
+    assert said(capsys)[0].startswith("run      train.py")
+    monkeypatch.setattr(terminal, "_quiet", True)
+    SAY.planned(BETTER, [])
+    assert said(capsys)[0].startswith("change   gradient_checkpointing")
+    SAY.planned(ASKED, [])
+    assert said(capsys) == []
+
+
+def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each attempt in a line, whose failure stands, and last the traceback of the root cause."""
+    other = replace(RECORD, message="later", traceback="Traceback: later\n")
+    second = replace(ATTEMPT, number=1)
+    state = FAILED.after(Failed(second, (other,)), replace(ROOT, record=other))
+    SAY.finished(state, End(3, standing=0), Path("run"))
+    lines = said(capsys)
+    assert lines[0].startswith("attempt 1: failed: ")
+    assert lines[1].startswith("attempt 2: failed: ")
+    assert lines[2:] == [
+        "exit code 3; logs and records: run",
+        "the failure of attempt 1 stands: its corrections led to others",
+        "Traceback: odd",
+    ]
+
+
+def test_a_success_at_once_is_short(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `--quiet` it needs no word; where an attempt has failed before, it does."""
+    monkeypatch.setattr(terminal, "_quiet", True)
+    SAY.finished(RunState(REQUEST, WORKLOAD).after(Succeeded(ATTEMPT), None), End(0), Path("run"))
+    assert said(capsys) == []
+    state = FAILED.after(Succeeded(replace(ATTEMPT, number=1)), None)
+    SAY.finished(state, End(0), Path("run"))
+    assert said(capsys)[-1] == "exit code 0; logs and records: run"
+
+
+def test_a_death_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last output of the rank that failed first."""
+    record = FailureRecord(1, 1.0, signal=9, exit_code=137, log_tail=("one", "two"))
+    state = RunState(REQUEST, WORKLOAD).after(
+        Failed(ATTEMPT, (record,)), replace(ROOT, record=record)
+    )
+    SAY.finished(state, End(137), Path("run"))
+    assert said(capsys)[-3:] == ["the last output of rank 1:", "one", "two"]

@@ -1,0 +1,181 @@
+"""What follows from the end of one attempt: pure values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
+from safe_launch.core.errors import ExitCode
+from safe_launch.core.refused import Refused
+from safe_launch.core.request import Fix, Limits
+from safe_launch.core.settings import Fact, Setting
+from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
+from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.planning.search import as_asked
+from safe_launch.session.decision import (
+    PAUSE,
+    End,
+    Replan,
+    RunState,
+    decide,
+    exit_code,
+    no_correction_left,
+    relaunch_refused,
+)
+from support.attempts import entry_of
+from support.worlds import (
+    CURRENT,
+    HARDWARE,
+    LORA_DDP,
+    REQUEST,
+    ZERO2,
+    known_rules,
+    rules_under,
+    world,
+)
+
+RULES = rules_under(known_rules(CURRENT))
+WORKLOAD = world(ZERO2)
+ATTEMPT = Attempt(0, as_asked(REQUEST, WORKLOAD, HARDWARE), Path())
+NOTHING = Seen({})
+NEW = RunState(REQUEST, WORKLOAD, RULES.constraints)
+
+
+def root(name: str | None, code: int | None = 3) -> Finding:
+    """A root cause that the entry explains, if it is given."""
+    record = FailureRecord(0, 1.0, "builtins.RuntimeError", "words", exit_code=code)
+    return Finding(record, Role.INITIATING, None if name is None else entry_of(name))
+
+
+def failed(name: str | None, state: RunState = NEW, seen: Seen = NOTHING) -> RunState:
+    """The state after a failure of the first attempt."""
+    finding = root(name)
+    return state.after(Failed(ATTEMPT, (finding.record,), seen), finding)
+
+
+def test_ends_that_say_all() -> None:
+    """A success is 0, a signal 128 and its number."""
+    assert decide(NEW.after(Succeeded(ATTEMPT), None), RULES, None) == End(0)
+    assert decide(NEW.after(Interrupted(ATTEMPT, 15), None), RULES, None) == End(143)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        (None, 3),
+        ("batch-lengths-differ", 3),  # the user's own
+        ("accelerator-hardware-fault", ExitCode.RETRY_ELSEWHERE),
+    ],
+)
+def test_what_no_plan_cures_ends_the_run(name: str | None, code: int) -> None:
+    """With the worker's code; where a node is at fault, with the code that says so."""
+    assert decide(failed(name), RULES, None) == End(code)
+    assert exit_code(root(name)) == code
+
+
+def test_a_death_without_a_code_is_a_failure() -> None:
+    """The exit code is never that of a success."""
+    assert exit_code(root(None, None)) == 1
+    assert exit_code(root(None, 0)) == 1
+
+
+def test_a_cure_is_learned() -> None:
+    """The facts that the failure proves, after which the catalogue forbids what was tried."""
+    decision = decide(failed("zero2-gradient-reduced-twice"), RULES, None)
+    assert isinstance(decision, Replan)
+    assert (decision.pause, decision.note) == (0, "")
+    assert decision.state.workload.value(Fact.BLOCK_RUNS_TWICE) is True
+    assert decision.state.constraints == RULES.constraints
+
+
+def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
+    """One more constraint, on what was tried."""
+    unknown = rules_under([])
+    state = failed("zero2-gradient-reduced-twice", replace(NEW, constraints=()))
+    decision = decide(state, unknown, None)
+    assert isinstance(decision, Replan)
+    (constraint,) = decision.state.constraints
+    assert constraint.forbids({**ZERO2, Setting.GRADIENT_CHECKPOINTING: "reentrant"})
+
+
+def test_decide_changes_nothing() -> None:
+    """Twice asked, twice the same; the state that it is given stays as it is."""
+    state = failed("zero2-gradient-reduced-twice")
+    before = (state.workload, state.constraints, dict(state.findings))
+    assert decide(state, RULES, None) == decide(state, RULES, None)
+    assert (state.workload, state.constraints, dict(state.findings)) == before
+    assert isinstance(state.findings, MappingProxyType)
+
+
+def test_a_transient_failure_waits_first() -> None:
+    """As long as it is told, once for each."""
+    decision = decide(failed("npu-busy"), RULES, None, pause=2.5)
+    assert isinstance(decision, Replan)
+    assert decision.pause == 2.5
+    assert decision.note == "waiting 2.5 s: the failure passes by itself"
+    assert decide(failed("npu-busy", decision.state), RULES, None) == End(3)
+    default = decide(failed("npu-busy"), RULES, None)
+    assert isinstance(default, Replan)
+    assert default.pause == PAUSE == 10
+
+
+def test_what_the_workers_saw_is_known() -> None:
+    """Where the attempt was stopped for it, and where a correction is suspect."""
+    seen = Seen({"frozen_parameters": True})
+    superseded = decide(NEW.after(Superseded(ATTEMPT, seen), None), RULES, None)
+    constraint = Constraint(
+        (Term(Setting.ZERO_STAGE, frozenset({1})),), Cause(CauseKind.ATTEMPT, "1", "odd")
+    )
+    suspect = SuspectCorrection(0, {}, constraint)
+    suspected = decide(failed(None, seen=seen), RULES, suspect)
+    for decision in (superseded, suspected):
+        assert isinstance(decision, Replan)
+        assert decision.state.workload.value(Fact.FROZEN_PARAMETERS) is True
+    assert isinstance(suspected, Replan)
+    assert suspected.state.constraints[-1] is constraint
+    assert suspected.state.standing == 0
+
+
+def test_a_remedy_for_another_engine_teaches_nothing() -> None:
+    """The run ends, and that is said."""
+    workload = world(LORA_DDP)
+    attempt = Attempt(0, as_asked(REQUEST, workload, HARDWARE), Path())
+    finding = root("zero3-weight-not-gathered")
+    state = RunState(REQUEST, workload).after(Failed(attempt, (finding.record,)), finding)
+    decision = decide(state, RULES, None)
+    assert isinstance(decision, End)
+    assert "another engine" in decision.note
+
+
+def test_an_earlier_failure_stands() -> None:
+    """Where corrections have only led to others, its code is the run's."""
+    state = replace(failed(None), standing=0)
+    assert no_correction_left(state, 9, "why") == End(3, 0, "why")
+    assert no_correction_left(replace(state, standing=None), 9) == End(9)
+
+
+@pytest.mark.parametrize(
+    ("fix", "attempts", "restarts", "sentence"),
+    [
+        (Fix.AUTO, 6, 0, None),
+        (Fix.AUTO, 7, 0, "--fix auto allows 6"),
+        (Fix.AUTO, 7, 1, None),
+        (Fix.ONCE, 1, 0, None),
+        (Fix.ONCE, 2, 0, "--fix once allows 1"),
+        (Fix.SUGGEST, 1, 0, "--fix suggest allows 0"),
+    ],
+)
+def test_how_often_a_plan_may_be_corrected(
+    fix: Fix, attempts: int, restarts: int, sentence: str | None
+) -> None:
+    """Restarts with the same plan don't count."""
+    request = replace(REQUEST, limits=Limits(fix))
+    outcomes = (Superseded(ATTEMPT, Seen({})),) * attempts
+    state = replace(NEW, request=request, outcomes=outcomes, restarts=restarts)
+    expected = None if sentence is None else Refused(sentence)
+    assert relaunch_refused(state) == expected

@@ -1,0 +1,89 @@
+"""What the launchers beside node 0's make of its orders and of their own workers, as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.checkpoints.checkpoint import Resume, Saves
+from safe_launch.core.errors import ExitCode
+from safe_launch.core.refused import Refused
+from safe_launch.core.settings import Setting
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.nodes.messages import Ended, Order, Part, Welcome
+from safe_launch.session.follower import contradiction, order_text, own_code, resume_variable
+from support.worlds import REQUEST
+
+ORDER = Order(0, "run", 1, (2, 2), 29_400, {}, {}, {})
+WELCOME = Welcome("run", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        (ORDER, None),
+        (replace(ORDER, run_id="other"), "an attempt of run other, and this is run run"),
+        (
+            replace(ORDER, rank=2, workers=(2, 2, 2)),
+            "node 2 of 3, and this is node 1 of 2",
+        ),
+        (replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
+        (
+            replace(ORDER, workers=(2, 3)),
+            "3 workers here, and this node has said that it starts 2",
+        ),
+        (replace(ORDER, rank=0, workers=(2,)), None),  # the others have been lost
+    ],
+)
+def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> None:
+    """In this run, with the number of workers that this node has said."""
+    found = contradiction(order, WELCOME, REQUEST)
+    assert found == (None if words is None else Refused(words))
+
+
+def test_an_order_to_the_next_node() -> None:
+    """The number of nodes may be right, and the rank of another."""
+    welcome = replace(WELCOME, nodes=3)
+    order = replace(ORDER, rank=2, workers=(2, 2, 2))
+    expected = Refused("node 2 of 3, and this is node 1 of 3")
+    assert contradiction(order, welcome, REQUEST) == expected
+
+
+def test_what_the_workers_resume_from(tmp_path: Path) -> None:
+    """A folder that workers of this node have named, and no other."""
+    order = replace(ORDER, resume=Resume(0, "checkpoint-4"))
+    part = Part({1: Ended(False)}, saves=Saves(str(tmp_path)))
+    assert resume_variable(ORDER, []) == ""
+    assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
+    unknown = Refused("to resume from checkpoint-4, and no worker here has said where it is")
+    assert resume_variable(order, []) == unknown
+    assert resume_variable(order, [replace(part, saves=Saves(str(tmp_path), 1))]) == unknown
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        (Ended(True), 0),
+        (Ended(False, signal=15), 143),
+        (Ended(False, (FailureRecord(2, 1.0, exit_code=7),)), 7),
+        (Ended(False, (FailureRecord(2, 1.0),)), 1),
+        (Ended(False), ExitCode.RETRY_ELSEWHERE),  # stopped, since another node's had failed
+    ],
+)
+def test_the_exit_code_of_this_nodes_own_workers(ended: Ended, code: int) -> None:
+    """A failure here is never a success, whatever node 0 says; the last attempt counts."""
+    assert own_code([Part({1: ended})]) == code
+    assert own_code([Part({1: Ended(False)}), Part({1: ended})]) == code
+
+
+def test_no_attempt_here_is_no_success() -> None:
+    """Node 0 has ended the run before this node's workers were started."""
+    assert own_code([]) == ExitCode.RETRY_ELSEWHERE
+
+
+def test_a_further_attempt_in_a_line() -> None:
+    """With what node 0 has corrected."""
+    assert order_text(ORDER) == "node 0 relaunches with the same plan"
+    order = replace(ORDER, overrides={Setting.ZERO_STAGE: 1})
+    assert order_text(order) == "node 0 relaunches with ZeRO stage 1"

@@ -1,0 +1,274 @@
+"""The loop as a whole, without a process: which attempts follow from how the last ones ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.checkpoints.resume_point import Start
+from safe_launch.core.errors import ExitCode
+from safe_launch.core.placement import Placement
+from safe_launch.core.refused import Refused
+from safe_launch.core.request import Fix, LaunchRequest, Limits
+from safe_launch.core.settings import Framework, Setting
+from safe_launch.diagnosis.attempt import Failed
+from support.attempts import Ending, fails, loses, ran, sees, stopped_by, succeeds
+from support.worlds import REQUEST, ZERO2, ZERO3, world
+
+TWICE = "zero2-gradient-reduced-twice"
+SECOND = {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
+THIRD = {Setting.ZERO_STAGE: 1}
+BATCH = {Setting.MICRO_BATCH: 2, Setting.ACCUMULATION: 3}
+
+
+def limited(**limits: object) -> LaunchRequest:
+    """The request of all tests under other limits."""
+    return replace(REQUEST, limits=replace(Limits(), **limits))  # type: ignore[arg-type]
+
+
+def test_fails_is_corrected_and_succeeds(tmp_path: Path) -> None:
+    """The nearest plan that the failure doesn't forbid; each attempt leaves its records."""
+    run = ran(tmp_path, world(ZERO2), fails(TWICE), succeeds)
+    assert run.told == [
+        f"attempt 1 failed: {TWICE}",
+        "relaunching gradient_checkpointing=non_reentrant",
+    ]
+    assert [dict(plan.overrides) for plan in run.plans] == [{}, SECOND]
+    assert (run.end.code, run.end.standing) == (ExitCode.SUCCESS, None)
+    assert [outcome.attempt.number for outcome in run.state.outcomes] == [0, 1]
+    assert json.loads((tmp_path / "attempt-2" / "plan.json").read_text())["feasible"] is True
+    kept = json.loads((tmp_path / "attempt-1" / "failures.json").read_text())
+    assert [finding["entry"] for finding in kept["findings"]] == [TWICE]
+    assert not (tmp_path / "attempt-2" / "failures.json").exists()
+
+
+def test_a_success_needs_no_words(tmp_path: Path) -> None:
+    """One attempt, and nothing to tell of it."""
+    run = ran(tmp_path, world(ZERO2), succeeds)
+    assert (run.told, run.end.code) == ([], 0)
+
+
+def test_a_transient_failure_is_retried_once(tmp_path: Path) -> None:
+    """With the same plan after a pause; the second time it ends the run with its own code."""
+    run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("npu-busy", code=7))
+    assert run.told == [
+        "attempt 1 failed: npu-busy",
+        "waiting 0 s: the failure passes by itself",
+        "relaunching",
+        "attempt 2 failed: npu-busy",
+    ]
+    assert run.plans[0].preset == run.plans[1].preset
+    assert run.end.code == 7
+
+
+def test_two_transient_failures_are_retried_each(tmp_path: Path) -> None:
+    """Each by itself."""
+    run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("hccp-still-running"), succeeds)
+    assert run.end.code == 0
+    assert run.state.retried == {"npu-busy", "hccp-still-running"}
+
+
+def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
+    """The next plan avoids the failure that hasn't come yet."""
+    run = ran(tmp_path, world(ZERO2), sees({"block_runs_twice": True}), succeeds)
+    assert run.told == ["relaunching gradient_checkpointing=non_reentrant"]
+    assert run.end.code == 0
+    assert not run.state.findings
+
+
+def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> None:
+    """A failure that came with a correction forbids the correction, not the training."""
+    run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5), fails("odd", step=0), succeeds)
+    assert run.told == [
+        f"attempt 1 failed: {TWICE}",
+        "relaunching gradient_checkpointing=non_reentrant",
+        "attempt 2 failed: unknown, suspect gradient_checkpointing=non_reentrant",
+        "relaunching zero_stage=1",
+    ]
+    assert [dict(plan.overrides) for plan in run.plans] == [{}, SECOND, THIRD]
+    assert (run.end.code, run.end.standing) == (0, None)
+
+
+def test_the_first_failure_stands_where_every_correction_is_suspect(tmp_path: Path) -> None:
+    """Its code is the run's, whatever the corrections led to."""
+    odd = fails("odd", step=0, code=9)
+    once = limited(fix=Fix.ONCE)
+    run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5, code=4), odd, request=once)
+    assert run.told[-1] == "not relaunched: --fix once allows 1"
+    assert (run.end.code, run.end.standing) == (4, 0)
+    assert run.end.outcome_of(run.state) is run.state.outcomes[0]
+
+
+def test_a_failure_after_a_suspect_correction_may_be_the_scripts_own(tmp_path: Path) -> None:
+    """At a later step the last failure is the run's again."""
+    odd, late = fails("odd", step=0), fails("late", step=9, code=6)
+    run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5), odd, late)
+    assert (run.end.code, run.end.standing) == (6, None)
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_interrupted(tmp_path: Path, number: int) -> None:
+    """No attempt follows a signal, not even a restart that was asked for."""
+    run = ran(tmp_path, world(ZERO2), stopped_by(number), request=limited(max_restarts=3))
+    assert (run.end.code, run.told) == (128 + number, [])
+
+
+def nodes(least: int) -> LaunchRequest:
+    """Three nodes of two workers, of which so many must be left."""
+    placement = Placement(nodes=3, least=least, rank=0, address="head")
+    return replace(REQUEST, placement=placement, workers=(2, 2, 2))
+
+
+def test_a_lost_node_leaves_the_others(tmp_path: Path) -> None:
+    """They train on with the same global batch."""
+    workload = world({**ZERO2, **BATCH})
+    run = ran(tmp_path, workload, loses(1), succeeds, request=nodes(2))
+    assert run.told[0] == "attempt 1 failed: node-lost"
+    assert run.plans[1].request.nodes == (2, 2)
+    settings = run.plans[1].preset.settings()
+    assert settings[Setting.MICRO_BATCH] * settings[Setting.ACCUMULATION] * 4 == 2 * 3 * 6
+    assert run.end.code == 0
+
+
+def test_a_failure_beside_a_lost_node_is_corrected_too(tmp_path: Path) -> None:
+    """The next attempt has fewer nodes and another plan."""
+    workload = world({**ZERO2, **BATCH})
+    run = ran(tmp_path, workload, loses(1, also=TWICE), succeeds, request=nodes(2))
+    assert run.told[0] == f"attempt 1 failed: {TWICE}"
+    assert run.plans[1].request.nodes == (2, 2)
+    assert run.plans[1].overrides[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant"
+
+
+def test_too_few_nodes_are_left(tmp_path: Path) -> None:
+    """The job may succeed elsewhere; a restart on this node is no use."""
+    request = replace(nodes(3), limits=Limits(max_restarts=2))
+    run = ran(tmp_path, world({**ZERO2, **BATCH}), loses(1), request=request)
+    said = "2 of 3 nodes are left, and --nnodes asks for 3: try another allocation"
+    assert run.told == ["attempt 1 failed: node-lost", said]
+    assert run.end.code == ExitCode.RETRY_ELSEWHERE
+
+
+def test_nothing_is_left(tmp_path: Path) -> None:
+    """Where the failure comes back under every plan; no plan is tried twice."""
+    workload = world(ZERO3, Framework.NONE)
+    name = "zero3-parameter-outside-forward"
+    again: list[Ending] = [fails(name)] * 4
+    run = ran(tmp_path, workload, *again)
+    presets = [plan.preset for plan in run.plans]
+    assert len(set(map(str, presets))) == 4
+    assert run.told[-1] == "no plan"
+    assert run.end.code == ExitCode.NO_PLAN
+
+
+def test_the_corrections_are_bounded(tmp_path: Path) -> None:
+    """Six, however many plans there are."""
+    run = ran(tmp_path, world(ZERO2), *[fails(TWICE)] * 7)
+    assert run.told[-1] == "not relaunched: --fix auto allows 6"
+    assert run.end.code == 3
+
+
+@pytest.mark.parametrize(
+    ("fix", "endings", "last"),
+    [
+        (Fix.SUGGEST, [fails(TWICE)], "not relaunched: --fix suggest allows 0"),
+        (Fix.ONCE, [fails(TWICE)] * 2, "not relaunched: --fix once allows 1"),
+    ],
+)
+def test_how_far_it_may_go(tmp_path: Path, fix: Fix, endings: list[Ending], last: str) -> None:
+    """`--fix` bounds the relaunches; what would have been changed is told, the code is its own."""
+    run = ran(tmp_path, world(ZERO2), *endings, request=limited(fix=fix))
+    assert run.told[-1] == last
+    assert run.end.code == 3
+
+
+def test_restarts_with_the_same_plan(tmp_path: Path) -> None:
+    """As often as --max-restarts says, each from where `prepare` says; not what ends so twice."""
+    start = Start(None, sentence="from the start, after 4 steps: this job has no checkpoint")
+    run = ran(
+        tmp_path,
+        world(ZERO2),
+        *(fails("a"), fails("b"), fails("c", code=5)),
+        request=limited(max_restarts=2),
+        prepare=lambda _plan, _outcomes: start,
+    )
+    words = f"--max-restarts 2: restarting with the same plan, 1 of 2; {start.sentence}"
+    assert run.told[:2] == ["attempt 1 failed: unknown", words]
+    assert run.told[-1] == "not restarted (--max-restarts 2): no restart is left"
+    assert run.starts == [Start(None), start, start]
+    assert len({id(plan) for plan in run.plans}) == 1
+    assert run.end.code == 5
+
+
+def test_restarts_dont_count_as_corrections(tmp_path: Path) -> None:
+    """One correction is still allowed after a restart."""
+    limits = limited(fix=Fix.ONCE, max_restarts=1)
+    run = ran(tmp_path, world(ZERO2), fails("a"), fails(TWICE), succeeds, request=limits)
+    assert dict(run.plans[2].overrides) == SECOND
+    assert run.end.code == 0
+
+
+def test_what_cannot_resume_is_not_restarted(tmp_path: Path) -> None:
+    """The reason is said."""
+    refused = Refused("cannot resume from checkpoint-4: it is odd")
+    run = ran(
+        tmp_path,
+        world(ZERO2),
+        fails("a"),
+        request=limited(max_restarts=2),
+        prepare=lambda _plan, _outcomes: refused,
+    )
+    assert run.told[-1] == f"not restarted (--max-restarts 2): {refused.sentence}"
+
+
+def test_what_cannot_resume_is_not_corrected(tmp_path: Path) -> None:
+    """Progress isn't thrown away; the failure's own code ends the run."""
+    refused = Refused("cannot resume from checkpoint-4: it is odd")
+    run = ran(tmp_path, world(ZERO2), fails(TWICE), prepare=lambda _plan, _outcomes: refused)
+    assert run.told[-1] == f"not relaunched: {refused.sentence}"
+    assert (len(run.plans), run.end.code) == (1, 3)
+
+
+def test_a_relaunch_begins_where_it_was_made_ready(tmp_path: Path) -> None:
+    """`prepare` is asked with the plan that follows and all outcomes so far."""
+    asked = []
+    start = Start(None, sentence="resumes from checkpoint-4")
+
+    def prepare(plan: object, outcomes: object) -> Start:
+        asked.append((plan, outcomes))
+        return start
+
+    run = ran(tmp_path, world(ZERO2), fails(TWICE), succeeds, prepare=prepare)
+    ((plan, outcomes),) = asked
+    assert plan is run.plans[1]
+    assert outcomes == run.state.outcomes[:1]
+    assert run.starts == [Start(None), start]
+
+
+def test_a_disk_without_room_doesnt_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What can't be kept isn't; that is said."""
+    run = ran(tmp_path / "nowhere", world(ZERO2), succeeds)
+    assert run.end.code == 0
+    assert "the run continues" in capsys.readouterr().err
+    assert not isinstance(run.state.last, Failed)
+
+
+def test_a_lost_node_is_no_correction_of_ours(tmp_path: Path) -> None:
+    """What fails beside it isn't blamed on the correction before."""
+    workload = world({**ZERO2, **BATCH})
+    endings = (fails(TWICE, step=5), loses(1, also="odd"))
+    run = ran(tmp_path, workload, *endings, request=nodes(2))
+    assert run.told[-1] == "attempt 2 failed: unknown"
+    assert (run.end.code, run.end.standing) == (3, None)
+
+
+def test_no_restart_where_an_earlier_failure_stands(tmp_path: Path) -> None:
+    """It was a correction's, so it wouldn't be restarted as it was."""
+    limits = limited(fix=Fix.ONCE, max_restarts=3)
+    endings = (fails(TWICE, step=5), fails("odd", step=0))
+    run = ran(tmp_path, world(ZERO2), *endings, request=limits)
+    assert run.told[-1] == "not relaunched: --fix once allows 1"
+    assert run.end.standing == 0
