@@ -19,8 +19,17 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from .evidence import from_exception, observations
-from .evidence.worker_channel import VARIABLE, WARM, Sender
+from .evidence import from_exception
+from .evidence.observations import Observations
+from .evidence.worker_channel import (
+    VARIABLE,
+    WARM,
+    Failure,
+    FailureBegun,
+    Finished,
+    Reexecution,
+    Sender,
+)
 from .guards import install
 from .machine import cpu_affinity
 from .workers import local_rank_macro
@@ -34,7 +43,8 @@ def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     kind, target, *rest = arguments
-    install.install()
+    observations = Observations()
+    install.install(observations)
     sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
     warmth = None
     if WARM in os.environ:
@@ -51,15 +61,13 @@ def main(arguments: list[str]) -> None:
     rest = local_rank_macro.filled(rest, os.environ)
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
-    observations.sender = sender
+    observations.report_to(sender.send)
     if warmth is not None:
         fork = extra_imports.Fork(warmth.preloaded.start)
         if warmth.is_first:
             fork.watch()
-            observations.report_imports = lambda: asdict(fork.report(os.environ))
-        restart_in_place.watch(
-            warmth.preloaded, lambda name: sender.send("afresh", {"variable": name})
-        )
+            observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
+        restart_in_place.watch(warmth.preloaded, lambda name: sender.send(Reexecution(name)))
     code = 0
     try:
         if kind == "module":
@@ -69,30 +77,32 @@ def main(arguments: list[str]) -> None:
     except SystemExit as leaving:
         code = exit_code_of(leaving)
         if code:
-            tell(leaving, rank, code, sender)
+            tell(leaving, rank, code, sender, observations)
             raise
     except KeyboardInterrupt as interrupt:
         show(interrupt)
         code = 128 + signal.SIGINT
     except BaseException as error:
         code = 1
-        tell(error, rank, code, sender)
+        tell(error, rank, code, sender, observations)
         show(error)
     if code == 0:
-        sender.send("finished", {})
+        sender.send(Finished())
     sys.exit(code)
 
 
-def tell(error: BaseException, rank: int, code: int, sender: Sender) -> None:
+def tell(
+    error: BaseException, rank: int, code: int, sender: Sender, observations: Observations
+) -> None:
     """Sends the record of a failure; a stop that is ordered meanwhile has to wait.
 
     Making it takes time, in which others die of the failure. So that the first to fail is known as
     such, whatever becomes of its record, it says before that it fails.
     """
-    first = from_exception.announcement(error, rank, time.monotonic(), code)
+    first = from_exception.first_record(error, rank, time.monotonic(), code)
     with _stops_wait():
-        sender.send("failing", {"record": first})
-        sender.send("failed", {"record": asdict(from_exception.record(error, first))})
+        sender.send(FailureBegun(first))
+        sender.send(Failure(from_exception.full_record(error, first, observations)))
 
 
 @contextmanager

@@ -10,14 +10,18 @@ import json
 import os
 import secrets
 import socket
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from ..checkpoints.checkpoint import Saves
+from ..core.plain_json import plain
 from ..core.settings import Value
+from ..system import unix_socket
 from .failure_record import FailureRecord
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
@@ -30,31 +34,63 @@ MAXIMUM = 16 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a worker says; which of the fields are given depends on its kind.
+class FailureBegun(Struct, frozen=True, tag=True):
+    """The worker fails; the record has what is known at once."""
 
-    Attributes:
-        kind: `failing`, `failed`, `finished`, `observed`, `model`, `imported`, `saves` or `afresh`.
-        rank: whose it is.
-        record: the evidence of a failure; of one that is `failing`, what is known of it at once.
-        observed: settings and facts seen in the worker, by name.
-        step: optimizer steps done.
-        shape: what the model is.
-        imported: what the worker has imported by then (`later_imports.Report`).
-        saves: where a Trainer saves.
-        variable: what the script has set after it was read, so that the worker begins once more.
-    """
+    record: FailureRecord
 
-    kind: str
-    rank: int
-    record: FailureRecord | None = None
-    observed: Mapping[str, Value] = field(default_factory=dict)
+
+class Failure(Struct, frozen=True, tag=True):
+    """The evidence of a failure."""
+
+    record: FailureRecord
+
+
+class Finished(Struct, frozen=True, tag=True):
+    """The script has run to its end."""
+
+
+class Observed(Struct, frozen=True, tag=True):
+    """Settings and facts seen in the worker, by name, after so many optimizer steps."""
+
+    observed: Mapping[str, Value]
     step: int | None = None
-    shape: dict[str, Any] | None = None
-    imported: dict[str, Any] | None = None
-    saves: Saves | None = None
-    variable: str = ""
+
+
+class ModelShape(Struct, frozen=True, tag=True):
+    """What the model is (`observations.shape_of`)."""
+
+    shape: dict[str, Any]
+
+
+class Imports(Struct, frozen=True, tag=True):
+    """What the worker has imported by now (`extra_imports.Report`)."""
+
+    report: dict[str, Any]
+
+
+class SaveLocation(Struct, frozen=True, tag=True):
+    """Where a Trainer saves."""
+
+    saves: Saves
+
+
+class Reexecution(Struct, frozen=True, tag=True):
+    """The worker is re-executed: its script sets a variable that had been read before."""
+
+    variable: str
+
+
+Message = (
+    FailureBegun | Failure | Finished | Observed | ModelShape | Imports | SaveLocation | Reexecution
+)
+
+
+class Envelope(Struct, frozen=True):
+    """A message and the rank of the worker that sends it."""
+
+    rank: int
+    message: Message
 
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:
@@ -63,21 +99,21 @@ def record_of(raw: Mapping[str, Any]) -> FailureRecord:
     Raises:
         ValueError: it isn't one.
     """
-    import msgspec
-
-    record: FailureRecord = msgspec.convert(raw, FailureRecord)
-    return record
+    return msgspec.convert(raw, FailureRecord)
 
 
-def message_of(line: bytes) -> Message | None:
+def encoded(rank: int, message: Message) -> bytes:
+    """A worker's message as a line of JSON; by json, as texts may have halves of surrogates."""
+    content = {"type": type(message).__name__, **msgspec.structs.asdict(message)}
+    return json.dumps({"rank": rank, "message": content}, default=plain).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Envelope | None:
     """The message that a line is; None for one that no worker of ours has written."""
-    import msgspec
-
     try:
-        message: Message = msgspec.convert(json.loads(line), Message)
+        return msgspec.convert(json.loads(line), Envelope)
     except (ValueError, RecursionError):
         return None
-    return message
 
 
 class Sender:
@@ -93,12 +129,11 @@ class Sender:
                 connection.connect("\0" + name)
                 self._descriptor = connection.detach()
 
-    def send(self, kind: str, content: Mapping[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """One message to the launcher."""
         if self._descriptor is None:
             return
-        line = json.dumps({"kind": kind, "rank": self._rank, **content}, default=str) + "\n"
-        rest = memoryview(line.encode())
+        rest = memoryview(encoded(self._rank, message))
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -125,21 +160,19 @@ class Receiver:
     def __post_init__(self) -> None:
         self.listener.bind("\0" + self.name)
         self.listener.listen(1024)
-        self.listener.setblocking(False)
+        self.listener.settimeout(0)
 
     def accept(self) -> socket.socket | None:
         """The next connection, or None where it belongs to another user."""
-        connection, _ = self.listener.accept()
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        _, user, _ = struct.unpack("iII", credentials)
-        if user != os.getuid():
-            connection.close()
+        accepted = unix_socket.accept(self.listener)
+        if accepted is None:
             return None
-        connection.setblocking(False)
+        connection, _ = accepted
+        connection.settimeout(0)
         self.partial[connection] = b""
         return connection
 
-    def receive(self, connection: socket.socket) -> tuple[list[Message], bool]:
+    def receive(self, connection: socket.socket) -> tuple[list[Envelope], bool]:
         """The complete messages that have come, and whether the connection is still open."""
         is_open = True
         try:
@@ -156,7 +189,7 @@ class Receiver:
             del self.partial[connection]
             connection.close()
             is_open = False
-        return [one for line in lines if (one := message_of(line)) is not None], is_open
+        return [found for line in lines if (found := decoded(line)) is not None], is_open
 
     def close(self) -> None:
         """Ends all connections."""
