@@ -20,7 +20,7 @@ from ..core.version import VERSION
 from ..machine import host
 from .compatibility import numbered, refusal
 from .connection import Link, arrivals, listening, watched
-from .messages import FROM_HEAD, Admitted, Hello, Message, Refusal, Welcome
+from .messages import Admitted, FromHead, Hello, Message, Refusal, Welcome
 
 PATIENCE = 5.0
 """Seconds after which somebody who waits says for whom."""
@@ -293,7 +293,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Link:
     while True:
         try:
             connection = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(connection, placement.address, placement.times.silence, FROM_HEAD)
+            return watched(connection, placement.address, placement.times.silence, FromHead)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -5,22 +5,25 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
+
+from msgspec import structs
 
 from ..checkpoints import checkpoint, discovery
 from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.request import LaunchRequest
+from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import Link
-from ..nodes.messages import Ended, Farewell, Message, Order, Part, Refusal, Welcome
+from ..nodes.messages import Ended, Farewell, Message, Order, Refusal, Welcome
 from ..nodes.peers import Peers, lean
 from ..report import summary
 from ..system import orphans, run_directory, terminal
-from ..workers import supervisor
+from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
+from ..workers.supervisor import Watch
 from .loop import require_torch
 
 
@@ -55,7 +58,7 @@ def follow(
         f"logs of this node: {run}",
     )
     guardian = orphans.guard(server.mark)
-    parts: list[Part] = []
+    parts: list[AttemptEnd] = []
     try:
         while True:
             match _next(link):
@@ -110,7 +113,7 @@ def _check(order: Order, welcome: Welcome, request: LaunchRequest, link: Link) -
         _reject(link, f"{own} workers here, and this node has said that it starts {request.nproc}")
 
 
-def _resume(order: Order, parts: Sequence[Part], link: Link) -> str:
+def _resume(order: Order, parts: Sequence[AttemptEnd], link: Link) -> str:
     """What this node's workers are told of what they go on from: a folder that they have named.
 
     Raises:
@@ -137,25 +140,25 @@ def _reject(link: Link, what: str) -> NoReturn:
 
 def _take_part(
     request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Link
-) -> Part:
+) -> AttemptEnd:
     """One attempt on this node; what became of it here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {overrides_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = supervisor.Watch(lambda _observed, _model: True, terminal.say, server.extend)
+    watch = Watch(lambda _observed, _model: True, terminal.say, server.extend)
     peers = Peers({0: link}, silence=request.placement.times.silence)
-    part = supervisor.run_attempt(order, own, request, server, folder, watch, peers)
+    part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
-    link.send(replace(ended, records=lean(ended.records), now=time.monotonic()))
+    link.send(structs.replace(ended, records=lean(ended.records), now=time.monotonic()))
     return part
 
 
-def _last(parts: Sequence[Part]) -> Ended | None:
+def _last(parts: Sequence[AttemptEnd]) -> Ended | None:
     """How the workers of this node ended last; None where none were started."""
     return next((ended for part in parts[-1:] for ended in part.ended.values()), None)
 
 
-def _own_code(parts: Sequence[Part]) -> int:
+def _own_code(parts: Sequence[AttemptEnd]) -> int:
     """The exit code for what has become of this node's own workers; 0 where they succeeded."""
     ended = _last(parts)
     if ended is None or not (ended.is_success or ended.signal or ended.records):

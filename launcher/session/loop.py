@@ -28,10 +28,11 @@ from ..planning.planner import planned
 from ..planning.search import Rules, rules_of
 from ..report import plan_table, summary
 from ..system import orphans, run_directory, terminal
-from ..workers import supervisor
+from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
 from ..workers.start import Own
+from ..workers.supervisor import Watch
 from . import resume
 from .first_plan import dead_end, first_plan, known_constraints
 from .outcome import Next, announce, judge, refuse
@@ -165,11 +166,9 @@ def _run(
     )
     own = Own(plan.hardware.accelerator.environment, start.variable)
     peers.send_orders(order)
-    watch = supervisor.Watch(_permission(attempt, rules), terminal.say, server.extend)
+    watch = Watch(_permission(attempt, rules), terminal.say, server.extend)
     try:
-        part = supervisor.run_attempt(
-            order, own, plan.request, server, attempt.folder, watch, peers
-        )
+        part = run_attempt(order, own, plan.request, server, attempt.folder, watch, peers)
     finally:
         server.close_store()
     resume.clean_up(start)
