@@ -84,7 +84,7 @@ class Order(Struct, frozen=True, tag=True):
         preset: the settings of the plan.
         overrides: of them those that the guards enforce.
         replaced: what the script itself asks for of the overrides, where that is known.
-        resume: what a training goes on from; None for the script's own choice.
+        resume: what a training resumes from; None for the script's own choice.
     """
 
     attempt: int

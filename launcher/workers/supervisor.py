@@ -18,7 +18,7 @@ from ..evidence.worker_channel import Envelope, Imports, Receiver, Reexecution
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Ended, Failing, Farewell, Sighting, Signalled, Stop
 from ..nodes.peers import Peers, lean
-from ..nodes.rendezvous import refuse_late
+from ..nodes.waiting import refuse_late
 from ..system import orphans
 from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup

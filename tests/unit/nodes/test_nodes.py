@@ -290,7 +290,7 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all_have_come.wait(LONG)
         return arrivals(listener, silence)
 
-    monkeypatch.setattr("safe_launch.nodes.rendezvous.arrivals", all_at_once)
+    monkeypatch.setattr("safe_launch.nodes.waiting.arrivals", all_at_once)
     with nodes(3) as job:
         links = [job.connect() for _ in range(8)]
         for place, link in enumerate(links):
