@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
     is_launch = command != "plan"
     words = [*by_variables(os.environ), *arguments[not is_launch :]]
     options = parsed(words)
-    terminal.be_quiet(is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
@@ -105,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
     if hosts is not None and options.script is not None:
         again = partial(_run_again, arguments[: not is_launch])
         own, script = parser().apart(words)
-        return launch_on_hosts.launch(hosts, own, script, options, is_launch, again)
+        return launch_on_hosts.launch(hosts, own, script, options, is_launch=is_launch, run=again)
     found = detect.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
     if options.accelerate_config is not None:
