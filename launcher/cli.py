@@ -100,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
         return COMMANDS[command.name](command.words)
     words = [*by_variables(os.environ), *command.words]
     options = parsed(words)
-    terminal.be_quiet(command.is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
@@ -110,7 +110,9 @@ def run(arguments: Sequence[str]) -> int:
 
         again = partial(_run_again, command.name)
         own, script = parser().apart(words)
-        return launch_on_hosts.launch(hosts, own, script, options, command.is_launch, again)
+        return launch_on_hosts.launch(
+            hosts, own, script, options, is_launch=command.is_launch, run=again
+        )
     if command.is_launch:
         return launch(options)
     return plan(options)

@@ -39,14 +39,14 @@ def main() -> NoReturn:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with suppress(OSError):  # `wrap` has been killed; this launch will be
         connection.connect(address(mark))
-    code = guarded(told(launcher, options, arguments))
+    code = guarded(command_line(launcher, options, arguments))
     with suppress(OSError):
         connection.sendall(f"{int(code)}\n".encode())
     sys.exit(code)
 
 
-def told(launcher: str, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """What safe-launch is asked for, where a launcher was asked for something.
+def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The arguments of safe-launch that stand for a launcher's own.
 
     The launcher's own arguments come last and hold: they are the inner tool's.
     """
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     from torch.distributed.run import get_args_parser
 
     command = [sys.executable, "-P", "-m", "safe_launch.inner_launch", "torchrun"]
-    command += words(get_args_parser(), options)
+    command += as_arguments(get_args_parser(), options)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     child = subprocess.Popen(command, preexec_fn=partial(orphans.die_with, os.getpid()))
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         raise SystemExit(code if code > 0 else 128 - code)
 
 
-def words(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """The command line that the options have been made from; defaults are left out."""
     found = []
     for action in parser._actions:

@@ -19,8 +19,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from .evidence import from_exception, observations
+from .evidence import from_exception
+from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
+from .evidence.worker_messages import Failure, FailureBegun, Finished, Reexecution
 from .guards import install
 from .machine import cpu_affinity
 from .workers import local_rank_macro
@@ -35,7 +37,8 @@ def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     kind, target, *rest = arguments
-    install.install()
+    observations = Observations()
+    install.install(observations)
     sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
     warmth = None
     if WARM in os.environ:
@@ -52,15 +55,13 @@ def main(arguments: list[str]) -> None:
     rest = local_rank_macro.filled(rest, os.environ)
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
-    observations.sender = sender
+    observations.report_to(sender.send)
     if warmth is not None:
         fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:
             fork.watch()
-            observations.report_imports = lambda: asdict(fork.report(os.environ))
-        restart_in_place.watch(
-            warmth.preloaded, lambda name: sender.send("afresh", {"variable": name})
-        )
+            observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
+        restart_in_place.watch(warmth.preloaded, lambda name: sender.send(Reexecution(name)))
     code = 0
     try:
         if kind == "module":
@@ -70,30 +71,32 @@ def main(arguments: list[str]) -> None:
     except SystemExit as leaving:
         code = exit_code_of(leaving)
         if code:
-            report_failure(leaving, rank, code, sender)
+            report_failure(leaving, rank, code, sender, observations)
             raise
     except KeyboardInterrupt as interrupt:
         show(interrupt)
         code = 128 + signal.SIGINT
     except BaseException as error:
         code = 1
-        report_failure(error, rank, code, sender)
+        report_failure(error, rank, code, sender, observations)
         show(error)
     if code == 0:
-        sender.send("finished", {})
+        sender.send(Finished())
     sys.exit(code)
 
 
-def report_failure(error: BaseException, rank: int, code: int, sender: Sender) -> None:
+def report_failure(
+    error: BaseException, rank: int, code: int, sender: Sender, observations: Observations
+) -> None:
     """Sends the record of a failure; a stop that is ordered meanwhile has to wait.
 
     Making the record takes time, in which other ranks fail in turn. It is announced at once, so
     that the first to fail is known as such, whatever becomes of its record.
     """
-    first = from_exception.announcement(error, rank, time.monotonic(), code)
+    first = from_exception.first_record(error, rank, time.monotonic(), code)
     with _stops_wait():
-        sender.send("failing", {"record": first})
-        sender.send("failed", {"record": asdict(from_exception.record(error, first))})
+        sender.send(FailureBegun(first))
+        sender.send(Failure(from_exception.full_record(error, first, observations)))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Scene:
 
 def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     """One node, from its hello to node 0's farewell."""
-    hello = replace(scene.hello, rank=rank, host=f"node-{rank}")
+    hello = msgspec.structs.replace(scene.hello, rank=rank, host=f"node-{rank}")
     placement = replace(scene.placement, rank=rank)
     scene.gate.wait()
     link, _ = join(placement, hello, lambda _line: None)

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import os
 import secrets
-import selectors
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..core.errors import ExitCode, LaunchError
 from ..options import process_options
 from ..report import pod_status
-from ..system import orphans, terminal
-from ..system.signals import STOPS
+from ..system import orphans, terminal, unix_socket
+from ..system.event_loop import EventLoop
+from ..system.signals import STOPS, SignalWakeup
 from .wrap_protocol import MARK, address, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals for the workers; a command without any doesn't get them."""
-REAPING = 5.0
-"""Seconds between two looks for ended orphans, as a container's first process."""
 HINT = "safe-launch wrap [safe-launch options] -- COMMAND..."
 
 
 @dataclass(slots=True)
-class Inner:
+class InnerLaunch:
     """An inner launch that runs.
 
     Attributes:
         pid: its process.
-        said: what it has said: its exit code, when it comes to its end.
+        reported: what it has sent: its exit code, when it comes to its end.
     """
 
     pid: int
-    said: bytes = b""
+    reported: bytes = b""
 
 
 @dataclass(slots=True)
-class Course:
-    """What has happened so far below a wrapped command.
+class WrappedRun:
+    """A wrapped command, and the launches below it.
 
     Attributes:
         process: the command.
+        patience: seconds from a stop to SIGKILL.
+        mark: what the processes below the command have in their environment.
         running: inner launches by their connection.
         codes: how inner launches have ended; None where one was killed before it could say.
         stop: the first signal that was to end it all.
@@ -54,7 +54,9 @@ class Course:
     """
 
     process: subprocess.Popen[bytes]
-    running: dict[socket.socket, Inner] = field(default_factory=dict)
+    patience: float
+    mark: str
+    running: dict[socket.socket, InnerLaunch] = field(default_factory=dict)
     codes: list[int | None] = field(default_factory=list)
     stop: signal.Signals | None = None
     deadline: float | None = None
@@ -63,6 +65,72 @@ class Course:
     def is_over(self) -> bool:
         """The command and all its inner launches have ended."""
         return self.process.poll() is not None and not self.running
+
+    def watch(self, listener: socket.socket, wakeup: SignalWakeup) -> None:
+        """The loop: launches that begin and end, signals, the command's own end."""
+        with EventLoop() as loop:
+            loop.on_readable(listener, lambda: self._accept(listener, loop))
+            loop.on_readable(wakeup, lambda: self._answer(wakeup))
+            loop.on_end(self.process.pid, lambda: None)
+            while not self.is_over:
+                loop.wait(self._pause())
+                if self.deadline is not None and time.monotonic() >= self.deadline:
+                    self.kill()
+                    self.deadline = None
+                orphans.reap({self.process.pid})
+
+    def kill(self) -> None:
+        """Sends SIGKILL to all that is left below the command."""
+        orphans.kill(self.mark, variable=MARK)
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due."""
+        if self.deadline is not None:
+            return max(0.0, self.deadline - time.monotonic())
+        return orphans.reaping_pause()
+
+    def _accept(self, listener: socket.socket, loop: EventLoop) -> None:
+        accepted = unix_socket.accept(listener)
+        if accepted is None:
+            return
+        connection, pid = accepted
+        self.running[connection] = InnerLaunch(pid)
+        loop.on_readable(connection, lambda: self._receive(connection, loop))
+        if self.stop is not None:  # a tool that goes on to its next launch
+            _signal(pid, self.stop)
+
+    def _receive(self, connection: socket.socket, loop: EventLoop) -> None:
+        """What an inner launch says, or its end; after a stop the command is stopped too, then."""
+        inner = self.running[connection]
+        chunk = connection.recv(64)
+        inner.reported += chunk
+        if chunk:
+            return
+        loop.forget(connection)
+        connection.close()
+        del self.running[connection]
+        text = inner.reported.decode().strip()
+        self.codes.append(int(text) if text.isdigit() else None)
+        if self.stop is not None and not self.running:
+            self._stop_command(self.stop, self.patience)
+
+    def _answer(self, wakeup: SignalWakeup) -> None:
+        """What signals do: inner launches get them first, the command when they have ended."""
+        for number in map(signal.Signals, wakeup.taken()):
+            for inner in self.running.values():
+                _signal(inner.pid, number)
+            if number in FORWARDED:
+                continue
+            repeated = self.stop is not None
+            self.stop = self.stop or number
+            if not self.running:
+                self._stop_command(number, 0.0 if repeated else self.patience)
+
+    def _stop_command(self, number: signal.Signals, patience: float) -> None:
+        """Sends the signal to the command and what it has started, as a terminal would."""
+        self.deadline = time.monotonic() + patience
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
 
 
 def wrap(arguments: Sequence[str]) -> int:
@@ -81,16 +149,16 @@ def wrap(arguments: Sequence[str]) -> int:
         listener.bind(address(mark))
         listener.listen()
         guardian = orphans.guard(mark, MARK)
-        arrived: list[signal.Signals] = []
-        wakeup = _heed(arrived)
-        try:
-            course = Course(_start(command, hooked(os.environ, mark, options)))
-            _attend(course, listener, wakeup, arrived, patience, lambda: _kill(mark))
-            if course.stop is not None:
-                _kill(mark)
-        finally:
-            guardian.dismiss()
-    return _verdict(course, command)
+        with SignalWakeup((*STOPS, *FORWARDED)) as wakeup:
+            try:
+                process = _start(command, hooked(os.environ, mark, options))
+                run = WrappedRun(process, patience, mark)
+                run.watch(listener, wakeup)
+                if run.stop is not None:
+                    run.kill()
+            finally:
+                guardian.dismiss()
+            return _exit_code(run, command)
 
 
 def _parts(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -135,138 +203,26 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
         raise LaunchError(ExitCode.USAGE, problem) from error
 
 
-def _heed(arrived: list[signal.Signals]) -> socket.socket:
-    """Notes the signals that come; the socket becomes readable when one does."""
-    reader, writer = socket.socketpair()
-    for end in (reader, writer):
-        end.setblocking(False)
-    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    for number in (*STOPS, *FORWARDED):
-        signal.signal(number, lambda number, _frame: arrived.append(signal.Signals(number)))
-    return reader
-
-
-def _attend(
-    course: Course,
-    listener: socket.socket,
-    wakeup: socket.socket,
-    arrived: list[signal.Signals],
-    patience: float,
-    kill: Callable[[], None],
-) -> None:
-    """The loop: launches that begin and end, signals, the command's own end."""
-    answered = 0
-    command = course.process.pid
-    ended = os.pidfd_open(command)
-    with selectors.DefaultSelector() as selector:
-        for source in (listener, wakeup, ended):
-            selector.register(source, selectors.EVENT_READ)
-        while not course.is_over:
-            for key, _ in selector.select(_pause(course)):
-                if key.fileobj is listener:
-                    _welcome(course, listener, selector)
-                elif key.fileobj is wakeup:
-                    wakeup.recv(4096)
-                elif key.fileobj == ended:
-                    selector.unregister(ended)
-                elif isinstance(key.fileobj, socket.socket):
-                    _hear(course, key.fileobj, selector, patience)
-            for number in arrived[answered:]:
-                answered += 1
-                _answer(course, number, patience)
-            if course.deadline is not None and time.monotonic() >= course.deadline:
-                kill()
-                course.deadline = None
-            orphans.reap({command})
-    os.close(ended)
-
-
-def _pause(course: Course) -> float | None:
-    """Seconds until something is due."""
-    if course.deadline is not None:
-        return max(0.0, course.deadline - time.monotonic())
-    return REAPING if os.getpid() == 1 else None
-
-
-def _welcome(course: Course, listener: socket.socket, selector: selectors.BaseSelector) -> None:
-    connection, _ = listener.accept()
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, user, _ = struct.unpack("iII", credentials)
-    if user != os.getuid():
-        connection.close()
-        return
-    course.running[connection] = Inner(pid)
-    selector.register(connection, selectors.EVENT_READ)
-    if course.stop is not None:  # a tool that goes on to its next launch
-        _signal(pid, course.stop)
-
-
-def _hear(
-    course: Course,
-    connection: socket.socket,
-    selector: selectors.BaseSelector,
-    patience: float,
-) -> None:
-    """What an inner launch says, or its end; after a stop the command is stopped too, then."""
-    inner = course.running[connection]
-    chunk = connection.recv(64)
-    inner.said += chunk
-    if chunk:
-        return
-    selector.unregister(connection)
-    connection.close()
-    del course.running[connection]
-    text = inner.said.decode().strip()
-    course.codes.append(int(text) if text.isdigit() else None)
-    if course.stop is not None and not course.running:
-        _stop_command(course, course.stop, patience)
-
-
-def _answer(course: Course, number: signal.Signals, patience: float) -> None:
-    """What a signal does: inner launches get it first, the command when they have ended."""
-    for inner in course.running.values():
-        _signal(inner.pid, number)
-    if number in FORWARDED:
-        return
-    repeated = course.stop is not None
-    course.stop = course.stop or number
-    if not course.running:
-        _stop_command(course, number, 0.0 if repeated else patience)
-
-
-def _stop_command(course: Course, number: signal.Signals, patience: float) -> None:
-    """Sends the signal to the command and what it has started, as a terminal would."""
-    course.deadline = time.monotonic() + patience
-    if course.process.poll() is None:
-        os.killpg(course.process.pid, number)
-
-
 def _signal(pid: int, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
-def _kill(mark: str) -> None:
-    orphans.kill(mark, variable=MARK)
-
-
-def _verdict(course: Course, command: Sequence[str]) -> int:
+def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
     """The exit code, and a word where it needs one.
 
     Most tools make 1 of every code of their launcher's; a scheduler needs the launch's own.
     """
-    own = course.process.returncode
+    own = run.process.returncode
     code = own if own >= 0 else 128 - own
-    last = course.codes[-1] if course.codes else None
-    if course.stop is not None:
+    last = run.codes[-1] if run.codes else None
+    if run.stop is not None:
         if code == 0 and not last:
             return ExitCode.SUCCESS
-        if not course.codes:
-            pod_status.write(pod_status.stop_line(course.stop), os.environ)
-        return 128 + course.stop
-    if not course.codes:
+        if not run.codes:
+            pod_status.write(pod_status.stop_line(run.stop), os.environ)
+        return 128 + run.stop
+    if not run.codes:
         terminal.say(
             f"wrap: no launch was seen: `{command[0]}` has run as without safe-launch",
             "hint: seen are torchrun, deepspeed, accelerate launch and python -m "

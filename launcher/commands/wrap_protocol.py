@@ -9,12 +9,8 @@ from pathlib import Path
 
 MARK = "SAFE_LAUNCH_WRAP_ID"
 """Environment variable that marks the processes below a wrapped command, workers among them."""
-
-
 OPTIONS = "SAFE_LAUNCH_WRAP_OPTIONS"
 """Environment variable with the options for inner launches; the hook works where it is set."""
-
-
 HOOK = Path(__file__).with_name("hook")
 """The folder that makes a launcher an inner launch, by its `sitecustomize`."""
 
@@ -34,7 +30,7 @@ def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that a launch would have had; only the mark stays."""
     rest = {name: value for name, value in environment.items() if name != OPTIONS}
     path = rest.pop("PYTHONPATH", "").split(os.pathsep)
-    own = [one for one in path if one != str(HOOK)]
+    own = [folder for folder in path if folder != str(HOOK)]
     return rest | ({"PYTHONPATH": os.pathsep.join(own)} if any(own) else {})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
-from ..nodes.messages import Part
+from ..nodes.attempt_end import AttemptEnd
 from ..planning.plan import Plan
 
 
@@ -89,7 +89,7 @@ class Superseded:
 Outcome = Succeeded | Failed | Interrupted | Superseded
 
 
-def outcome_of(attempt: Attempt, part: Part) -> Outcome:
+def outcome_of(attempt: Attempt, part: AttemptEnd) -> Outcome:
     """The judgement in its order: finished, stopped from outside, superseded, failed."""
     ended = list(part.ended.values())
     seen = Seen(part.observed, part.model, part.saves)

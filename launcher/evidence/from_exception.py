@@ -8,24 +8,25 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from ..core.workload import FRAMEWORKS
-from . import from_memory, observations
+from . import from_memory
 from .failure_record import FailureRecord, Frame, Raised
+from .observations import Observations
 
-OURS = tuple(f"{one.parent.parent}/" for one in (Path(__file__), Path(__file__).resolve()))
+OURS = tuple(f"{path.parent.parent}/" for path in (Path(__file__), Path(__file__).resolve()))
 """Where our own code lies: as its frames name it, and where a link leads."""
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
 MOST_NAMES = 8
 
 
-def announcement(error: BaseException, rank: int, at: float, exit_code: int) -> dict[str, Any]:
+def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
     """The part of a record that is known at once, before any code of the exception's own is run.
 
     Args:
@@ -34,25 +35,28 @@ def announcement(error: BaseException, rank: int, at: float, exit_code: int) -> 
         at: when it was caught, in seconds of the monotonic clock.
         exit_code: what the process will exit with.
     """
-    return {"rank": rank, "at": at, "exception": name_of(type(error)), "exit_code": exit_code}
+    return FailureRecord(rank, at, name_of(type(error)), exit_code=exit_code)
 
 
-def record(error: BaseException, first: Mapping[str, Any]) -> FailureRecord:
-    """What the exception, its frames and the guards' sightings tell.
+def full_record(
+    error: BaseException, first: FailureRecord, observations: Observations
+) -> FailureRecord:
+    """What the exception, its frames and the guards' observations tell.
 
     Args:
         error: the exception, with its traceback.
-        first: what has been announced of it.
+        first: what is known of it already.
+        observations: what the guards of this worker have seen.
     """
     text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
-    return FailureRecord(
-        **first,
+    return replace(
+        first,
         message=message_of(error)[:MOST_TEXT],
         chain=tuple(chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=attempted(observations.step),
-        parameters=tuple(attempted(lambda: parameters(error)) or ())[:MOST_NAMES],
+        parameters=tuple(attempted(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
         observed=dict(observations.observed),
         model=attempted(observations.describe_model) or {},
         versions={
@@ -61,16 +65,16 @@ def record(error: BaseException, first: Mapping[str, Any]) -> FailureRecord:
             if name in sys.modules
         },
         user_files=tuple(dict.fromkeys(user_files())),
-        memory=attempted(lambda: memory(error)) or {},
+        memory=attempted(lambda: memory(error, observations.before_model)) or {},
     )
 
 
-def memory(error: BaseException) -> dict[str, int]:
+def memory(error: BaseException, before_model: int | None) -> dict[str, int]:
     """What the process and its device tell of memory, where that is what has failed."""
     if not from_memory.is_about_memory(error, message_of(error)):
         return {}
-    before = observations.before_model
-    return {**from_memory.seen(), **({} if before is None else {"before_model": before})}
+    before = {} if before_model is None else {"before_model": before_model}
+    return {**from_memory.seen(), **before}
 
 
 def attempted(question: Any) -> Any:
@@ -118,14 +122,14 @@ def is_ours(filename: str) -> bool:
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without the launcher's own frames."""
-    kept = [one for one in _links(trace) if not is_ours(one.tb_frame.f_code.co_filename)]
+    kept = [entry for entry in _entries(trace) if not is_ours(entry.tb_frame.f_code.co_filename)]
     result: TracebackType | None = None
-    for one in reversed(kept):
-        result = TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    for entry in reversed(kept):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result
 
 
-def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
+def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
@@ -133,13 +137,13 @@ def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 def frames(trace: TracebackType | None) -> Iterator[Frame]:
     """File, line, function and source text of each frame, outermost first."""
-    for one in _links(trace):
-        code = one.tb_frame.f_code
-        source = linecache.getline(code.co_filename, one.tb_lineno).strip()
-        yield Frame(code.co_filename, one.tb_lineno, code.co_name, source)
+    for entry in _entries(trace):
+        code = entry.tb_frame.f_code
+        source = linecache.getline(code.co_filename, entry.tb_lineno).strip()
+        yield Frame(code.co_filename, entry.tb_lineno, code.co_name, source)
 
 
-def parameters(error: BaseException) -> Iterator[str]:
+def parameters(error: BaseException, observations: Observations) -> Iterator[str]:
     """Names of the parameters that the failure is about, where the framework printed a number.
 
     The surest first: a parameter that stands twice in a list of one of the innermost frames or of
@@ -148,14 +152,15 @@ def parameters(error: BaseException) -> Iterator[str]:
     """
     if "torch" not in sys.modules:
         return
-    names = {id(one): name for model in observations.models() for name, one in named(model)}
-    innermost = [link.tb_frame.f_locals for link in list(_links(error.__traceback__))[-3:]]
+    models = list(observations.models())
+    names = {id(parameter): name for model in models for name, parameter in named(model)}
+    innermost = [entry.tb_frame.f_locals for entry in list(_entries(error.__traceback__))[-3:]]
     text = message_of(error)
     for found in (
-        [names[one] for scope in innermost for one in _twice(scope) if one in names],
-        [names[id(one)] for scope in innermost for one in scope.values() if id(one) in names],
-        list(_by_index(text)),
-        list(_by_shape(text)),
+        [names[key] for scope in innermost for key in _twice(scope) if key in names],
+        [names[id(value)] for scope in innermost for value in scope.values() if id(value) in names],
+        list(_by_index(text, models)),
+        list(_by_shape(text, models)),
     ):
         if found:
             yield from dict.fromkeys(found)
@@ -167,28 +172,29 @@ def _twice(scope: Mapping[str, Any]) -> Iterator[int]:
     for value in (*scope.values(), *getattr(scope.get("self"), "__dict__", {}).values()):
         if isinstance(value, list):
             seen: set[int] = set()
-            for one in map(id, value):
-                if one in seen:
-                    yield one
-                seen.add(one)
+            for key in map(id, value):
+                if key in seen:
+                    yield key
+                seen.add(key)
 
 
-def _by_index(text: str) -> Iterator[str]:
+def _by_index(text: str, models: Iterable[Any]) -> Iterator[str]:
     """Parameters by DDP's index, which counts those that require a gradient."""
     for index in re.findall(r"Parameter at index (\d+)", text):
-        for model in observations.models():
-            trained = [name for name, one in named(model) if one.requires_grad]
+        for model in models:
+            trained = [name for name, parameter in named(model) if parameter.requires_grad]
             if int(index) < len(trained):
                 yield trained[int(index)]
 
 
-def _by_shape(text: str) -> Iterator[str]:
+def _by_shape(text: str, models: Iterable[Any]) -> Iterator[str]:
     """Parameters whose whole shape is the one that autograd expected."""
     for shape in re.findall(r"expected shape compatible with \[([\d, ]+)\]", text):
         expected = tuple(int(part) for part in shape.split(","))
-        for model in observations.models():
-            for name, one in named(model):
-                if one.requires_grad and tuple(getattr(one, "ds_shape", one.shape)) == expected:
+        for model in models:
+            for name, parameter in named(model):
+                whole = getattr(parameter, "ds_shape", parameter.shape)
+                if parameter.requires_grad and tuple(whole) == expected:
                     yield name
 
 

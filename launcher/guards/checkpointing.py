@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from ..core.settings import Checkpointing, Setting
-from ..evidence import observations
+from ..evidence.observations import Observations
+from .enforced import overrides
 from .reduced_early import Recomputations
 
 HOOKED = (
@@ -23,28 +24,29 @@ HOOKED = (
 )
 
 
-def install(module: Any) -> None:
+def install(module: Any, observations: Observations) -> None:
     """Wraps the module's `checkpoint`; a plain function, so that torch.compile can look inside."""
     original = module.checkpoint
-    wrapper = _for_torch(module) if module.__name__ == HOOKED[0] else _for_deepspeed(module)
-    module.checkpoint = functools.wraps(original)(wrapper)
+    wrapper_of = _for_torch if module.__name__ == HOOKED[0] else _for_deepspeed
+    module.checkpoint = functools.wraps(original)(wrapper_of(module, observations))
 
 
 def _asked() -> Checkpointing | None:
-    value = observations.overrides().get(Setting.GRADIENT_CHECKPOINTING)
+    value = overrides().get(Setting.GRADIENT_CHECKPOINTING)
     return None if value is None else Checkpointing(str(value))
 
 
-def _for_torch(module: ModuleType) -> Callable[..., Any]:
+def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
     """As the module's `checkpoint`, by whose signature arguments are told from the function's own.
 
     Without a function it makes a decorator (torch 2.14 and later).
     """
     original = module.checkpoint
     parameters = inspect.signature(original).parameters.values()
-    own = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} | {"preserve_rng_state"}
+    keywords = {given.name for given in parameters if given.kind is given.KEYWORD_ONLY}
+    own = keywords | {"preserve_rng_state"}
     reentrant = inspect.signature(module.CheckpointFunction.forward).parameters
-    recomputations = Recomputations()
+    recomputations = Recomputations(observations)
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
         options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
@@ -120,14 +122,14 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     import torch
 
-    tensors = [one for one in args if isinstance(one, torch.Tensor)]
-    if any(one.requires_grad for one in tensors):
+    tensors = [value for value in args if isinstance(value, torch.Tensor)]
+    if any(tensor.requires_grad for tensor in tensors):
         return args
-    first: Any = next((one for one in tensors if one.is_floating_point()), object())
-    return tuple(one.detach().requires_grad_() if one is first else one for one in args)
+    first: Any = next((tensor for tensor in tensors if tensor.is_floating_point()), object())
+    return tuple(value.detach().requires_grad_() if value is first else value for value in args)
 
 
-def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
+def _for_deepspeed(module: ModuleType, observations: Observations) -> Callable[..., Any]:
     """As the module's `checkpoint`; from 0.19.5 on it takes the function's keyword arguments."""
     original = module.checkpoint
 

@@ -10,7 +10,8 @@ from typing import Any
 import wrapt
 
 from ..core.settings import Engine, Setting
-from ..evidence import observations
+from ..evidence.observations import Observations
+from .enforced import overrides
 
 HOOKED = ("torch.nn.parallel.distributed",)
 FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
@@ -19,14 +20,14 @@ wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
 
 
-def install(module: ModuleType) -> None:
+def install(module: ModuleType, observations: Observations) -> None:
     """Wraps the constructor of DistributedDataParallel."""
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         given = signature.bind(instance, *args, **kwargs)
         given.apply_defaults()
-        for setting, value in observations.overrides().items():
+        for setting, value in overrides().items():
             if setting in FLAGS:
                 given.arguments[setting.value] = value
         observations.see(
@@ -44,8 +45,8 @@ def reduced() -> set[int]:
     """Ids of the parameters whose gradients this backward pass reduces over several ranks."""
     return {
         id(parameter)
-        for one in wrapped
-        if one.require_backward_grad_sync and one.process_group.size() > 1
-        for name, parameter in one.module.named_parameters()
-        if parameter.requires_grad and name not in one.parameters_to_ignore
+        for model in wrapped
+        if model.require_backward_grad_sync and model.process_group.size() > 1
+        for name, parameter in model.module.named_parameters()
+        if parameter.requires_grad and name not in model.parameters_to_ignore
     }

@@ -6,41 +6,41 @@ import copy
 import inspect
 import weakref
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
 from ..core.settings import Engine, Precision, Setting
-from ..evidence import observations
+from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, offload_of, with_settings
+from .enforced import overrides
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
 
 
-def install(module: ModuleType) -> None:
+def install(module: ModuleType, observations: Observations) -> None:
     """Wraps `initialize` of the package, or `Init` of ZeRO-3's module."""
     if module.__name__ == HOOKED[0]:
-        wrapt.wrap_function_wrapper(module, "initialize", _initialize)
+        wrapt.wrap_function_wrapper(module, "initialize", partial(_initialize, observations))
     else:
         wrapt.wrap_function_wrapper(module, "Init.__init__", _partition)
 
 
-def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+def _initialize(
+    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
+) -> Any:
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     observations.see_model(given.arguments.get("model"))
-    settings = {
-        setting: value
-        for setting, value in observations.overrides().items()
-        if setting in CONFIGURED
-    }
+    settings = {setting: value for setting, value in overrides().items() if setting in CONFIGURED}
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
     # What another version calls otherwise must not end the training.
     with suppress(AttributeError, TypeError, ValueError):
-        _see_engine(result[0])
+        _see_engine(result[0], observations)
     return result
 
 
@@ -57,7 +57,7 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
         arguments["args"].deepspeed_config = None
 
 
-def _see_engine(engine: Any) -> None:
+def _see_engine(engine: Any, observations: Observations) -> None:
     """Notes what the engine really runs with, and counts steps by it."""
     if engine.bfloat16_enabled():
         precision = Precision.BF16
@@ -89,6 +89,6 @@ def _see_engine(engine: Any) -> None:
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """`deepspeed.zero.Init` partitions parameters as they are made: for stage 3 alone."""
     given = inspect.signature(wrapped).bind(*args, **kwargs)
-    if observations.overrides().get(Setting.ZERO_STAGE, 3) != 3:
+    if overrides().get(Setting.ZERO_STAGE, 3) != 3:
         given.arguments["enabled"] = False
     return wrapped(*given.args, **given.kwargs)

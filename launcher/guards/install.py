@@ -1,17 +1,20 @@
 """The guards: what applies a preset inside a worker, at the boundary of each framework.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
-`install(module)`, which is called with each of them right after it was first imported and before
-anybody else sees it. To teach safe-launch a framework, add a module here and to `GUARDS`.
+`install(module, observations)`, which is called with each of them right after it was first
+imported and before anybody else sees it. To teach safe-launch a framework, add a module here and
+to `GUARDS`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import Protocol
 
 import wrapt
 
+from ..evidence.observations import Observations
 from . import checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
 
 
@@ -22,7 +25,7 @@ class Guard(Protocol):
     def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
         """Names of the modules whose import it waits for."""
 
-    def install(self, module: ModuleType) -> None:
+    def install(self, module: ModuleType, observations: Observations) -> None:
         """Wraps the boundaries of a module that was just imported."""
 
 
@@ -36,8 +39,12 @@ GUARDS: tuple[Guard, ...] = (
 )
 
 
-def install() -> None:
-    """Makes every guard wait for its modules; imports none of them."""
+def install(observations: Observations) -> None:
+    """Makes every guard wait for its modules; imports none of them.
+
+    Args:
+        observations: where the guards note what they see.
+    """
     for guard in GUARDS:
         for name in guard.HOOKED:
-            wrapt.register_post_import_hook(guard.install, name)
+            wrapt.register_post_import_hook(partial(guard.install, observations=observations), name)

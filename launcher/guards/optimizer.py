@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from ..evidence import observations
+from ..evidence.observations import Observations
 
 HOOKED = ("torch.optim.optimizer",)
 
 
-def install(module: ModuleType) -> None:
+def install(module: ModuleType, observations: Observations) -> None:
     """Counts the steps of the busiest optimizer."""
     counts: dict[int, int] = {}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.settings import Fact
-from ..evidence import observations
+from ..evidence.observations import Observations
 from . import data_parallel
 
 
@@ -24,13 +24,14 @@ class Recomputations:
         parameters: their ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
         self.task = -1
         self.parameters: set[int] = set()
 
     def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A block for the reentrant implementation, watched until the first step is done."""
-        if observations.step() or not data_parallel.wrapped:
+        if self._observations.step() or not data_parallel.wrapped:
             return function
 
         @functools.wraps(function, updated=())
@@ -57,7 +58,8 @@ class Recomputations:
             self.task, self.parameters = task, set()
         if task >= 0 and found & self.parameters & data_parallel.reduced():
             engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: observations.see(**{Fact.REDUCED_EARLY: True}))
+            early = {Fact.REDUCED_EARLY.value: True}
+            engine.queue_callback(lambda: self._observations.see(**early))
         self.parameters |= found
 
 
@@ -66,14 +68,14 @@ def _parameters(outputs: Iterable[Any]) -> set[int]:
     import torch
 
     found: set[int] = set()
-    left = [one.grad_fn for one in outputs if isinstance(one, torch.Tensor)]
+    pending = [output.grad_fn for output in outputs if isinstance(output, torch.Tensor)]
     seen: set[Any] = {None}
-    while left:
-        node = left.pop()
+    while pending:
+        node = pending.pop()
         if node not in seen:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if isinstance(variable, torch.nn.Parameter):
                 found.add(id(variable))
-            left += [following for following, _ in node.next_functions]
+            pending += [following for following, _ in node.next_functions]
     return found

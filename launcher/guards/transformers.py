@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
 from ..core.settings import Checkpointing, Setting
-from ..evidence import observations
+from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
+from .enforced import overrides, replaced
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
@@ -19,17 +21,17 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """The switch's names: that of late 5.x, and the older one that it still takes."""
 
 
-def install(module: ModuleType) -> None:
+def install(module: ModuleType, observations: Observations) -> None:
     """Wraps `TrainingArguments.__post_init__`, or the Trainer's constructor."""
     if module.__name__ == HOOKED[0]:
         wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", _complete)
     else:
-        wrapt.wrap_function_wrapper(module, "Trainer.__init__", _construct)
+        wrapt.wrap_function_wrapper(module, "Trainer.__init__", partial(_construct, observations))
 
 
 def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Sets the arguments before they check themselves and configure DeepSpeed from them."""
-    settings = observations.overrides()
+    settings = overrides()
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
     if Setting.MICRO_BATCH in settings:
@@ -63,9 +65,8 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
 def _is_turned_on() -> bool:
     """Whether the plan has checkpointing where the script has none, or nobody knows of any."""
     name = Setting.GRADIENT_CHECKPOINTING
-    asked = observations.overrides().get(name, Checkpointing.OFF)
-    replaced = observations.replaced().get(name, Checkpointing.OFF)
-    return asked != Checkpointing.OFF and replaced == Checkpointing.OFF
+    asked = overrides().get(name, Checkpointing.OFF)
+    return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
 
 
 def _can_checkpoint(model: Any) -> bool:
@@ -84,7 +85,9 @@ def _mapping(value: Any) -> dict[str, Any]:
     return dict(json.loads(value) if isinstance(value, str) else value or {})
 
 
-def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _construct(
+    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Any:
     wrapped(*args, **kwargs)
     reference = weakref.ref(instance)
 

@@ -52,22 +52,22 @@ def _release(version: str) -> list[str]:
 def differences(hellos: Sequence[Hello]) -> tuple[str, ...]:
     """What differs between the nodes though they may train together, in words."""
     head = hellos[0]
-    names = sorted({name for one in hellos for name in one.versions})
+    names = sorted({name for node in hellos for name in node.versions})
     versions = {
-        name: _differing({one.host: one.versions.get(name, "absent") for one in hellos})
+        name: _differing({node.host: node.versions.get(name, "absent") for node in hellos})
         for name in names
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
-    if others := [one.host for one in hellos if one.script != head.script]:
+    if others := [node.host for node in hellos if node.script != head.script]:
         notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
-    if others := [one.host for one in hellos if one.arguments != head.arguments]:
+    if others := [node.host for node in hellos if node.arguments != head.arguments]:
         notes.append(
             f"the script's arguments on {_some(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
-    if text := _differing({one.host: one.nnodes for one in hellos}):
+    if text := _differing({node.host: node.nnodes for node in hellos}):
         notes.append(f"--nnodes differs between the nodes: {text}; node 0's holds")
-    if text := _differing({one.host: str(one.nproc) for one in hellos}):
+    if text := _differing({node.host: str(node.nproc) for node in hellos}):
         notes.append(f"the number of workers differs between the nodes: {text}")
     return tuple(notes)
 
@@ -91,17 +91,17 @@ def _some(hosts: Sequence[str]) -> str:
 def merged(hellos: Sequence[Hello]) -> Hardware:
     """One node that stands for all: the least of what each has."""
     every = [hello.hardware for hello in hellos]
-    names = list(dict.fromkeys(one.accelerator.name for one in every))
-    notes = list(dict.fromkeys(note for one in every for note in one.notes))
+    names = list(dict.fromkeys(hardware.accelerator.name for hardware in every))
+    notes = list(dict.fromkeys(note for hardware in every for note in hardware.notes))
     if len(names) > 1:
         notes.append(f"the nodes' devices differ ({', '.join(names)}): planned for the least")
     return replace(
         every[0],
-        accelerator=least([one.accelerator for one in every]),
-        accelerators=min(one.accelerators for one in every),
-        cores=min(one.cores for one in every),
-        host_memory=min(one.host_memory for one in every),
-        in_use=max(one.in_use for one in every),
+        accelerator=least([hardware.accelerator for hardware in every]),
+        accelerators=min(hardware.accelerators for hardware in every),
+        cores=min(hardware.cores for hardware in every),
+        host_memory=min(hardware.host_memory for hardware in every),
+        in_use=max(hardware.in_use for hardware in every),
         notes=tuple(notes),
     )
 

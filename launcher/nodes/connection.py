@@ -1,7 +1,7 @@
 """The connections between node 0's launcher and the others: lines of JSON over TCP.
 
-What the other end says is believed within its bounds (`bounds`), and its texts without what would
-drive a terminal. Anything else ends the connection: no launcher says it.
+What the other end says is believed within its bounds (`field_limits`), and its texts without what
+would drive a terminal. Anything else ends the connection: no launcher says it.
 
 A connection is also how each end knows that the other is alive: where a process ends, the kernel
 closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
@@ -18,12 +18,15 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import UnionType
+
+import msgspec
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from . import field_limits
-from .messages import FROM_OTHERS, Kinds, Message, Refusal
+from .messages import FromOthers, Message, Refusal
 
 MAXIMUM = 64 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
@@ -34,6 +37,8 @@ RTT_OFFSET = 148
 
 Other round-trip times count the 40 ms for which the other end may put off an acknowledgement.
 """
+LONGEST_REASON = 300
+"""Letters of what msgspec says of a message; it quotes the message."""
 UNKNOWN_RTT = 0xFFFFFFFF
 
 
@@ -44,7 +49,7 @@ class Link:
     Attributes:
         socket: what it goes over.
         peer: who is at the other end, for people.
-        kinds: the messages that the other end may send.
+        allowed: the messages that the other end may send.
         partial: what has come of a message that isn't complete.
         waiting: messages that have come and that nobody has taken yet.
         fault: why the connection has ended, in words; None while it is open.
@@ -53,7 +58,7 @@ class Link:
 
     socket: socket.socket
     peer: str
-    kinds: Kinds
+    allowed: UnionType
     partial: bytearray = field(default_factory=bytearray)
     waiting: list[Message] = field(default_factory=list)
     fault: str | None = None
@@ -96,7 +101,7 @@ class Link:
         found: list[Message] = []
         for line in lines:
             try:
-                found.append(decoded(line, self.kinds))
+                found.append(decoded(line, self.allowed))
             except ValueError as error:
                 problem = f"sent what no launcher sends: {error}"
                 self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
@@ -128,41 +133,36 @@ class Link:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as a line of JSON."""
-    return json.dumps([type(message).__name__, message], default=plain).encode() + b"\n"
+    """A message as a line of JSON; by json, as texts may have halves of surrogates."""
+    content = {"type": type(message).__name__, **msgspec.structs.asdict(message)}
+    return json.dumps(content, default=plain).encode() + b"\n"
 
 
-def decoded(line: bytes, kinds: Kinds) -> Message:
-    """The message of one of these kinds that a line is.
+def decoded(line: bytes, allowed: UnionType) -> Message:
+    """The message that a line is, if it is one of those allowed.
 
     Raises:
         ValueError: it is none, or says something beyond its bounds; the message says what.
     """
-    import msgspec
-
     try:
-        name, content = json.loads(line)
-        kind = kinds[name]
-        content = cleaned(content)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("a line that is none of its messages") from None
-    try:
-        message: Message = msgspec.convert(content, kind)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: {error}") from None
+        message: Message = msgspec.convert(cleaned(json.loads(line)), allowed)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"none of its messages: {str(error)[:LONGEST_REASON]}") from None
+    except (ValueError, RecursionError):
+        raise ValueError("none of its messages: not a line of JSON") from None
     if (problem := field_limits.problem(message)) is not None:
         raise ValueError(problem)
     return message
 
 
-def watched(connection: socket.socket, peer: str, silence: float, kinds: Kinds) -> Link:
+def watched(connection: socket.socket, peer: str, silence: float, allowed: UnionType) -> Link:
     """A link over a connection that the kernel watches.
 
     Args:
         connection: connected.
         peer: who is at the other end.
         silence: seconds after which a host that can't be reached counts as lost, at most.
-        kinds: the messages that the other end may send.
+        allowed: the messages that the other end may send.
     """
     interval = max(1, math.floor(silence / 8))
     options = {
@@ -178,7 +178,7 @@ def watched(connection: socket.socket, peer: str, silence: float, kinds: Kinds) 
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    return Link(connection, peer, kinds)
+    return Link(connection, peer, allowed)
 
 
 def listening(port: int) -> socket.socket:
@@ -200,7 +200,7 @@ def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
         backlog=4096,
         dualstack_ipv6=family is socket.AF_INET6,
     )
-    listener.setblocking(False)
+    listener.settimeout(0)
     return listener
 
 
@@ -214,7 +214,7 @@ def arrivals(listener: socket.socket, silence: float) -> list[Link]:
             except (ConnectionError, TimeoutError):  # gone before it was taken
                 continue
             peer = address[0].removeprefix("::ffff:")
-            found.append(watched(connection, peer, silence, FROM_OTHERS))
+            found.append(watched(connection, peer, silence, FromOthers))
     return found
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from ..checkpoints.checkpoint import NAME, Resume
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
@@ -46,7 +48,7 @@ SHOWN = 60
 FAILURES = frozenset(int(code) for code in ExitCode if code)
 """What a launcher ends with that can't take part."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII)
-"""As `journal.new_id` makes it."""
+"""As `run_directory.new_id` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,17 @@ class Bound:
 
 def number(least: float, most: float) -> Bound:
     """A number of a range, both ends included; never NaN."""
-    return Bound(f"from {least:,} to {most:,}", lambda one: least <= one <= most)
+    return Bound(f"from {least:,} to {most:,}", lambda value: least <= value <= most)
 
 
 def text(most: int) -> Bound:
     """A text of so many letters at most."""
-    return Bound(f"a text of at most {most:,} letters", lambda one: len(one) <= most)
+    return Bound(f"a text of at most {most:,} letters", lambda value: len(value) <= most)
 
 
 def pattern(expression: re.Pattern[str], words: str) -> Bound:
     """A text that an expression matches whole."""
-    return Bound(words, lambda one: expression.fullmatch(one) is not None)
+    return Bound(words, lambda value: expression.fullmatch(value) is not None)
 
 
 def _are_settings(values: Mapping[str, Value]) -> bool:
@@ -90,12 +92,12 @@ def _are_versions(values: Mapping[str, str]) -> bool:
 
 
 def _is_model(shape: Mapping[str, Any]) -> bool:
-    """Whether it is what `guards.sightings.shape_of` makes."""
+    """Whether it is what `evidence.observations.shape_of` makes."""
     weights = shape.get("weights")
     return (
         isinstance(shape.get("config"), dict)
         and isinstance(weights, list)
-        and all(isinstance(one, list) and len(one) == 5 and _is_weight(*one) for one in weights)
+        and all(isinstance(row, list) and len(row) == 5 and _is_weight(*row) for row in weights)
     )
 
 
@@ -112,13 +114,15 @@ def _is_weight(name: object, shape: object, trained: object, bits: object, count
 
 
 def _describes_model(described: Mapping[str, Value]) -> bool:
-    """Whether it is what `guards.sightings.describe_model` makes."""
+    """Whether it is what `Observations.describe_model` makes."""
     kinds = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
     return all(type(value) is kinds.get(name) for name, value in described.items())
 
 
-NAMED = Bound("a name of at most 256 letters", lambda one: 0 < len(one) <= WORD and "\n" not in one)
-STOP = Bound("a signal that stops a run", lambda one: one in STOPS)
+NAMED = Bound(
+    "a name of at most 256 letters", lambda name: 0 < len(name) <= WORD and "\n" not in name
+)
+STOP = Bound("a signal that stops a run", lambda number: number in STOPS)
 SETTINGS = Bound("settings and facts with values of theirs", _are_settings)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
@@ -151,7 +155,9 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             **dict.fromkeys(
                 ("compute", "bandwidth", "link", "node_link", "host_link"), number(1, RATE)
             ),
-            "environment": Bound("empty: variables don't cross a link", lambda one: not one),
+            "environment": Bound(
+                "empty: variables don't cross a link", lambda variables: not variables
+            ),
         },
         Admitted: {"here": number(1, NODES), "nodes": number(1, NODES)},
         Welcome: {
@@ -160,7 +166,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "nodes": number(2, NODES),
         },
         Refusal: {
-            "code": Bound("a code of a launcher's failure", lambda one: one in FAILURES),
+            "code": Bound("a code of a launcher's failure", lambda code: code in FAILURES),
             "problem": text(PARAGRAPHS),
             "hint": text(PARAGRAPHS),
         },
@@ -169,7 +175,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "run_id": pattern(RUN_ID, "a run's id"),
             "rank": number(1, NODES - 1),
             "workers": Bound(
-                "numbers of workers", lambda one: all(0 < workers <= WORKERS for workers in one)
+                "numbers of workers", lambda nodes: all(0 < workers <= WORKERS for workers in nodes)
             ),
             "port": number(1, 65535),
             "preset": SETTINGS,
@@ -194,7 +200,8 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "signal": number(1, 64),
             "oom_kills": number(0, BYTES),
             "memory": Bound(
-                "numbers of bytes", lambda one: all(0 <= size <= BYTES for size in one.values())
+                "numbers of bytes",
+                lambda memory: all(0 <= size <= BYTES for size in memory.values()),
             ),
         },
         Farewell: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
@@ -204,16 +211,23 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
 
 WHOLES: Mapping[type, Bound] = MappingProxyType(
     {
-        Admitted: Bound("here are no more than may come", lambda one: one.here <= one.nodes),
-        Welcome: Bound("the rank is of one of the nodes", lambda one: one.rank < one.nodes),
+        Admitted: Bound(
+            "here are no more than may come", lambda admitted: admitted.here <= admitted.nodes
+        ),
+        Welcome: Bound(
+            "the rank is of one of the nodes", lambda welcome: welcome.rank < welcome.nodes
+        ),
         Order: Bound(
             "the rank is of one of the nodes, and what is enforced is in the plan",
-            lambda one: (
-                one.rank < len(one.workers) <= NODES and one.overrides.items() <= one.preset.items()
+            lambda order: (
+                order.rank < len(order.workers) <= NODES
+                and order.overrides.items() <= order.preset.items()
             ),
         ),
-        Ended: Bound("a success has no failures", lambda one: not (one.is_success and one.records)),
-        FailureRecord: Bound("it is a worker's", lambda one: one.rank is not None),
+        Ended: Bound(
+            "a success has no failures", lambda ended: not (ended.is_success and ended.records)
+        ),
+        FailureRecord: Bound("it is a worker's", lambda record: record.rank is not None),
     }
 )
 """What the fields of one value say together."""
@@ -226,22 +240,29 @@ def problem(message: Message) -> str | None:
 
 def _problems(value: object, name: str) -> Iterator[str]:
     if isinstance(value, tuple | frozenset):
-        for one in value:
-            yield from _problems(one, name)
+        for member in value:
+            yield from _problems(member, name)
     elif isinstance(value, int | float):
         if not -BYTES <= value <= BYTES:
             yield f"{name}: {_shown(value)} isn't {number(-BYTES, BYTES).words}"
-    elif is_dataclass(value):
+    elif isinstance(value, Struct) or is_dataclass(value):
         bounds = BOUNDS.get(type(value), {})
-        for one in fields(value):
-            content, bound = getattr(value, one.name), bounds.get(one.name)
+        for field in _fields(value):
+            content, bound = getattr(value, field), bounds.get(field)
             if bound is None:
-                yield from _problems(content, f"{name}.{one.name}")
+                yield from _problems(content, f"{name}.{field}")
             elif content is not None and not bound.allows(content):
-                yield f"{name}.{one.name}: {_shown(content)} isn't {bound.words}"
+                yield f"{name}.{field}: {_shown(content)} isn't {bound.words}"
         whole = WHOLES.get(type(value))
         if whole is not None and not whole.allows(value):
             yield f"{name}: it doesn't hold that {whole.words}"
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    """Names of the fields of a message, or of a value in one."""
+    if isinstance(value, Struct):
+        return value.__struct_fields__
+    return tuple(field.name for field in fields(value))
 
 
 def _shown(value: object) -> str:

@@ -1,20 +1,19 @@
-"""What the launchers of a job say to each other; plain values, which pass through JSON."""
+"""What the launchers of a job say to each other: values that travel as JSON, told by a tag."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
-from ..checkpoints.checkpoint import Resume, Saves
+from msgspec import Struct
+
+from ..checkpoints.checkpoint import Resume
 from ..core.hardware import Hardware
 from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True, tag=True):
     """A node comes: who it is and what it has.
 
     Attributes:
@@ -40,16 +39,14 @@ class Hello:
     nnodes: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True, tag=True):
     """A node may take part: it is one of so many that are here, of so many that may come."""
 
     here: int
     nodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Struct, frozen=True, tag=True):
     """All nodes have come.
 
     Attributes:
@@ -66,8 +63,7 @@ class Welcome:
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, tag=True):
     """A node can't take part: its exit code, what is wrong and what to do."""
 
     code: int
@@ -75,8 +71,7 @@ class Refusal:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True, tag=True):
     """Start the workers of an attempt.
 
     Attributes:
@@ -118,8 +113,7 @@ class Order:
         return sum(self.workers)
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True, tag=True):
     """Stop the workers: as after a failure, or, where a signal has come, as it says.
 
     Attributes:
@@ -131,24 +125,21 @@ class Stop:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True, tag=True):
     """What a node's workers have reported before the first step."""
 
     observed: Mapping[str, Value]
     model: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Signalled:
+class Signalled(Struct, frozen=True, tag=True):
     """A node's launcher was told to stop by a signal; `again` where not for the first time."""
 
     signal: int
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Struct, frozen=True, tag=True):
     """Workers of a node have failed; the others are being stopped.
 
     Attributes:
@@ -160,8 +151,7 @@ class Failing:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True, tag=True):
     """No worker of the attempt is left on a node.
 
     Attributes:
@@ -179,8 +169,7 @@ class Ended:
     now: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Farewell:
+class Farewell(Struct, frozen=True, tag=True):
     """The run is over.
 
     Attributes:
@@ -194,52 +183,8 @@ class Farewell:
     diagnosis: str = ""
 
 
-Message = (
-    Hello
-    | Admitted
-    | Welcome
-    | Refusal
-    | Order
-    | Stop
-    | Sighting
-    | Signalled
-    | Failing
-    | Ended
-    | Farewell
-)
-Kinds = Mapping[str, type[Message]]
-"""Messages by the name under which they travel."""
-FROM_HEAD: Kinds = MappingProxyType(
-    {kind.__name__: kind for kind in (Admitted, Welcome, Refusal, Order, Stop, Farewell)}
-)
+FromHead = Admitted | Welcome | Refusal | Order | Stop | Farewell
 """What node 0 says."""
-FROM_OTHERS: Kinds = MappingProxyType(
-    {kind.__name__: kind for kind in (Hello, Refusal, Sighting, Signalled, Failing, Ended)}
-)
+FromOthers = Hello | Refusal | Sighting | Signalled | Failing | Ended
 """What the other nodes say to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What became of an attempt on the nodes that this one knows of: all, for node 0.
-
-    Attributes:
-        ended: how each node's workers ended, by the node's rank.
-        lost: nodes that can't be reached any more: when that was noticed, in seconds of this host's
-            monotonic clock, and a sentence that says which and why.
-        failing: what nodes told of failures before their workers had ended.
-        observed: settings in force and facts that the workers have seen.
-        model: the model as the first worker described it.
-        is_superseded: the attempt was stopped for what the workers have seen.
-        saves: where the Trainer of this node's first rank saves.
-    """
-
-    ended: Mapping[int, Ended]
-    lost: Mapping[int, tuple[float, str]] = field(default_factory=lambda: MappingProxyType({}))
-    failing: Mapping[int, tuple[FailureRecord, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    model: dict[str, Any] | None = None
-    is_superseded: bool = False
-    saves: Saves | None = None
+Message = FromHead | FromOthers

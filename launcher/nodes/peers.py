@@ -6,6 +6,8 @@ import socket
 import time
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from .connection import Link, broadcast
@@ -78,25 +80,26 @@ class Peers:
     def send_orders(self, order: Order) -> None:
         """Tells every other node to start its workers."""
         for rank, link in self.links.items():
-            link.send(replace(order, rank=rank))
+            link.send(structs.replace(order, rank=rank))
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Sends a message to everybody who is still there."""
         broadcast((link for rank, link in self.links.items() if rank not in self.lost), message)
 
-    def hear(self, rank: int) -> list[Message]:
+    def receive(self, rank: int) -> list[Message]:
         """What a node has told; times are in this host's clock, and the dead are noted."""
         link = self.links[rank]
-        heard: list[Message] = []
+        received: list[Message] = []
         came, link.waiting = [*link.waiting, *link.receive()], []
         for message in came:
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - link.delay()
                 shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
                 records = tuple(
-                    replace(one, at=one.at + shift, host=link.peer) for one in message.records
+                    replace(record, at=record.at + shift, host=link.peer)
+                    for record in message.records
                 )
-                message = replace(message, records=records)
+                message = structs.replace(message, records=records)
             if isinstance(message, Failing):
                 self.failing[rank] = message.records
             elif isinstance(message, Ended):
@@ -106,17 +109,17 @@ class Peers:
             elif isinstance(message, Stop | Farewell):
                 self.is_answered = True
                 link.waiting += [message] if isinstance(message, Farewell) else []
-            heard.append(message)
+            received.append(message)
         if link.fault is not None and rank not in self.lost:
             self._lose(rank, link.fault)
-        return heard
+        return received
 
     def left(self) -> Peers:
         """The nodes that are left for another attempt, numbered anew in their order."""
         links = [link for rank, link in sorted(self.links.items()) if rank not in self.lost]
         return Peers(dict(enumerate(links, start=1)), self.listener, self.silence)
 
-    def give_up(self) -> None:
+    def expire(self) -> None:
         """Counts as lost whoever hasn't answered in time."""
         for rank in self.awaited():
             self._lose(rank, "it doesn't answer any more")
@@ -127,7 +130,8 @@ class Peers:
         """Takes in how a node's workers ended; a failure that it has told of stays one."""
         has_failed = rank in self.failing
         records = ended.records or self.failing.get(rank, ())
-        ended = replace(ended, is_success=ended.is_success and not has_failed, records=records)
+        is_success = ended.is_success and not has_failed
+        ended = structs.replace(ended, is_success=is_success, records=records)
         was_told = self.deadline is not None and not has_failed
         if ended.is_success or records or ended.signal or was_told:
             self.ended[rank] = ended
@@ -143,13 +147,13 @@ def lean(records: tuple[FailureRecord, ...]) -> tuple[FailureRecord, ...]:
     """A node's failures as they are passed on: the first whole, of the others what tells them."""
     short = (
         replace(
-            one,
-            message=one.message[:SHORT],
-            frames=one.frames[-1:],
-            chain=one.chain[:1],
+            record,
+            message=record.message[:SHORT],
+            frames=record.frames[-1:],
+            chain=record.chain[:1],
             traceback="",
-            log_tail=one.log_tail[-20:],
+            log_tail=record.log_tail[-20:],
         )
-        for one in records[IN_FULL:]
+        for record in records[IN_FULL:]
     )
     return (*records[:IN_FULL], *short)

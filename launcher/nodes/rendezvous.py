@@ -8,7 +8,7 @@ import platform
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,14 +18,11 @@ from ..core.placement import Placement
 from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..machine import host
-from .compatibility import numbered, refusal
-from .connection import Link, arrivals, listening, watched
-from .messages import FROM_HEAD, Admitted, Hello, Message, Refusal, Welcome
+from .compatibility import numbered
+from .connection import Link, broadcast, listening, watched
+from .messages import Admitted, FromHead, Hello, Refusal, Welcome
+from .waiting import PATIENCE, STRANGERS, Waiting
 
-PATIENCE = 5.0
-"""Seconds after which somebody who waits says for whom."""
-STRANGERS = 64
-"""Connections, beyond one for each node, on which nobody has said yet who it is."""
 OTHERS = 256
 """Descriptors that node 0 holds beside its connections: its workers' pipes, files, libraries."""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
@@ -87,135 +84,36 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
     Raises:
         LaunchError: the port is taken, or too few nodes have come in time.
     """
+    listener = _listener(placement)
+    waiting = Waiting(placement, own, say)
+    waiting.wait(listener)
+    if waiting.count < placement.least:
+        problem = f"{waiting.text()}; gave up after {waiting.elapsed():.0f} s"
+        broadcast((link for _, link in waiting.nodes), Refusal(ExitCode.RETRY_ELSEWHERE, problem))
+        hint = "did safe-launch start on every node, and can they reach this one?"
+        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+    hellos = (own, *(hello for hello, _ in waiting.nodes))
+    order = numbered(hellos)
+    links = tuple(waiting.nodes[place - 1][1] for place in order[1:])
+    return Joined(tuple(hellos[place] for place in order), links, listener)
+
+
+def _listener(placement: Placement) -> socket.socket:
+    """Listens on the job's port.
+
+    Raises:
+        LaunchError: the port is taken, or this process may not open so many files.
+    """
     needed = placement.nodes + STRANGERS + OTHERS
     if (most := host.make_room(needed)) < needed:
         problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
         raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
-        listener = listening(placement.port)
+        return listening(placement.port)
     except OSError as error:
         problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
         hint = "give all nodes another --master-port (or --rdzv-endpoint)"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
-    times = placement.times
-    began = time.monotonic()
-    deadline, speaks = began + times.join, began + PATIENCE
-    enough_since: float | None = None
-    there: list[tuple[Hello, Link]] = []
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        while len(there) + 1 < placement.nodes:
-            now = time.monotonic()
-            is_enough = len(there) + 1 >= placement.least
-            enough_since = (enough_since or now) if is_enough else None
-            end = min(deadline, enough_since + times.last_call) if enough_since else deadline
-            if now >= end:
-                break
-            if now >= speaks:
-                say(_waiting_text(there, placement))
-                speaks = now + 60
-            for key, _ in selector.select(max(0.0, min(end, speaks) - now)):
-                if key.fileobj is listener:
-                    for link in arrivals(listener, times.silence):
-                        selector.register(link, selectors.EVENT_READ, link)
-                    _shed(selector, {link for _, link in there}, placement.nodes + STRANGERS)
-                    continue
-                link = key.data
-                if link.fileno() < 0:  # it has just been shed
-                    continue
-                for message in link.receive():
-                    _admit(message, link, own, there, placement, say)
-                if link.fault is not None:
-                    if link.is_foreign:
-                        say(f"refused a node: {link.peer}: {link.fault}")
-                    selector.unregister(link)
-                    link.close()
-                    gone = [hello.host for hello, other in there if other is link]
-                    there = [pair for pair in there if pair[1] is not link]
-                    if gone:
-                        say(f"{gone[0]} has gone again ({link.fault}); waiting for it")
-                        deadline = min(deadline, time.monotonic() + times.silence)
-        admitted = [link for _, link in there]
-        for key in list(selector.get_map().values()):
-            if key.data is not None and key.data not in admitted:
-                key.data.close()
-    if len(there) + 1 < placement.least:
-        waited = f"{time.monotonic() - began:.0f} s"
-        problem = f"{_waiting_text(there, placement)}; gave up after {waited}"
-        for _, link in there:
-            link.send(Refusal(ExitCode.RETRY_ELSEWHERE, problem))
-        hint = "did safe-launch start on every node, and can they reach this one?"
-        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
-    hellos = (own, *(hello for hello, _ in there))
-    order = numbered(hellos)
-    return Joined(
-        tuple(hellos[place] for place in order),
-        tuple(admitted[place - 1] for place in order[1:]),
-        listener,
-    )
-
-
-def _shed(selector: selectors.BaseSelector, admitted: Set[Link], most: int) -> None:
-    """Ends the oldest connections on which nobody has said who it is, where they are too many."""
-    silent = [
-        key.data
-        for key in selector.get_map().values()
-        if key.data is not None and key.data not in admitted
-    ]
-    for link in silent[: max(0, len(silent) - most)]:
-        selector.unregister(link)
-        link.close()
-
-
-def _admit(
-    message: Message,
-    link: Link,
-    own: Hello,
-    there: list[tuple[Hello, Link]],
-    placement: Placement,
-    say: Callable[[str], None],
-) -> None:
-    """Takes a node in, or tells it why not."""
-    if not isinstance(message, Hello) or any(link is other for _, other in there):
-        return
-    refused = refusal(message, own, placement.nodes)
-    taken = [one.host for one, _ in there if message.rank is not None and one.rank == message.rank]
-    if taken:
-        problem = f"{message.host} says that it is node {message.rank}, as {taken[0]} has said"
-        # A pod that replaces one which vanished without a word has its name, and may try again.
-        code = ExitCode.RETRY_ELSEWHERE if taken[0] == message.host else ExitCode.USAGE
-        refused = Refusal(code, problem, "give every node a --node-rank of its own")
-    if len(there) + 1 == placement.nodes:  # it has come at the same moment as the last one
-        refused = _too_late(placement.nodes)
-    if refused is None:
-        link.peer = message.host
-        there.append((message, link))
-        link.send(Admitted(len(there) + 1, placement.nodes))
-    else:
-        say(f"refused a node: {refused.problem}")
-        link.send(refused)
-
-
-def _waiting_text(there: Sequence[tuple[Hello, Link]], placement: Placement) -> str:
-    """Who is here and who isn't."""
-    here = {0, *(hello.rank for hello, _ in there)}
-    text = f"{len(there) + 1} of {placement.nodes} nodes have joined"
-    missing = sorted(set(range(placement.nodes)) - here)
-    if None in here or len(missing) > 20:
-        return text
-    return f"{text}; missing: {', '.join(map(str, missing))}"
-
-
-def refuse_late(listener: socket.socket, nodes: int) -> None:
-    """Tells nodes that come too late so."""
-    for link in arrivals(listener, 1.0):
-        link.send(_too_late(nodes))
-        link.close()
-
-
-def _too_late(nodes: int) -> Refusal:
-    problem = f"too late: the job already runs on {nodes} node{'s' if nodes > 1 else ''}"
-    return Refusal(ExitCode.RETRY_ELSEWHERE, problem, "wait until that run has ended")
 
 
 def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[Link, Welcome]:
@@ -293,7 +191,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Link:
     while True:
         try:
             connection = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(connection, placement.address, placement.times.silence, FROM_HEAD)
+            return watched(connection, placement.address, placement.times.silence, FromHead)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -17,10 +17,11 @@ from ..nodes.peers import Peers
 from ..planning.plan import Plan
 from ..planning.planner import planned
 from ..planning.search import Rules
-from ..workers import supervisor
+from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
 from ..workers.start import Own
+from ..workers.supervisor import Watch
 from .resume import clean_up
 
 Permission = Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
@@ -61,11 +62,9 @@ class AllNodes:
         )
         own = Own(plan.hardware.accelerator.environment, start.variable)
         self.peers.send_orders(order)
-        watch = supervisor.Watch(permission(attempt, rules), self.notice, server.extend)
+        watch = Watch(permission(attempt, rules), self.notice, server.extend)
         try:
-            part = supervisor.run_attempt(
-                order, own, plan.request, server, attempt.folder, watch, self.peers
-            )
+            part = run_attempt(order, own, plan.request, server, attempt.folder, watch, self.peers)
         finally:
             server.close_store()
         clean_up(start)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from ..checkpoints import checkpoint, discovery
 from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
+from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import Link
-from ..nodes.messages import Ended, Farewell, Message, Order, Part, Refusal, Welcome
+from ..nodes.messages import Ended, Farewell, Message, Order, Refusal, Welcome
 from ..nodes.peers import Peers, lean
 from ..report import summary
 from ..system import orphans, run_directory, terminal
-from ..workers import supervisor
+from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
+from ..workers.supervisor import Watch
 from .launch import require_torch
 
 
@@ -55,7 +58,7 @@ def follow(
         f"logs of this node: {run}",
     )
     guardian = orphans.guard(server.mark)
-    outcomes: list[Part] = []
+    outcomes: list[AttemptEnd] = []
     try:
         while True:
             match _next(link):
@@ -84,7 +87,11 @@ def _next(link: Link) -> Message | None:
 
 
 def _accepted(
-    order: Order, welcome: Welcome, request: LaunchRequest, outcomes: Sequence[Part], link: Link
+    order: Order,
+    welcome: Welcome,
+    request: LaunchRequest,
+    outcomes: Sequence[AttemptEnd],
+    link: Link,
 ) -> str:
     """Checks an order of node 0's; returns what this node's workers are told to resume from.
 
@@ -113,7 +120,7 @@ def contradiction(order: Order, welcome: Welcome, request: LaunchRequest) -> Ref
     return None
 
 
-def resume_variable(order: Order, outcomes: Sequence[Part]) -> str | Refused:
+def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refused:
     """What this node's workers are told to resume from: a folder that they have named."""
     if order.resume is None:
         return ""
@@ -127,25 +134,25 @@ def resume_variable(order: Order, outcomes: Sequence[Part]) -> str | Refused:
 
 def _take_part(
     request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Link
-) -> Part:
+) -> AttemptEnd:
     """One attempt on this node; what became of it here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = supervisor.Watch(lambda _observed, _model: True, terminal.say, server.extend)
+    watch = Watch(lambda _observed, _model: True, terminal.say, server.extend)
     peers = Peers({0: link}, silence=request.placement.times.silence)
-    part = supervisor.run_attempt(order, own, request, server, folder, watch, peers)
+    part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
-    link.send(replace(ended, records=lean(ended.records), now=time.monotonic()))
+    link.send(structs.replace(ended, records=lean(ended.records), now=time.monotonic()))
     return part
 
 
-def _last_end(outcomes: Sequence[Part]) -> Ended | None:
+def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
     """How the workers of this node ended last; None where none were started."""
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
-def own_code(outcomes: Sequence[Part]) -> int:
+def own_code(outcomes: Sequence[AttemptEnd]) -> int:
     """The exit code for what has become of this node's own workers; 0 where they succeeded."""
     ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
@@ -155,7 +162,7 @@ def own_code(outcomes: Sequence[Part]) -> int:
     return 128 + ended.signal if ended.signal else ended.records[0].exit_code or 1
 
 
-def _lost(problem: str, outcomes: Sequence[Part]) -> int:
+def _lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
     """Node 0 is gone: says so, and returns the exit code."""
     ended = _last_end(outcomes)
     stopped = None if ended is None else ended.signal

@@ -15,12 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .signals import STOPS
+
 VARIABLE = "SAFE_LAUNCH_RUN_ID"
 """Environment variable that marks the processes of one run."""
 SHARED = Path("/dev/shm")
 """Where POSIX shared memory has its names, on Linux."""
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+REAPING = 5.0
+"""Seconds between two looks for orphans that have ended, as a container's first process."""
 
 
 def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
@@ -71,8 +75,8 @@ def kill(
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
-    while (left := set(marked(run_id, variable)).difference(spared)) and time.monotonic() < end:
-        for pid in left:
+    while (alive := set(marked(run_id, variable)).difference(spared)) and time.monotonic() < end:
+        for pid in alive:
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -80,6 +84,11 @@ def kill(
             killed.add(pid)
         time.sleep(0.01)
     return len(killed)
+
+
+def reaping_pause() -> float | None:
+    """Seconds until `reap` is due; None where orphans are another process's to reap."""
+    return REAPING if os.getpid() == 1 else None
 
 
 def reap(own: set[int]) -> None:
@@ -147,7 +156,7 @@ def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     try:
         os.close(writer)
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             signal.signal(number, signal.SIG_IGN)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):

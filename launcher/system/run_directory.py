@@ -78,8 +78,10 @@ def lines(content: object, depth: int = 2) -> str:
     """
     content = plain(content) if is_dataclass(content) else content
     if depth and content and isinstance(content, Mapping):
-        rows = [f"{json.dumps(name)}: {lines(one, depth - 1)}" for name, one in content.items()]
+        rows = [
+            f"{json.dumps(name)}: {lines(member, depth - 1)}" for name, member in content.items()
+        ]
         return "{\n" + ",\n".join(rows) + "\n}"
     if depth and content and isinstance(content, list | tuple):
-        return "[\n" + ",\n".join(lines(one, depth - 1) for one in content) + "\n]"
+        return "[\n" + ",\n".join(lines(member, depth - 1) for member in content) + "\n]"
     return json.dumps(content, default=plain)

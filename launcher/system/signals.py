@@ -1,7 +1,66 @@
-"""The signals that stop a run."""
+"""The signals that stop a run, and waiting for signals and descriptors together."""
+
+from __future__ import annotations
 
 import signal
-from typing import Final
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final, Self
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the run."""
+
+
+class SignalWakeup:
+    """Collects signals that arrive, and is readable for a selector when one has.
+
+    As a context manager it gives the earlier handlers back at the end.
+
+    Attributes:
+        arrived: all signals so far, in their order.
+    """
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.arrived: list[int] = []
+        self._numbers = tuple(numbers)
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
+            end.settimeout(0)
+        self._taken = 0
+        self._earlier: dict[int, Any] = {}
+        self._earlier_wakeup = -1
+
+    def __enter__(self) -> Self:
+        self._earlier = {number: signal.getsignal(number) for number in self._numbers}
+        descriptor = self._writer.fileno()
+        self._earlier_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+        self.install()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        signal.set_wakeup_fd(self._earlier_wakeup)
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+        self._reader.close()
+        self._writer.close()
+
+    def install(self) -> None:
+        """Installs the handlers; anew where something else has replaced them."""
+        for number in self._numbers:
+            signal.signal(number, self._note)
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self._reader.fileno()
+
+    def taken(self) -> list[int]:
+        """The signals that have arrived since the last call."""
+        with suppress(BlockingIOError):
+            self._reader.recv(4096)
+        new = self.arrived[self._taken :]
+        self._taken += len(new)
+        return new
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.arrived.append(number)

@@ -13,7 +13,7 @@ _quiet = False
 
 def say(*lines: str) -> None:
     """Prints lines, each behind the launcher's mark; a console that is gone is no error."""
-    text = "".join(f"{MARK}{line}".rstrip() + "\n" for one in lines for line in one.split("\n"))
+    text = "".join(f"{MARK}{line}".rstrip() + "\n" for text in lines for line in text.split("\n"))
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -22,7 +22,7 @@ def say(*lines: str) -> None:
 
 
 def tell(*lines: str) -> None:
-    """As `say`, what nobody misses: left out where the user wants quiet."""
+    """Like `say`, but silent where the user wants quiet."""
     if not _quiet:
         say(*lines)
 
@@ -32,7 +32,7 @@ def is_quiet() -> bool:
     return _quiet
 
 
-def be_quiet(wanted: bool) -> None:
+def be_quiet(*, wanted: bool) -> None:
     """Whether `tell` leaves out what it is given, from now on."""
     global _quiet
     _quiet = wanted

@@ -85,13 +85,13 @@ def _loader() -> Any:
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        def construct_mapping(self, node: Any, *, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             for place, (key, _) in enumerate(node.value):
                 if keys[place] in keys[:place]:
                     problem = f"found duplicate key {keys[place]}"
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            return super().construct_mapping(node, deep)
+            return super().construct_mapping(node, deep=deep)
 
     return Loader
 
@@ -124,10 +124,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def near(word: object, known: Any) -> str:
     """A did-you-mean hint for a misspelt word."""
-    close = difflib.get_close_matches(str(word), [str(one) for one in known], n=1)
+    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
     if close:
         return f"did you mean `{close[0]}`?"
-    return f"known are {', '.join(sorted(str(one) for one in known))}"
+    return f"known are {', '.join(sorted(str(name) for name in known))}"
 
 
 def line_of(key: str, text: str, first_line: int) -> int:

@@ -18,4 +18,4 @@ def filled(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str
         environment: the worker's.
     """
     local = environment.get(VARIABLE, environment["LOCAL_RANK"])
-    return [Template(one).safe_substitute(local_rank=local) for one in arguments]
+    return [Template(argument).safe_substitute(local_rank=local) for argument in arguments]

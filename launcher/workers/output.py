@@ -114,7 +114,7 @@ class Output:
                 stream.is_shown = self.asked.is_shown(local, console)
                 stream.is_headed = self.asked.is_headed(local, console)
                 stream.head = self.asked.head(local, rank, self.role).encode()
-                stream.words = tuple(one.encode() for one in words.get(console, ()))
+                stream.words = tuple(word.encode() for word in words.get(console, ()))
                 self.streams.append(stream)
 
     def _opened(self, path: Path, whose: str) -> list[BinaryIO]:

@@ -36,7 +36,7 @@ Variables = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a node knows by itself of an attempt, for its workers; none of it crosses a link.
+    """What a node knows by itself of an attempt, for its workers; none of it crosses a connection.
 
     Attributes:
         environment: variables that the devices' profiles say.
@@ -110,13 +110,13 @@ def environments(
             "LOCAL_RANK": str(local + place),
             "ROLE_RANK": str(rank),
             ERROR_FILE: str(folder.absolute() / f"rank-{rank}.error.json"),
-            **_own(request, place, local + place),
+            **_per_worker(request, place, local + place),
         }
         for place, rank in enumerate(order.ranks)
     }
 
 
-def _own(request: LaunchRequest, place: int, local: int) -> Variables:
+def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
     """What a worker has for itself: its device alone, its cores.
 
     Args:
@@ -132,8 +132,9 @@ def _own(request: LaunchRequest, place: int, local: int) -> Variables:
             result[name] = str(local) if listed is None else listed.split(",")[local].strip()
         result |= {"LOCAL_RANK": "0", local_rank_macro.VARIABLE: str(local)}
     if request.worker_options.cores:
-        own = request.worker_options.cores[place]
-        result |= {cpu_affinity.VARIABLE: ",".join(map(str, own)), "OMP_NUM_THREADS": str(len(own))}
+        cores = request.worker_options.cores[place]
+        result[cpu_affinity.VARIABLE] = ",".join(map(str, cores))
+        result["OMP_NUM_THREADS"] = str(len(cores))
     return result
 
 
@@ -171,7 +172,7 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
 
 
 def command(request: LaunchRequest) -> tuple[str, ...]:
-    """A worker's command line, in which `macros.LOCAL_RANK` stands for its local rank."""
+    """A worker's command line, in which `local_rank_macro.LOCAL_RANK` stands for its local rank."""
     if request.is_program:
         return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
@@ -213,7 +214,7 @@ def start(
         server: what they are forked from; where it can't be, they are fresh processes.
     """
     streams = {
-        place: tuple(one.writer for one in pipes.streams if one.rank == first + place)
+        place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
         for place in envs
     }
     forked = server.fork(envs, streams)

@@ -1,43 +1,44 @@
-"""The signals that stop workers: who gets which, when, and what it means if they go on."""
+"""Sends workers the signals that are due, and notes who has got which."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-REAPING = 5.0
-"""Seconds between two looks for orphans that have ended, as a container's first process."""
-ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL}
-"""Signals after which a worker isn't meant to go on."""
+from ..system.signals import STOPS
+from .stop_policy import Steps
+
+ENDING = {*STOPS, signal.SIGKILL}
+"""Signals after which a worker isn't meant to run on."""
 
 
 @dataclass(slots=True)
-class Stops:
+class StopSignals:
     """The signals that the workers have got and will get.
 
     Attributes:
         pids: process of each rank, the leader of its group.
-        told: signals that have been sent to each rank.
+        sent: signals that have been sent to each rank.
         deadlines: when which rank gets which signal, in seconds of the monotonic clock.
     """
 
-    pids: dict[int, int] = field(default_factory=dict)
-    told: dict[int, set[int]] = field(default_factory=dict)
+    pids: Mapping[int, int]
+    sent: dict[int, set[int]] = field(default_factory=dict)
     deadlines: list[tuple[float, int, signal.Signals]] = field(default_factory=list)
 
-    def schedule(self, ranks: Iterable[int], *steps: tuple[signal.Signals, float]) -> None:
+    def schedule(self, ranks: Iterable[int], steps: Steps) -> None:
         """Plans signals for ranks, each so many seconds from now."""
         now = time.monotonic()
         self.deadlines += [(now + delay, rank, step) for rank in ranks for step, delay in steps]
 
     @property
     def planned(self) -> set[int]:
-        """Ranks that have a signal before them."""
+        """Ranks for which a signal is planned."""
         return {rank for _, rank, _ in self.deadlines}
 
     def hasten(self) -> None:
@@ -49,21 +50,23 @@ class Stops:
     def pause(self) -> float | None:
         """Seconds until the next signal is due; None where none is planned."""
         if not self.deadlines:
-            return REAPING if os.getpid() == 1 else None
+            return None
         return max(0.0, min(self.deadlines)[0] - time.monotonic())
 
     def send_due(self, alive: set[int], notice: Callable[[str], None]) -> None:
-        """Sends the signals whose time has come, and says who has gone on after the last one."""
+        """Sends the signals whose time has come, and says who still runs after the last one."""
         now = time.monotonic()
-        due = sorted(one for one in self.deadlines if one[0] <= now)
-        self.deadlines = [one for one in self.deadlines if one[0] > now and one[1] in alive]
+        due = sorted(deadline for deadline in self.deadlines if deadline[0] <= now)
+        self.deadlines = [
+            (at, rank, step) for at, rank, step in self.deadlines if at > now and rank in alive
+        ]
         for _, rank, step in due:
             if rank not in alive:
                 continue
-            ignored = sorted(self.told.get(rank, set()) & ENDING)
+            ignored = sorted(self.sent.get(rank, set()) & ENDING)
             if ignored:
                 names = ", ".join(signal.Signals(number).name for number in ignored)
-                notice(f"rank {rank} goes on after {names}: sending {step.name}")
+                notice(f"rank {rank} is still running after {names}: sending {step.name}")
             self.send(rank, step)
 
     def send(self, rank: int, number: signal.Signals) -> None:
@@ -72,7 +75,7 @@ class Stops:
         Under versions of torch elastic that start workers in the launcher's own group, the worker
         alone.
         """
-        self.told.setdefault(rank, set()).add(number)
+        self.sent.setdefault(rank, set()).add(number)
         pid = self.pids[rank]
         with suppress(ProcessLookupError):
             if os.getpgid(pid) == pid:

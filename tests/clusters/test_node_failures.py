@@ -179,7 +179,7 @@ def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
         wait_for(lambda: head.workers() == [])
         other.send(signal.SIGCONT)
         ended([head, other], 137)
-        assert not other.says("goes on after")
+        assert not other.says("is still running after")
         assert not head.says("is lost")
 
 

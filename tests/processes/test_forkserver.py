@@ -149,7 +149,7 @@ def test_a_variable_that_the_script_sets_first_holds(
     )
     done = launch(tmp_path, "train.py")
     assert lines(done) == ["begins"] * 2 * repeats + ["guarded True"] * 2 + ["set"] * 2
-    words = "the script sets LOUD_MODE, which had been read by what it imports later"
+    words = "the script sets LOUD_MODE after a preloaded module had read it"
     assert (words in said(done)) == (repeats == 2)
 
 

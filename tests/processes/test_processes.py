@@ -99,8 +99,8 @@ def test_workers_that_ignore_signals(workshop: Path) -> None:
     assert launcher.returncode == 130
     for rank in range(2):
         assert (workshop / f"signals-{rank}").read_text().split() == ["SIGINT", "SIGTERM"]
-        assert f"rank {rank} goes on after SIGINT: sending SIGTERM" in told
-        assert f"rank {rank} goes on after SIGINT, SIGTERM: sending SIGKILL" in told
+        assert f"rank {rank} is still running after SIGINT: sending SIGTERM" in told
+        assert f"rank {rank} is still running after SIGINT, SIGTERM: sending SIGKILL" in told
     assert gone(workshop)
 
 

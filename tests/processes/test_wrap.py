@@ -317,7 +317,7 @@ def test_a_call_becomes_a_command_line(line: list[str]) -> None:
     from torch.distributed.run import get_args_parser
 
     options = get_args_parser().parse_args(line)
-    again = inner_launch.words(get_args_parser(), options)
+    again = inner_launch.as_arguments(get_args_parser(), options)
     assert get_args_parser().parse_args(again) == options
     assert len(again) == len(line)
 

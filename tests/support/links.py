@@ -13,13 +13,10 @@ from safe_launch.core.settings import Precision, Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.nodes.connection import Link, watched
 from safe_launch.nodes.messages import (
-    FROM_HEAD,
-    FROM_OTHERS,
     Ended,
     Failing,
     Farewell,
     Hello,
-    Kinds,
     Message,
     Order,
     Refusal,
@@ -63,15 +60,15 @@ def heard(link: Link) -> Message:
     return link.waiting.pop(0)
 
 
-EVERY: Kinds = {**FROM_HEAD, **FROM_OTHERS}
+EVERY = Message
 
 
 @contextmanager
-def linked(kinds: Kinds = EVERY) -> Iterator[tuple[Link, Link]]:
+def linked() -> Iterator[tuple[Link, Link]]:
     """Two ends of a TCP connection, on which each may say all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        near = watched(socket.create_connection(server.getsockname()), "far", 30, kinds)
-        far = watched(server.accept()[0], "near", 30, kinds)
+        near = watched(socket.create_connection(server.getsockname()), "far", 30, EVERY)
+        far = watched(server.accept()[0], "near", 30, EVERY)
         try:
             yield near, far
         finally:

@@ -248,7 +248,7 @@ def main() -> None:
     _preload()
     from safe_launch.catalogue.reader import concerns, read_catalogue
     from safe_launch.diagnosis.root_cause import diagnose
-    from safe_launch.evidence.worker_channel import record_of
+    from safe_launch.evidence.worker_receiver import record_of
 
     catalogue = [one for one in read_catalogue() if concerns(one, _versions())]
     for name in options.ids:

@@ -19,7 +19,7 @@ import pytest
 from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose
-from safe_launch.evidence.worker_channel import record_of
+from safe_launch.evidence.worker_receiver import record_of
 from support import reproduce
 from support.stacks import STACKS, Stack
 

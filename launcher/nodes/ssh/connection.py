@@ -264,20 +264,20 @@ def refused(connections: Sequence[Connection], source: str) -> LaunchError:
     problems: list[str] = []
     hints: dict[str, None] = {}
     codes: set[ExitCode] = set()
-    for one in connections:
-        text = " ".join(" ".join(one.complaints).split())
+    for connection in connections:
+        text = " ".join(" ".join(connection.complaints).split())
         known = next((entry for entry in _REFUSALS if entry[0] in text.lower()), None)
-        words = {"host": one.host.name, "python": sys.executable}
+        words = {"host": connection.host.name, "python": sys.executable}
         if known is None:
             codes.add(ExitCode.RETRY_ELSEWHERE)
             meaning = "can't be reached"
-            hints[f"--exclude {one.host.name} goes without it"] = None
+            hints[f"--exclude {connection.host.name} goes without it"] = None
         else:
             codes.add(ExitCode.USAGE)
             meaning = known[1].format(**words)
             hints[known[2].format(**words)] = None
         said = f" ({text[-300:]})" if text else ": no answer"
-        problems.append(f"{place(one.host, source)}: {meaning}{said}")
+        problems.append(f"{place(connection.host, source)}: {meaning}{said}")
     code = ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.RETRY_ELSEWHERE
     return LaunchError(code, "\n".join(problems), "\n".join(hints))
 

@@ -32,6 +32,7 @@ def launch(
     own: Sequence[str],
     command: Sequence[str],
     values: argparse.Namespace,
+    *,
     is_launch: bool,
     run: Callable[[Sequence[str]], int],
 ) -> int:

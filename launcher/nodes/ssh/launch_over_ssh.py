@@ -134,7 +134,7 @@ def head_address(addresses: Sequence[str]) -> str:
     sends to them from.
     """
     head = addresses[0]
-    others = [one for one in addresses if not _is_loopback(one)]
+    others = [address for address in addresses if not _is_loopback(address)]
     if not _is_loopback(head) or not others:
         return head
     family = socket.AF_INET6 if ":" in others[0] else socket.AF_INET

@@ -63,18 +63,24 @@ def run(
         stopped = _gather(connections, events)
         if stopped is not None:
             return 128 + stopped
-        silent = [one for one in connections if "ready" not in one.heard or "gone" in one.heard]
+        silent = [
+            connection
+            for connection in connections
+            if "ready" not in connection.heard or "gone" in connection.heard
+        ]
         if silent:
             raise refused(silent, source)
-        for one, job in zip(connections, jobs([one.address for one in connections]), strict=True):
-            one.send(remote_main.job_line(job))
+        for connection, job in zip(
+            connections, jobs([connection.address for connection in connections]), strict=True
+        ):
+            connection.send(remote_main.job_line(job))
         return _attend(connections, events, source, patience, notice)
     finally:
-        for one in connections:
-            one.part()
+        for connection in connections:
+            connection.part()
         end = time.monotonic() + LEAVING
-        for one in connections:
-            one.end(max(0.0, end - time.monotonic()))
+        for connection in connections:
+            connection.end(max(0.0, end - time.monotonic()))
         for number, handler in earlier.items():
             signal.signal(number, handler)
 
@@ -83,14 +89,14 @@ def _beat(connections: Sequence[Connection]) -> None:
     """Signs of life for all hosts, as long as this process lives."""
     while True:
         time.sleep(remote_main.BEAT)
-        for one in connections:
-            one.send(b"\n")
+        for connection in connections:
+            connection.send(b"\n")
 
 
 def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event]) -> int | None:
     """Waits until every host has answered or failed to; returns the signal that broke it off."""
     end = time.monotonic() + ANSWER
-    while not all(one.heard for one in connections):
+    while not all(connection.heard for connection in connections):
         try:
             event = events.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:
@@ -98,8 +104,8 @@ def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event])
         if event.kind != "signal":
             connections[event.host].note(event)
         elif int(event.text) in STOPS:
-            for one in connections:
-                one.process.terminate()
+            for connection in connections:
+                connection.process.terminate()
             return int(event.text)
     return None
 
@@ -121,41 +127,41 @@ def _attend(
     is_stopping = was_stopped = False
 
     def tell(*those: Connection) -> None:
-        for one in those:
-            words = [one.words.popleft() for _ in range(len(one.words))]
-            notice(*(f"{one.host.name}: {line}" for line in words))
+        for connection in those:
+            words = [connection.words.popleft() for _ in range(len(connection.words))]
+            notice(*(f"{connection.host.name}: {line}" for line in words))
 
     def stop() -> None:
         nonlocal is_stopping
         is_stopping = True
-        left = [one for one in connections if "gone" not in one.heard]
-        notice(f"stopping {', '.join(one.host.name for one in left)}")
-        for one in left:
-            one.send(remote_main.signal_line(signal.SIGTERM))
+        left = [connection for connection in connections if "gone" not in connection.heard]
+        notice(f"stopping {', '.join(connection.host.name for connection in left)}")
+        for connection in left:
+            connection.send(remote_main.signal_line(signal.SIGTERM))
 
-    while not all("gone" in one.heard for one in connections):
+    while not all("gone" in connection.heard for connection in connections):
         try:
             event = events.get(timeout=max(0.0, steps[0][0] - time.monotonic()) if steps else None)
         except queue.Empty:
             steps.pop(0)[1]()
             continue
         if event.kind == "signal":
-            for one in connections:
-                one.send(remote_main.signal_line(int(event.text)))
+            for connection in connections:
+                connection.send(remote_main.signal_line(int(event.text)))
             if int(event.text) in STOPS:
                 was_stopped = True
                 steps.clear()
             continue
-        one = connections[event.host]
-        one.note(event)
-        is_lost = one.code is None and "gone" in one.heard
+        connection = connections[event.host]
+        connection.note(event)
+        is_lost = connection.code is None and "gone" in connection.heard
         if is_lost:
-            notice(f"lost the connection to {place(one.host, source)}")
-        if culprit is None and not was_stopped and (is_lost or one.code):
-            culprit = one
-            now, had_begun = time.monotonic(), "started" in one.heard
+            notice(f"lost the connection to {place(connection.host, source)}")
+        if culprit is None and not was_stopped and (is_lost or connection.code):
+            culprit = connection
+            now, had_begun = time.monotonic(), "started" in connection.heard
             delays = (TELL, patience) if had_begun else (0.0, 0.0)
-            steps = [(now + delays[0], partial(tell, one)), (now + delays[1], stop)]
-    tell(*(one for one in connections if one.code != connections[0].code))
+            steps = [(now + delays[0], partial(tell, connection)), (now + delays[1], stop)]
+    tell(*(connection for connection in connections if connection.code != connections[0].code))
     decisive = culprit if culprit is not None and is_stopping else connections[0]
     return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code

@@ -13,7 +13,7 @@ from safe_launch.diagnosis.allocator_message import Allocation, allocation_of, i
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence import from_memory
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.evidence.worker_channel import record_of
+from safe_launch.evidence.worker_receiver import record_of
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 

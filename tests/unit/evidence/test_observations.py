@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safe_launch.evidence import observations
+from safe_launch.evidence.observations import Observations, shape_of
+from safe_launch.evidence.worker_messages import Imports, Message, ModelShape, Observed
 from transformers import LlamaConfig, LlamaForCausalLM
 
 CONFIG = LlamaConfig(
@@ -21,26 +21,13 @@ CONFIG = LlamaConfig(
 )
 
 
-class Told:
-    """The launcher's end of the channel."""
+class Seen(Observations):
+    """A worker's observations, and all that was sent of them."""
 
     def __init__(self) -> None:
-        self.messages: list[tuple[str, Mapping[str, Any]]] = []
-
-    def send(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Keeps what a worker would send."""
-        self.messages.append((kind, content))
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    """A worker that has seen nothing yet."""
-    told = Told()
-    monkeypatch.setattr(observations, "sender", told)
-    monkeypatch.setattr(observations, "_models", [])
-    monkeypatch.setattr(observations, "observed", {})
-    monkeypatch.setattr(observations, "before_model", None)
-    return told
+        super().__init__()
+        self.messages: list[Message] = []
+        self.report_to(self.messages.append)
 
 
 def kinds(shape: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -50,7 +37,7 @@ def kinds(shape: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def test_equal_layers_are_one_kind() -> None:
     """Numbers become stars; the embedding stands alone."""
-    shape = observations.shape_of(LlamaForCausalLM(CONFIG))
+    shape = shape_of(LlamaForCausalLM(CONFIG))
     assert shape["config"]["num_hidden_layers"] == 3
     found = kinds(shape)
     assert found["model.layers.*.self_attn.k_proj.weight"] == [[8, 16], True, None, 3]
@@ -60,7 +47,7 @@ def test_equal_layers_are_one_kind() -> None:
 def test_adapters_keep_the_models_own_names() -> None:
     """Peft's prefixes are taken off, the frozen base is told from what is trained."""
     model = get_peft_model(LlamaForCausalLM(CONFIG), LoraConfig(r=4, target_modules=["q_proj"]))
-    found = kinds(observations.shape_of(model))
+    found = kinds(shape_of(model))
     assert found["model.layers.*.self_attn.q_proj.weight"] == [[16, 16], False, None, 3]
     assert found["model.layers.*.self_attn.q_proj.lora_A.weight"] == [[4, 16], True, None, 3]
 
@@ -72,7 +59,7 @@ def test_wrappers_and_numbers_at_either_end() -> None:
     inner.bare = torch.nn.ParameterList([torch.ones(5), torch.ones(5)])
     model.module = torch.nn.Module()
     model.module._orig_mod = inner
-    found = kinds(observations.shape_of(model))
+    found = kinds(shape_of(model))
     assert found["*.weight"] == [[3, 2], True, None, 2]
     assert found["bare.*"] == [[5], True, None, 2]
 
@@ -82,24 +69,25 @@ def test_partitioned_and_quantized_parameters_are_whole() -> None:
     model = torch.nn.Linear(1, 1, bias=False)
     model.weight.data = torch.empty(0)
     model.weight.ds_shape = torch.Size([8, 4])
-    assert kinds(observations.shape_of(model)) == {"weight": [[8, 4], True, None, 1]}
+    assert kinds(shape_of(model)) == {"weight": [[8, 4], True, None, 1]}
     packed = torch.nn.Parameter(torch.zeros(16, 1, dtype=torch.uint8), requires_grad=False)
     packed.quant_state = torch.ones(8, 4)  # has a shape, as bitsandbytes' QuantState does
     model.weight = packed
-    assert kinds(observations.shape_of(model)) == {"weight": [[8, 4], False, 4.5, 1]}
+    assert kinds(shape_of(model)) == {"weight": [[8, 4], False, 4.5, 1]}
     model.weight = torch.nn.Parameter(torch.zeros(8, 4, dtype=torch.int8), requires_grad=False)
-    assert kinds(observations.shape_of(model)) == {"weight": [[8, 4], False, 8.0, 1]}
+    assert kinds(shape_of(model)) == {"weight": [[8, 4], False, 8.0, 1]}
 
 
-def test_only_the_first_trained_model_is_described(told: Told) -> None:
+def test_only_the_first_trained_model_is_described() -> None:
     """A teacher without a gradient is none; a second model changes nothing."""
+    seen = Seen()
     teacher = LlamaForCausalLM(CONFIG).requires_grad_(False)
     student, other = LlamaForCausalLM(CONFIG), torch.nn.Linear(2, 2)
     for model in (teacher, student, student, other):
-        observations.see_model(model)
-    assert [kind for kind, _ in told.messages] == ["model", "observed"]
-    assert told.messages[0][1]["shape"] == observations.shape_of(student)
-    assert observations.before_model is not None
+        seen.see_model(model)
+    assert [type(message) for message in seen.messages] == [ModelShape, Observed]
+    assert seen.messages[0] == ModelShape(shape_of(student))
+    assert seen.before_model is not None
 
 
 class Odd:
@@ -118,20 +106,43 @@ class Broken:
         raise AttributeError("half-built")
 
 
-def test_an_odd_configuration_is_told_as_far_as_it_goes(told: Told) -> None:
+def test_an_odd_configuration_is_told_as_far_as_it_goes() -> None:
     """What JSON has no key for is left out."""
+    seen = Seen()
     model = torch.nn.Linear(2, 2)
     model.config = Odd()
-    observations.see_model(model)
-    assert told.messages[0][1]["shape"]["config"] == {"kept": "torch.float16"}
+    seen.see_model(model)
+    assert isinstance(seen.messages[0], ModelShape)
+    assert seen.messages[0].shape["config"] == {"kept": "torch.float16"}
 
 
-def test_a_model_that_cannot_be_described_still_trains(told: Told) -> None:
+def test_a_model_that_cannot_be_described_still_trains() -> None:
     """Nothing is raised into the user's script, and the rest is seen all the same."""
+    seen = Seen()
     model = torch.nn.Linear(2, 2)
     model.config = Broken()
-    observations.see_model(model)
+    seen.see_model(model)
     lazy = torch.nn.LazyLinear(3)
-    observations.see_model(lazy)
-    assert [kind for kind, _ in told.messages] == ["observed"]
-    assert list(observations.models()) == [lazy, model]
+    seen.see_model(lazy)
+    assert [type(message) for message in seen.messages] == [Observed]
+    assert list(seen.models()) == [lazy, model]
+
+
+def test_imports_are_sent_with_the_first_model() -> None:
+    """Once, where the launcher wants to know."""
+    seen = Seen()
+    seen.report_imports_by(lambda: {"modules": ["torch"]})
+    seen.see_model(torch.nn.Linear(2, 2))
+    seen.see_model(torch.nn.Linear(2, 2))
+    assert seen.messages.count(Imports({"modules": ["torch"]})) == 1
+
+
+def test_what_is_known_is_sent_once() -> None:
+    """Only news; reentrant checkpointing stays, whatever another block uses."""
+    seen = Seen()
+    seen.count_steps(lambda: 3)
+    seen.see(zero_stage=2, gradient_checkpointing="reentrant")
+    seen.see(zero_stage=2, gradient_checkpointing="non_reentrant", offload=None)
+    first = Observed({"zero_stage": 2, "gradient_checkpointing": "reentrant"}, 3)
+    assert seen.messages == [first]
+    assert seen.observed == first.observed

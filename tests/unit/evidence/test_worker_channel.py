@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import socket
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safe_launch.checkpoints.checkpoint import Saves
 from safe_launch.core.plain_json import plain
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
-from safe_launch.evidence.worker_channel import Message, message_of
+from safe_launch.evidence.worker_channel import Sender
+from safe_launch.evidence.worker_messages import (
+    Failure,
+    FailureBegun,
+    Finished,
+    Imports,
+    Message,
+    ModelShape,
+    Observed,
+    Reexecution,
+    SaveLocation,
+    encoded,
+)
+from safe_launch.evidence.worker_receiver import Envelope, Receiver, decoded
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 FRAMES = st.builds(Frame, TEXT, st.integers(0, 10**6), TEXT, TEXT)
@@ -36,39 +52,96 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-FIELDS = st.sampled_from(["kind", "rank", "record", "observed", "step", "shape", "at", "frames"])
+KINDS = st.sampled_from([kind.__name__ for kind in Message.__args__])
+FIELDS = st.sampled_from(["type", "record", "observed", "step", "shape", "saves", "variable"])
 
 
 @settings(max_examples=200, deadline=None)
 @given(RECORDS)
 def test_a_record_survives_its_passage(record: FailureRecord) -> None:
     """Half a surrogate pair in a message is no obstacle."""
-    line = json.dumps({"kind": "failed", "rank": 3, "record": record}, default=plain).encode()
-    message = message_of(line)
-    assert message is not None
-    assert message.record is not None
-    told, sent = (json.dumps(one, default=plain) for one in (message.record, record))
-    assert told == sent
+    envelope = decoded(encoded(3, Failure(record)))
+    assert envelope is not None
+    assert envelope.rank == 3
+    assert isinstance(envelope.message, Failure)
+    came, sent = (json.dumps(one, default=plain) for one in (envelope.message.record, record))
+    assert came == sent
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | JSON.map(lambda one: json.dumps(one).encode()))
 def test_what_is_no_message_is_none(line: bytes) -> None:
     """Any bytes and any document give a message or nothing."""
-    assert isinstance(message_of(line), Message | None)
+    assert isinstance(decoded(line), Envelope | None)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.dictionaries(FIELDS, JSON, max_size=8))
+@given(st.dictionaries(FIELDS, JSON | KINDS, max_size=5))
 def test_fields_of_other_types_make_no_message(fields: dict[str, object]) -> None:
     """A message that is one has what it says."""
-    message = message_of(json.dumps(fields).encode())
-    if message is not None:
-        assert isinstance(message.rank, int)
-        assert isinstance(message.kind, str)
-        assert message.record is None or isinstance(message.record, FailureRecord)
+    types = {kind.__name__: kind for kind in Message.__args__}
+    kind = types.get(str(fields.get("type")))
+    envelope = decoded(json.dumps({"rank": 1, "message": fields}).encode())
+    if envelope is not None:
+        assert kind is not None
+        assert isinstance(envelope.message, kind)
 
 
 def test_a_deep_document_is_none() -> None:
     """Nested beyond what a parser follows."""
-    assert message_of(b"[" * 100_000) is None
+    assert decoded(b"[" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        FailureBegun(FailureRecord(1, 2.0)),
+        Finished(),
+        Observed({"zero_stage": 2}, 3),
+        ModelShape({"config": {"layers": 1}, "weights": [["a", [2, 3], True, None, 1]]}),
+        Imports({"modules": ["torch"]}),
+        SaveLocation(Saves("out", 1, {"checkpoint-2": 3})),
+        Reexecution("HF_HOME"),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_messages_arrive_as_they_were(message: Message) -> None:
+    """On one line, with the worker's rank."""
+    line = encoded(1, message)
+    assert line.count(b"\n") == 1
+    assert decoded(line) == Envelope(1, message)
+
+
+def test_another_users_connection_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket has no file whose permissions would keep others out."""
+    receiver = Receiver()
+    Sender(receiver.name, 0).send(Finished())
+    monkeypatch.setattr("os.getuid", lambda: -1)
+    assert receiver.accept() is None
+    assert not receiver.partial
+    receiver.close()
+
+
+def test_nobody_at_the_other_end_is_no_error() -> None:
+    """The training matters more than what is told of it."""
+    receiver = Receiver()
+    sender = Sender(receiver.name, 0)
+    receiver.close()
+    for _ in range(2):
+        sender.send(Finished())
+    Sender("safe-launch-nobody", 0).send(Finished())
+    Sender(None, 0).send(Finished())
+
+
+def test_a_message_without_an_end_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up, not collected for ever."""
+    monkeypatch.setattr("safe_launch.evidence.worker_receiver.MAXIMUM", 10)
+    receiver = Receiver()
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sender.connect("\0" + receiver.name)
+    sender.sendall(encoded(0, Finished()) + b"x" * 20)
+    connection = receiver.accept()
+    assert connection is not None
+    assert receiver.receive(connection) == ([Envelope(0, Finished())], False)
+    sender.close()
+    receiver.close()

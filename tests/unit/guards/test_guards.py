@@ -11,7 +11,7 @@ import pytest
 import torch
 from safe_launch.core import preset
 from safe_launch.core.settings import Checkpointing, Setting, Value
-from safe_launch.evidence import observations
+from safe_launch.evidence.observations import Observations
 from safe_launch.guards import checkpointing, deepspeed
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.checkpoint import checkpoint as torchs
@@ -20,10 +20,10 @@ MODES = (None, *Checkpointing)
 FORMS = (Checkpointing.REENTRANT, Checkpointing.NON_REENTRANT)
 
 
-@pytest.fixture(autouse=True)
-def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that has seen nothing yet."""
-    monkeypatch.setattr(observations, "observed", {})
+@pytest.fixture
+def seen() -> Observations:
+    """Those of a worker that has seen nothing yet."""
+    return Observations()
 
 
 def enforce(patch: pytest.MonkeyPatch, setting: Setting, value: Value | None) -> None:
@@ -72,26 +72,27 @@ def newer(
 
 
 @pytest.fixture
-def checkpoint() -> Callable[..., Any]:
+def checkpoint(seen: Observations) -> Callable[..., Any]:
     """Torch 2.14's, with the guard around it."""
     module: Any = ModuleType("torch.utils.checkpoint")
     module.checkpoint, module.CheckpointFunction = newer, CheckpointFunction
-    checkpointing.install(module)
+    checkpointing.install(module, seen)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped
 
 
-def is_seen(mode: Checkpointing | None, own: Checkpointing) -> bool:
+def is_seen(seen: Observations, mode: Checkpointing | None, own: Checkpointing) -> bool:
     """Whether the guard has seen what is in force."""
     expected = own if mode is None else mode
-    seen = observations.observed.get(Setting.GRADIENT_CHECKPOINTING)
-    return seen == (None if expected is Checkpointing.OFF else expected.value)
+    found = seen.observed.get(Setting.GRADIENT_CHECKPOINTING)
+    return found == (None if expected is Checkpointing.OFF else expected.value)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("own", FORMS)
 def test_a_decorator_makes_checkpointed_blocks(
     checkpoint: Callable[..., Any],
+    seen: Observations,
     own: Checkpointing,
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,12 +110,15 @@ def test_a_decorator_makes_checkpointed_blocks(
     Block()(x).sum().backward()
     assert x.grad.tolist() == [2, 2]
     assert Block.forward.__doc__ == "Doubles it."
-    assert is_seen(mode, own)
+    assert is_seen(seen, mode, own)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_option_that_one_form_alone_takes(
-    checkpoint: Callable[..., Any], mode: Checkpointing | None, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Callable[..., Any],
+    seen: Observations,
+    mode: Checkpointing | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is the implementation's, not the block's, which doesn't know it."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
@@ -122,7 +126,7 @@ def test_an_option_that_one_form_alone_takes(
     block = functools.partial(checkpoint, use_reentrant=False, respect_saved_tensors_hooks=True)
     block(lambda x, scale: x * scale, x, scale=3).sum().backward()
     assert x.grad.tolist() == [3, 3]
-    assert is_seen(mode, Checkpointing.NON_REENTRANT)
+    assert is_seen(seen, mode, Checkpointing.NON_REENTRANT)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,13 +144,13 @@ def test_tensors_given_by_name_have_their_gradients(
 
 
 @pytest.fixture
-def of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def of_deepspeed(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The installed DeepSpeed's, with the guard around it."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.activation_checkpointing import checkpointing as module
 
     monkeypatch.setattr(module, "checkpoint", module.checkpoint)  # for it to be there again
-    checkpointing.install(module)
+    checkpointing.install(module, seen)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped
 
@@ -154,6 +158,7 @@ def of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 @pytest.mark.parametrize("mode", MODES)
 def test_deepspeeds_takes_keywords(
     of_deepspeed: Callable[..., Any],
+    seen: Observations,
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -162,7 +167,7 @@ def test_deepspeeds_takes_keywords(
     x, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     of_deepspeed(lambda x, scale: x * scale * 3, x, scale=scale).sum().backward()
     assert [x.grad.tolist(), scale.grad.tolist()] == [[3, 3], [3, 3]]
-    assert is_seen(mode, Checkpointing.REENTRANT)
+    assert is_seen(seen, mode, Checkpointing.REENTRANT)
 
 
 class Init:
@@ -177,7 +182,7 @@ def test_partitioning_that_is_asked_for_by_its_place(monkeypatch: pytest.MonkeyP
     home: Any = ModuleType("deepspeed.runtime.zero.partition_parameters")
     home.Init = Init
     monkeypatch.setattr(Init, "__init__", Init.__init__)
-    deepspeed.install(home)
+    deepspeed.install(home, Observations())
     enforce(monkeypatch, Setting.ZERO_STAGE, 2)
     assert home.Init(None, True).given == (None, False)
     enforce(monkeypatch, Setting.ZERO_STAGE, None)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import Resume, Saves
@@ -34,12 +35,12 @@ from safe_launch.machine.profiles import accelerator_of, environment_beside, pro
 from safe_launch.nodes.compatibility import differences, merged, numbered, refusal
 from safe_launch.nodes.connection import Link, decoded, encoded, watched
 from safe_launch.nodes.messages import (
-    FROM_HEAD,
-    FROM_OTHERS,
     Admitted,
     Ended,
     Failing,
     Farewell,
+    FromHead,
+    FromOthers,
     Hello,
     Message,
     Order,
@@ -64,8 +65,8 @@ Raw = Mapping[str, object]
 
 def raw(message: Message, **changes: object) -> bytes:
     """A message as it travels, with other fields than its type allows."""
-    name, content = json.loads(encoded(message))
-    return json.dumps([name, {**content, **changes}], default=plain).encode() + b"\n"
+    content = json.loads(encoded(message))
+    return json.dumps({**content, **changes}, default=plain).encode() + b"\n"
 
 
 @dataclass
@@ -123,7 +124,7 @@ def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Lin
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
-            link = watched(server.accept()[0], "node 1", LONG, FROM_OTHERS)
+            link = watched(server.accept()[0], "node 1", LONG, FromOthers)
             try:
                 assert isinstance(heard(link), Hello)
                 link.send(Admitted(2, 2))
@@ -171,13 +172,13 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (ORDER, {"workers": [1, 1, 1]}, "node 1 of 3, and this is node 1 of 2"),
     (ORDER, {"port": 0}, "Order.port: 0 isn't from 1 to 65,535"),
     (ORDER, {"port": 65536}, "Order.port"),
-    (ORDER, {"port": "29400"}, "Order: Expected `int`"),
+    (ORDER, {"port": "29400"}, "Expected `int`, got `str` - at `$.port`"),
     (ORDER, {"preset": {"zero_stage": 4}}, "Order.preset"),
     (ORDER, {"preset": {"zero_stage": True}}, "Order.preset"),
     (ORDER, {"preset": {"offload": "/etc/passwd"}}, "Order.preset"),
-    (ORDER, {"preset": {"PYTHONPATH": "x"}}, "Order: Invalid enum value 'PYTHONPATH'"),
+    (ORDER, {"preset": {"PYTHONPATH": "x"}}, "Invalid enum value 'PYTHONPATH'"),
     (ORDER, {"overrides": {"micro_batch": 2}}, "what is enforced is in the plan"),
-    (ORDER, {"resume": "0:/tmp/evil"}, "Order: Expected `object"),
+    (ORDER, {"resume": "0:/tmp/evil"}, "Expected `object | null`, got `str` - at `$.resume`"),
     (ORDER, {"resume": {"training": 0, "name": "../checkpoint-1"}}, "Order.resume.name"),
     (ORDER, {"resume": {"training": 0, "name": "checkpoint-1"}}, "no worker here has said where"),
     (Stop(), {"signal": 9}, "Stop.signal: 9"),
@@ -186,7 +187,7 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (Farewell(1), {"code": -1}, "Farewell.code: -1"),
     (Refusal(64, "no"), {"code": 0}, "Refusal.code: 0"),
     (Refusal(64, "no"), {"code": 999}, "Refusal.code: 999"),
-    (Ended(True), {}, "a line that is none of its messages"),
+    (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
 ]
 
 
@@ -243,7 +244,7 @@ def test_an_own_failure_is_no_success(
     with following(tmp_path, script) as (follower, link):
         link.send(WELCOME)
         for number in range(attempts):
-            link.send(replace(ORDER, attempt=number))
+            link.send(structs.replace(ORDER, attempt=number))
             last = end_of(link)
         assert attempts == 0 or last.is_success == (code == 0)
         link.send(Farewell(0, "succeeded"))
@@ -273,7 +274,7 @@ def come(port: int, process: subprocess.Popen[str]) -> Link:
     while True:
         assert process.poll() is None
         with suppress(ConnectionRefusedError):
-            return watched(socket.create_connection(("127.0.0.1", port)), "0", LONG, FROM_HEAD)
+            return watched(socket.create_connection(("127.0.0.1", port)), "0", LONG, FromHead)
 
 
 def own_hello(folder: Path, name: str) -> Hello:
@@ -281,7 +282,7 @@ def own_hello(folder: Path, name: str) -> Hello:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder / name, 1, server.getsockname()[1], WORKS):
-            link = watched(server.accept()[0], "node 1", LONG, FROM_OTHERS)
+            link = watched(server.accept()[0], "node 1", LONG, FromOthers)
             hello = heard(link)
             link.close()
     assert isinstance(hello, Hello)
@@ -311,7 +312,7 @@ def test_what_node_0_refuses(tmp_path: Path) -> None:
         (device(hello, bandwidth=float("nan")), "Hello.hardware.accelerator.bandwidth: nan"),
         (device(hello, compute=0), "Hello.hardware.accelerator.compute: 0.0"),
         (device(hello, memory=-1), "Hello.hardware.accelerator.memory: -1"),
-        ({"hardware": None}, "Hello: Expected `object"),
+        ({"hardware": None}, "Expected `object`, got `null` - at `$.hardware`"),
     ]
     port = free_port()
     with launched(tmp_path, 0, port, WORKS) as head:
@@ -342,7 +343,7 @@ OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     (Sighting({}), {"observed": {"zero_stage": 7}}, "Sighting.observed"),
     (Sighting({}), {"observed": {"nothing": 7}}, "Sighting.observed"),
     (Sighting({}), {"model": {"config": {}, "weights": [1]}}, "Sighting.model"),
-    (Stop(), {}, "a line that is none of its messages"),
+    (Stop(), {}, "none of its messages: Invalid value 'Stop'"),
 ]
 
 
@@ -361,7 +362,7 @@ def test_a_rogue_follower_counts_as_lost(
     script = "import time; open('runs-now', 'w'); time.sleep(600)"
     with launched(tmp_path, 0, port, script) as head:
         link = come(port, head.process)
-        link.send(replace(hello, host="beta"))
+        link.send(structs.replace(hello, host="beta"))
         while not isinstance(heard(link), Order):
             pass
         link.socket.sendall(raw(message, **changes))
@@ -374,10 +375,12 @@ def test_a_rogue_follower_counts_as_lost(
 SAVES = """
 import os, sys
 from pathlib import Path
-from safe_launch.evidence import observations
+from safe_launch.checkpoints.checkpoint import Saves
+from safe_launch.evidence.worker_messages import SaveLocation
+from safe_launch.evidence.worker_channel import VARIABLE, Sender
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    saves = {"output_dir": str(Path("out").absolute()), "number": 0, "before": {}}
-    observations.sender.send("saves", {"saves": saves})
+    sender = Sender(os.environ[VARIABLE], int(os.environ["RANK"]))
+    sender.send(SaveLocation(Saves(str(Path("out").absolute()))))
     sys.exit(3)
 Path("told").write_text(os.environ["SAFE_LAUNCH_RESUME"])
 """
@@ -389,7 +392,7 @@ def test_a_node_goes_on_from_its_own_folder(tmp_path: Path) -> None:
     with following(tmp_path, SAVES) as (follower, link):
         link.send(WELCOME, ORDER)
         assert not end_of(link).is_success
-        link.send(replace(ORDER, attempt=1, resume=Resume(0, "checkpoint-3")))
+        link.send(structs.replace(ORDER, attempt=1, resume=Resume(0, "checkpoint-3")))
         assert end_of(link).is_success
         link.send(Farewell(0, "done"))
         assert follower.ended() == 0
@@ -459,7 +462,7 @@ ATTEMPT = Attempt(0, as_asked(REQUEST, Workload(), HARDWARE), Path())
 def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
     """What is accepted can be used for all that launchers use it for."""
     try:
-        message = decoded(line, {**FROM_HEAD, **FROM_OTHERS})
+        message = decoded(line, Message)
     except ValueError:
         return
     match message:
@@ -523,7 +526,7 @@ def test_a_failure_that_was_told_stays_one(told: tuple[Message, ...], is_lost: b
         peers = Peers({1: far})
         near.send(*told)
         while peers.awaited():
-            peers.hear(1)
+            peers.receive(1)
         assert peers.has_trouble
         assert (1 in peers.lost) == is_lost
         assert is_lost or [one.rank for one in peers.ended[1].records] == [RECORD.rank]

@@ -1,49 +1,373 @@
-"""What the supervisor hears of workers that are quicker than it."""
+"""The supervisor, with processes that stand for workers and threads that stand for other nodes."""
 
 from __future__ import annotations
 
-import selectors
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from safe_launch.evidence.worker_channel import Receiver, Sender
-from safe_launch.workers import supervisor
-from safe_launch.workers.attempt_state import Scene, failed_ranks
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.request import LaunchRequest, StopTimes, WorkerOptions
+from safe_launch.core.settings import Value
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.worker_channel import Sender
+from safe_launch.evidence.worker_messages import (
+    Failure,
+    FailureBegun,
+    Finished,
+    Imports,
+    Message,
+    ModelShape,
+    Observed,
+    Reexecution,
+)
+from safe_launch.evidence.worker_receiver import Receiver
+from safe_launch.nodes.attempt_end import AttemptEnd
+from safe_launch.nodes.messages import Ended, Failing, Sighting, Signalled, Stop
+from safe_launch.nodes.peers import Peers
+from safe_launch.system.signals import STOPS, SignalWakeup
+from safe_launch.workers.output import Output
+from safe_launch.workers.supervisor import Supervisor, Watch
+from support.links import LONG, RECORD, heard, linked
 
-WATCH = supervisor.Watch(lambda _observed, _model: True, print, print)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """The launcher's end of the channel."""
-    receiver = Receiver()
-    yield receiver
-    receiver.close()
-
-
-def test_the_last_words_of_quick_workers_are_heard_at_once(receiver: Receiver) -> None:
-    """All had connected, spoken and gone before the supervisor looked for the first time."""
-    scene = Scene({0: 10, 1: 11, 2: 12}, set())
-    for rank in (0, 1):
-        Sender(receiver.name, rank).send("finished", {})
-    silent = Sender(receiver.name, 2)
-    with selectors.DefaultSelector() as selector:
-        supervisor._welcome(selector, receiver, scene, WATCH)
-        assert scene.finished == {0, 1}
-        silent.send("finished", {})
-        (ready,) = [key for key, _ in selector.select(0)]
-        supervisor._read(selector, ready.fileobj, receiver, scene, WATCH)  # type: ignore[arg-type]
-    scene.exits = {0: (-6, 1.0), 1: (-6, 1.0), 2: (-6, 1.0)}
-    assert scene.finished == {0, 1, 2}
-    assert not failed_ranks(scene)
+FOREVER = ("sleep", "600")
+STUBBORN = ("sh", "-c", 'trap "" TERM INT; echo ready; while :; do sleep 600; done')
+PATIENT = StopTimes(leave=LONG, interrupt=LONG, terminate=LONG)
+IMPATIENT = StopTimes(leave=0.1, interrupt=0.1, terminate=0.1)
 
 
-def test_the_first_model_that_is_told_stays(receiver: Receiver) -> None:
+@dataclass
+class Node:
+    """A supervisor over real processes, and what it has asked and told.
+
+    Attributes:
+        supervisor: the one under test.
+        receiver: its end of the workers' channel.
+        output: what the workers print.
+        notices: what it has told the user.
+        imports: what it was told of imports.
+    """
+
+    supervisor: Supervisor
+    receiver: Receiver
+    output: Output
+    notices: list[str]
+    imports: list[dict[str, Any]]
+
+    def end(self) -> AttemptEnd:
+        """Watches until the end, and returns it."""
+        self.supervisor.watch_all()
+        return self.supervisor.end(0, self.output)
+
+    def send(self, rank: int, *messages: Message) -> None:
+        """What a worker sends."""
+        sender = Sender(self.receiver.name, rank)
+        for message in messages:
+            sender.send(message)
+
+
+def kill_group(pid: int) -> None:
+    """Ends a worker and what it has started, where they still run."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+@contextmanager
+def node(
+    folder: Path,
+    *commands: tuple[str, ...],
+    times: StopTimes = PATIENT,
+    peers: Peers | None = None,
+    allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool] | None = None,
+    forwarded: tuple[signal.Signals, ...] = (),
+    fault: LaunchError | None = None,
+) -> Iterator[Node]:
+    """A supervisor of one worker for each command; the store's host, if any, ends at once."""
+    request = LaunchRequest(
+        "t.py",
+        is_module=False,
+        arguments=(),
+        nproc=len(commands),
+        nproc_source="test",
+        worker_options=WorkerOptions(stop_times=times, forwarded=forwarded),
+    )
+    notices: list[str] = []
+    imports: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        receiver = Receiver()
+        stack.callback(receiver.close)
+        wakeup = stack.enter_context(SignalWakeup((*STOPS, *forwarded)))
+        processes = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+            for command in commands
+        ]
+        for process, command in zip(processes, commands, strict=True):
+            stack.callback(process.communicate)
+            stack.callback(kill_group, process.pid)
+            if command is STUBBORN:
+                assert process.stdout is not None
+                process.stdout.readline()
+        store = subprocess.Popen(("true",)) if fault else None
+        if store is not None:
+            stack.callback(store.wait)
+        server: Any = SimpleNamespace(
+            keeper=store and store.pid, pids=set(), mark="no-run", end_of_store=lambda: fault
+        )
+        output = Output(folder, notices.append)
+        output.open(range(len(commands)))
+        for stream in output.streams:
+            stack.callback(os.close, stream.reader)
+            stack.callback(os.close, stream.writer)
+        watch = Watch(allowed or (lambda _observed, _model: True), notices.append, imports.append)
+        pids = {rank: process.pid for rank, process in enumerate(processes)}
+        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers or Peers())
+        yield Node(supervisor, receiver, output, notices, imports)
+
+
+@contextmanager
+def answering(answer: Callable[[], None]) -> Iterator[None]:
+    """Another node, or a person, in a thread."""
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_all_finish(tmp_path: Path) -> None:
+    """A death after the script's end is a success with a remark."""
+    with node(tmp_path, ("true",), ("sh", "-c", "kill -ABRT $$")) as local:
+        local.send(1, Finished())
+        ended = local.end().ended[0]
+    assert ended.is_success
+    assert ended.remarks == ("rank 1 was ended by SIGABRT after its script had finished",)
+    assert ended.records == ()
+
+
+def test_one_fails_without_a_word(tmp_path: Path) -> None:
+    """Its exit is its record; the others are stopped, and have none."""
+    with node(tmp_path, ("sh", "-c", "exit 7"), FOREVER) as local:
+        end = local.end()
+    (record,) = end.ended[0].records
+    assert (record.rank, record.exit_code, record.signal) == (0, 7, None)
+    assert not end.ended[0].is_success
+    assert not end.is_superseded
+
+
+def test_a_worker_that_is_killed(tmp_path: Path) -> None:
+    """Its code is as a shell's."""
+    with node(tmp_path, ("sh", "-c", "kill -KILL $$")) as local:
+        (record,) = local.end().ended[0].records
+    assert (record.exit_code, record.signal) == (137, 9)
+
+
+def test_a_record_stops_the_others(tmp_path: Path) -> None:
+    """Also while the rank that has failed still runs; it gets the time to leave by itself."""
+    with node(tmp_path, FOREVER, FOREVER, times=StopTimes(0.0, LONG, LONG)) as local:
+        begun = FailureRecord(1, 1.0, "builtins.ValueError", exit_code=1)
+        local.send(1, FailureBegun(begun), Failure(FailureRecord(1, 1.0, "whole")))
+        ended = local.end().ended[0]
+    assert [record.exception for record in ended.records] == ["whole"]
+
+
+def test_a_failure_without_its_record(tmp_path: Path) -> None:
+    """What was said at once of it counts where the rank has died before it could say more."""
+    begun = FailureRecord(0, 1.0, "builtins.ValueError", exit_code=1)
+    with node(tmp_path, ("sh", "-c", "exit 1")) as local:
+        local.send(0, FailureBegun(begun))
+        (record,) = local.end().ended[0].records
+    assert (record.exception, record.at, record.exit_code) == ("builtins.ValueError", 1.0, 1)
+
+
+def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    """And that is said."""
+    with node(tmp_path, STUBBORN, ("false",), times=IMPATIENT) as local:
+        ended = local.end().ended[0]
+    assert local.notices == ["rank 0 is still running after SIGTERM: sending SIGKILL"]
+    assert [record.rank for record in ended.records] == [1]
+
+
+def test_ctrl_c_goes_from_step_to_step(tmp_path: Path) -> None:
+    """SIGINT, then SIGTERM, then SIGKILL."""
+    with node(tmp_path, STUBBORN, times=IMPATIENT) as local:
+        signal.raise_signal(signal.SIGINT)
+        ended = local.end().ended[0]
+    assert local.notices == [
+        "SIGINT: stopping the workers",
+        "rank 0 is still running after SIGINT: sending SIGTERM",
+        "rank 0 is still running after SIGINT, SIGTERM: sending SIGKILL",
+    ]
+    assert ended.signal == signal.SIGINT
+    assert ended.records == ()
+    assert not ended.is_success
+
+
+def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
+    """However long the workers would have had."""
+    with node(tmp_path, STUBBORN) as local:
+
+        def press_again() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                while number not in local.supervisor.stops.sent.get(0, set()):
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with answering(press_again):
+            signal.raise_signal(signal.SIGINT)
+            ended = local.end().ended[0]
+    assert ended.signal == signal.SIGINT
+    assert local.notices[-1].endswith("sending SIGKILL")
+
+
+def test_a_forwarded_signal_stops_nobody(tmp_path: Path) -> None:
+    """It is passed on to workers with a handler, and said of the others."""
+    catches = ("sh", "-c", "trap 'exit 0' USR1; while :; do sleep 0.05; done")
+    with node(tmp_path, catches, ("sleep", "0"), forwarded=(signal.SIGUSR1,)) as local:
+        while not local.supervisor.stops.catches(0, signal.SIGUSR1):
+            pass
+        signal.raise_signal(signal.SIGUSR1)
+        assert local.end().ended[0].is_success
+    assert local.notices in (
+        [],  # it had ended before
+        ["SIGUSR1 isn't passed on: rank 1 has no handler for it"],
+    )
+
+
+def test_what_workers_see_supersedes(tmp_path: Path) -> None:
+    """Before any failure; what comes after the first step doesn't count."""
+
+    def allowed(observed: Mapping[str, Value], _model: object) -> bool:
+        return "zero_stage" not in observed
+
+    with node(tmp_path, FOREVER, allowed=allowed) as local:
+        local.send(0, Observed({"micro_batch": 2}, 1), Observed({"zero_stage": 2}, 0))
+        end = local.end()
+    assert end.is_superseded
+    assert end.observed == {"zero_stage": 2}
+    assert end.ended[0].records == ()
+
+
+def test_a_lost_store_is_raised(tmp_path: Path) -> None:
+    """The launcher's own fault, which isn't the workers'."""
+    fault = LaunchError(ExitCode.INTERNAL, "the store has ended")
+    with node(tmp_path, FOREVER, fault=fault) as local:
+        local.end()
+        with pytest.raises(LaunchError, match="the store has ended"):
+            local.supervisor.raise_fault()
+
+
+def test_a_store_that_ends_after_the_workers_is_no_fault(tmp_path: Path) -> None:
+    """Nobody needs it any more."""
+    with node(tmp_path, ("true",)) as local:
+        local.end()
+        local.supervisor.raise_fault()
+
+
+def test_the_last_words_of_quick_workers_are_heard_at_once(tmp_path: Path) -> None:
+    """All had connected, spoken and died before the supervisor looked for the first time."""
+    aborts = ("sh", "-c", "kill -ABRT $$")
+    with node(tmp_path, aborts, aborts, aborts) as local:
+        for rank in range(3):
+            local.send(rank, Finished())
+        assert local.end().ended[0].is_success
+
+
+def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
     """Every rank describes the same model, and what is said of it once is enough."""
-    scene = Scene({0: 10, 1: 11}, set())
-    first = Sender(receiver.name, 0)
-    first.send("model", {"shape": {"config": {"layers": 1}, "weights": []}})
-    first.send("model", {"shape": {"config": {"layers": 2}, "weights": []}})
-    with selectors.DefaultSelector() as selector:
-        supervisor._welcome(selector, receiver, scene, WATCH)
-    assert scene.model == {"config": {"layers": 1}, "weights": []}
+    first = ModelShape({"config": {"layers": 1}, "weights": []})
+    with node(tmp_path, ("true",)) as local:
+        local.send(0, first, ModelShape({"config": {"layers": 2}, "weights": []}))
+        assert local.end().model == first.shape
+
+
+def test_what_workers_tell_is_passed_on(tmp_path: Path) -> None:
+    """Imports to the fork server, a re-execution to the user."""
+    with node(tmp_path, ("true",)) as local:
+        local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
+        local.end()
+    assert local.imports == [{"modules": ["torch"]}]
+    assert local.notices == [
+        "rank 0 was re-executed: the script sets HF_HOME after a preloaded module had read it"
+    ]
+
+
+def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:
+    """Node 0 tells all to stop, and waits for how they have ended."""
+    with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({1: far})) as local:
+        near.send(Failing((RECORD,), 1.0))
+
+        def stop() -> None:
+            assert heard(near) == Stop()
+            near.send(Ended(is_success=False, records=(RECORD,), now=2.0))
+
+        with answering(stop):
+            end = local.end()
+    assert [record.rank for record in end.ended[1].records] == [RECORD.rank]
+    assert end.ended[0].records == ()
+
+
+def test_a_follower_reports_its_failure(tmp_path: Path) -> None:
+    """And waits for node 0's word that all are to stop."""
+    with linked() as (near, far), node(tmp_path, ("false",), peers=Peers({0: far})) as local:
+
+        def stop() -> None:
+            assert isinstance(heard(near), Failing)
+            near.send(Stop())
+
+        with answering(stop):
+            end = local.end()
+    assert [record.rank for record in end.ended[0].records] == [0]
+    assert not end.lost
+
+
+def test_a_follower_reports_what_its_workers_see(tmp_path: Path) -> None:
+    """Node 0 judges it; a follower goes on meanwhile."""
+    with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
+        local.send(0, Observed({"zero_stage": 2}, None))
+
+        def stop() -> None:
+            assert heard(near) == Sighting({"zero_stage": 2}, None)
+            near.send(Stop())
+
+        with answering(stop):
+            assert not local.end().ended[0].is_success
+
+
+def test_a_signal_elsewhere_interrupts_here(tmp_path: Path) -> None:
+    """A second one there brings the next step here."""
+    with linked() as (near, far):
+        near.send(Stop(signal.SIGINT), Stop(signal.SIGINT, again=True))
+        with node(tmp_path, STUBBORN, peers=Peers({0: far}), times=IMPATIENT) as local:
+            ended = local.end().ended[0]
+    assert local.notices[0] == "SIGINT on another node: stopping the workers"
+    assert ended.signal == signal.SIGINT
+
+
+def test_a_followers_signal_is_told(tmp_path: Path) -> None:
+    """To node 0, which has all others stop."""
+    with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
+
+        def stop() -> None:
+            assert heard(near) == Signalled(signal.SIGTERM)
+            near.send(Stop(signal.SIGTERM))
+
+        with answering(stop):
+            signal.raise_signal(signal.SIGTERM)
+            assert local.end().ended[0].signal == signal.SIGTERM
+
+
+def test_a_node_that_does_not_answer_is_lost(tmp_path: Path) -> None:
+    """In the time that it has for it."""
+    with linked() as (_, far):
+        peers = Peers({1: far}, silence=0.0)
+        with node(tmp_path, ("false",), peers=peers, times=IMPATIENT) as local:
+            end = local.end()
+    assert end.lost[1][1] == "node 1 (near) is lost: it doesn't answer any more"

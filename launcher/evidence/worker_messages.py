@@ -1,0 +1,84 @@
+"""What a worker tells its launcher, and how it is written: one line of JSON a message.
+
+Plain dataclasses and plain json: a worker imports nothing that the user's environment may have in
+another version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..checkpoints.checkpoint import Saves
+from ..core.plain_json import plain
+from ..core.settings import Value
+from .failure_record import FailureRecord
+
+
+@dataclass(frozen=True, slots=True)
+class FailureBegun:
+    """The worker fails; the record has what is known at once."""
+
+    record: FailureRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The evidence of a failure."""
+
+    record: FailureRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The script has run to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Settings and facts seen in the worker, by name, after so many optimizer steps."""
+
+    observed: Mapping[str, Value]
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What the model is (`observations.shape_of`)."""
+
+    shape: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What the worker has imported by now (`extra_imports.Report`)."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLocation:
+    """Where a Trainer saves."""
+
+    saves: Saves
+
+
+@dataclass(frozen=True, slots=True)
+class Reexecution:
+    """The worker is re-executed: its script sets a variable that had been read before."""
+
+    variable: str
+
+
+Message = (
+    FailureBegun | Failure | Finished | Observed | ModelShape | Imports | SaveLocation | Reexecution
+)
+
+
+def encoded(rank: int, message: Message) -> bytes:
+    """A worker's message as a line of JSON."""
+    content = {field.name: getattr(message, field.name) for field in fields(message)}
+    line = {"rank": rank, "kind": type(message).__name__, "message": content}
+    return json.dumps(line, default=plain).encode() + b"\n"

@@ -1,0 +1,104 @@
+"""The launcher's end of the workers' channel: what arrives is checked by its type."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import msgspec
+
+from ..system import unix_socket
+from .failure_record import FailureRecord
+from .worker_messages import Message
+
+MAXIMUM = 16 * 1024 * 1024
+"""Bytes after which a message without an end is given up."""
+KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message and the rank of the worker that sends it."""
+
+    rank: int
+    message: Message
+
+
+def record_of(raw: Mapping[str, Any]) -> FailureRecord:
+    """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    return msgspec.convert(raw, FailureRecord)
+
+
+def decoded(line: bytes) -> Envelope | None:
+    """The message that a line is; None for one that no worker of ours has written."""
+    try:
+        content = json.loads(line)
+        rank = msgspec.convert(content["rank"], int)
+        return Envelope(rank, msgspec.convert(content["message"], KINDS[content["kind"]]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+@dataclass(slots=True)
+class Receiver:
+    """The launcher's end: a listening socket and the connections of the workers.
+
+    Attributes:
+        name: what the workers need to connect.
+        listener: becomes readable when a worker connects.
+        partial: what each connection has sent of a message that isn't complete.
+    """
+
+    name: str = field(default_factory=lambda: f"safe-launch-{secrets.token_hex(16)}")
+    listener: socket.socket = field(
+        default_factory=lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    )
+    partial: dict[socket.socket, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.listener.bind("\0" + self.name)
+        self.listener.listen(1024)
+        self.listener.settimeout(0)
+
+    def accept(self) -> socket.socket | None:
+        """The next connection, or None where it belongs to another user."""
+        accepted = unix_socket.accept(self.listener)
+        if accepted is None:
+            return None
+        connection, _ = accepted
+        connection.settimeout(0)
+        self.partial[connection] = b""
+        return connection
+
+    def receive(self, connection: socket.socket) -> tuple[list[Envelope], bool]:
+        """The complete messages that have come, and whether the connection is still open."""
+        is_open = True
+        try:
+            while chunk := connection.recv(65536):
+                self.partial[connection] += chunk
+            is_open = False
+        except BlockingIOError:
+            pass
+        except OSError:
+            is_open = False
+        *lines, rest = self.partial[connection].split(b"\n")
+        self.partial[connection] = rest
+        if not is_open or len(rest) > MAXIMUM:
+            del self.partial[connection]
+            connection.close()
+            is_open = False
+        return [found for line in lines if (found := decoded(line)) is not None], is_open
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self.listener.close()
+        for connection in self.partial:
+            connection.close()

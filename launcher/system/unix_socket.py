@@ -1,0 +1,18 @@
+"""Who is at the other end of a Unix socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+
+def accept(listener: socket.socket) -> tuple[socket.socket, int] | None:
+    """The next connection with the process id at its other end; None where it's another user's."""
+    connection, _ = listener.accept()
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, user, _ = struct.unpack("iII", credentials)
+    if user == os.getuid():
+        return connection, pid
+    connection.close()
+    return None

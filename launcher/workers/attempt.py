@@ -1,0 +1,77 @@
+"""Runs one attempt on this node: starts its workers, has them watched, says how it ended."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from ..core.request import LaunchRequest
+from ..evidence.worker_receiver import Receiver
+from ..nodes.attempt_end import AttemptEnd
+from ..nodes.messages import Order
+from ..nodes.peers import Peers
+from ..system import orphans
+from ..system.signals import STOPS, SignalWakeup
+from . import start
+from .forkserver.client import Server
+from .output import Output, flush_console
+from .supervisor import Supervisor, Watch
+
+
+def run_attempt(
+    order: Order,
+    own: start.Own,
+    request: LaunchRequest,
+    server: Server,
+    folder: Path,
+    watch: Watch,
+    peers: Peers,
+) -> AttemptEnd:
+    """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
+
+    Args:
+        order: what is launched.
+        own: what this node adds to that.
+        request: this node's own launch.
+        server: what workers are forked from.
+        folder: where the workers' logs are kept.
+        watch: whom to ask and to tell.
+        peers: the other nodes.
+
+    Raises:
+        LaunchError: the workers can't be started, or have lost their store.
+    """
+    server.prepare()
+    receiver = Receiver()
+    options = request.worker_options
+    output = Output(folder, watch.notice, options.streams, options.role)
+    output.open(order.ranks)
+    named = receiver.name, server.mark
+    envs = start.environments(order, own, request, *named, folder, peers.interface)
+    flush_console()
+    with SignalWakeup((*STOPS, *options.forwarded)) as wakeup:
+        # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            context = start.start(request, order.first, envs, output, server)
+            wakeup.install()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        output.start()
+        if server.problem is not None:
+            watch.notice(f"every worker does its imports itself: {server.problem}")
+        pids = {order.first + local: pid for local, pid in context.pids().items()}
+        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers)
+        try:
+            supervisor.watch_all()
+        finally:
+            left_behind = supervisor.kill_orphans()
+            orphans.forget_buffers(order.port)
+            context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
+            del context  # and with it elastic's own ends of the pipes
+            receiver.close()
+            output.finish(lambda: bool(wakeup.arrived))
+    supervisor.raise_fault()
+    if left_behind > len(supervisor.workers.alive):
+        watch.notice(f"ended {left_behind} processes that the workers had left behind")
+    return supervisor.end(order.rank, output)

@@ -1,0 +1,129 @@
+"""The workers of this node during one attempt: what is known of each, and how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..checkpoints.checkpoint import Saves
+from ..core.settings import Value
+from ..evidence.failure_record import FailureRecord
+from ..evidence.worker_messages import (
+    Failure,
+    FailureBegun,
+    Finished,
+    ModelShape,
+    Observed,
+    SaveLocation,
+)
+from ..evidence.worker_receiver import Envelope
+from ..machine.host import oom_kills
+from .output import Output
+
+
+@dataclass(slots=True)
+class NodeWorkers:
+    """The workers of this node during one attempt.
+
+    Attributes:
+        pids: process of each rank of this node.
+        alive: ranks that still run.
+        exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
+        failing: what ranks said at once of a failure, by rank.
+        records: all that they told of it then.
+        finished: ranks whose script ran to its end.
+        observed: what the workers have seen.
+        model: the model as the first worker described it.
+        saves: where the Trainer of this node's first rank saves.
+        oom_kills: how often the out-of-memory killer had struck before.
+    """
+
+    pids: Mapping[int, int]
+    alive: set[int]
+    exits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    failing: dict[int, FailureRecord] = field(default_factory=dict)
+    records: dict[int, FailureRecord] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    observed: dict[str, Value] = field(default_factory=dict)
+    model: dict[str, Any] | None = None
+    saves: Saves | None = None
+    oom_kills: int = field(default_factory=oom_kills)
+
+    def note(self, envelope: Envelope) -> None:
+        """Takes in what a worker has sent."""
+        rank = envelope.rank
+        match envelope.message:
+            case FailureBegun(record=record):
+                self.failing[rank] = record
+            case Failure(record=record):
+                self.records[rank] = record
+            case Finished():
+                self.finished.add(rank)
+            case Observed(observed=observed, step=step) if not step:
+                # What comes to light later can't be worth the steps already done.
+                self.observed.update(observed)
+            case ModelShape(shape=shape) if self.model is None:
+                self.model = shape
+            case SaveLocation(saves=saves) if rank == min(self.pids):
+                self.saves = saves
+
+    def note_exit(self, rank: int) -> None:
+        """Notes how a rank ended, without reaping it: that is for torch elastic to do."""
+        seen = time.monotonic()
+        status: Any = os.waitid(os.P_PID, self.pids[rank], os.WEXITED | os.WNOWAIT)
+        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+        self.exits[rank] = (code, seen)
+        self.alive.discard(rank)
+
+    def failed(self) -> set[int]:
+        """Ranks that have failed for certain; dying after the script's end isn't failing."""
+        dead = {
+            rank
+            for rank, (code, _) in self.exits.items()
+            if code > 0 or (code < 0 and rank not in self.finished)
+        }
+        return dead | self.records.keys() | (self.failing.keys() & self.exits.keys())
+
+    def remarks(self) -> tuple[str, ...]:
+        """What happened to workers after their script's end, in words."""
+        return tuple(
+            f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
+            for rank, (code, _) in sorted(self.exits.items())
+            if code < 0
+        )
+
+    def failures(self, sent: Mapping[int, set[int]], output: Output) -> tuple[FailureRecord, ...]:
+        """A record of each rank that has failed by itself, the earliest first.
+
+        Args:
+            sent: signals that the launcher has sent to each rank.
+            output: what the workers have printed.
+        """
+        killed = oom_kills() - self.oom_kills
+        found = []
+        for rank in sorted(self.exits):
+            record = self._record(rank, is_stopped=-self.exits[rank][0] in sent.get(rank, set()))
+            if record is not None:
+                tail = output.tail(rank)
+                found.append(replace(record, oom_kills=killed, log_tail=tail))
+        return tuple(sorted(found, key=lambda record: record.at))
+
+    def _record(self, rank: int, *, is_stopped: bool) -> FailureRecord | None:
+        """A rank's record, or one made from its exit; None where it ended well or was stopped."""
+        code, seen = self.exits[rank]
+        begun = self.failing.get(rank)
+        sent = self.records.get(rank, begun if is_stopped else None)
+        if sent is not None:
+            return sent
+        ended_well = code == 0 or (code < 0 and rank in self.finished)
+        if begun is None and (ended_well or is_stopped):
+            return None
+        return replace(
+            begun or FailureRecord(rank, seen),
+            exit_code=128 - code if code < 0 else code,
+            signal=-code if code < 0 else None,
+        )

@@ -1,0 +1,48 @@
+"""How a death is told in a line."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from safe_launch.evidence.exit_reason import death_text, signal_text
+from safe_launch.evidence.failure_record import FailureRecord
+
+OOM_KILL = "the kernel's out-of-memory killer struck on this host meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (FailureRecord(1, 0.0, exit_code=3), "rank 1 left with exit code 3"),
+        (FailureRecord(None, 0.0, exit_code=3), "a worker left with exit code 3"),
+        (
+            FailureRecord(1, 0.0, "torch.OutOfMemoryError", step=1, host="beta"),
+            "rank 1 on beta raised OutOfMemoryError after 1 step",
+        ),
+        (
+            FailureRecord(0, 0.0, "builtins.SystemExit", step=2, exit_code=4),
+            "rank 0 left with exit code 4 after 2 steps",
+        ),
+        (
+            FailureRecord(0, 0.0, signal=9, exit_code=137, oom_kills=1),
+            f"rank 0 was ended by SIGKILL ({OOM_KILL})",
+        ),
+        (
+            FailureRecord(0, 0.0, signal=11, exit_code=139),
+            "rank 0 was ended by SIGSEGV (invalid memory access in native code)",
+        ),
+        (FailureRecord(None, 0.0, message="node 1 is lost"), "node 1 is lost"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_death_in_a_line(record: FailureRecord, text: str) -> None:
+    """Who, where, of what, after how many steps."""
+    assert death_text(record) == text
+
+
+def test_signals_in_words() -> None:
+    """With who sends them, where that is known; real-time signals have no name."""
+    assert "scheduler" in signal_text(signal.SIGKILL)
+    assert signal_text(signal.SIGUSR1) == "SIGUSR1"
+    assert signal_text(42) == "signal 42"

@@ -1,0 +1,134 @@
+"""What a record says of a live exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from safe_launch.evidence import from_exception
+from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.observations import Observations
+
+
+def caught(action: Any) -> BaseException:
+    """What an action raises."""
+    try:
+        action()
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+class UnreadableError(Exception):
+    """Its message can't be had."""
+
+    def __str__(self) -> str:
+        """Fails."""
+        raise RuntimeError
+
+
+def test_the_whole_record() -> None:
+    """What was said at once, and all that the exception and the guards tell."""
+
+    def fails() -> None:
+        try:
+            {}["cause"]
+        except KeyError:
+            raise ValueError("of that") from None
+
+    seen = Observations()
+    seen.see(zero_stage=2)
+    seen.count_steps(lambda: 7)
+    error = caught(fails)
+    first = from_exception.first_record(error, 3, 1.5, 1)
+    assert first == FailureRecord(3, 1.5, "builtins.ValueError", exit_code=1)
+    record = from_exception.full_record(error, first, seen)
+    assert (record.rank, record.at, record.exit_code) == (3, 1.5, 1)
+    assert (record.message, record.step, record.chain) == ("of that", 7, ())
+    assert record.observed == {"zero_stage": 2}
+    assert record.frames[-1].function == "fails"
+    assert record.frames[-1].source == 'raise ValueError("of that") from None'
+    assert record.traceback.endswith("ValueError: of that\n")
+    assert record.memory == {}
+    assert record.versions["torch"] == str(torch.__version__)
+    assert __file__ in record.user_files
+
+
+def test_what_led_to_it() -> None:
+    """Causes and contexts, nearest first; whether one was being handled."""
+
+    def fails() -> None:
+        try:
+            try:
+                {}["first"]
+            except KeyError as error:
+                raise OSError("second") from error
+        except OSError:
+            raise ValueError("third")  # noqa: B904 - as scripts do
+
+    chain = list(from_exception.chain(caught(fails)))
+    assert [(one.exception, one.was_handled) for one in chain] == [
+        ("builtins.OSError", True),
+        ("builtins.KeyError", False),
+    ]
+
+
+def test_a_message_that_cannot_be_read() -> None:
+    """It must not hide the failure."""
+    error = caught(lambda: (_ for _ in ()).throw(UnreadableError()))
+    record = from_exception.full_record(
+        error, from_exception.first_record(error, 0, 0.0, 1), Observations()
+    )
+    assert record.message == "<UnreadableError without a readable message>"
+
+
+def test_the_memory_of_an_allocators_complaint() -> None:
+    """With what the process held before the model."""
+    seen = Observations()
+    seen.see_model(torch.nn.Linear(2, 2))
+    error = MemoryError()
+    assert from_exception.memory(error, seen.before_model)["before_model"] == seen.before_model
+    assert "before_model" not in from_exception.memory(error, None)
+    assert from_exception.memory(ValueError("x"), None) == {}
+
+
+def model() -> tuple[Any, Observations]:
+    """A model with a frozen part, and that it has been seen."""
+    network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 5))
+    network[0].weight.requires_grad_(False)
+    seen = Observations()
+    seen.see_model(network)
+    return network, seen
+
+
+def test_parameters_by_identity() -> None:
+    """One that a local variable of the innermost frames holds; before it one that is doubled."""
+    network, seen = model()
+
+    def held() -> None:
+        parameter = network[1].bias
+        raise ValueError(parameter.shape)
+
+    def doubled() -> None:
+        parameter = network[1].bias
+        bucket = [network[0].bias, network[1].weight, network[1].weight]
+        raise ValueError(parameter.shape, bucket)
+
+    assert list(from_exception.parameters(caught(held), seen)) == ["1.bias"]
+    assert list(from_exception.parameters(caught(doubled), seen)) == ["1.weight"]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Parameter at index 1 has been marked as ready twice", ["1.weight"]),
+        ("got [0] but expected shape compatible with [5, 3]", ["1.weight"]),
+        ("nothing of that kind", []),
+    ],
+)
+def test_parameters_by_what_is_printed(message: str, expected: list[str]) -> None:
+    """DDP's index counts what is trained; autograd prints a shape."""
+    _network, seen = model()
+    error = caught(lambda: (_ for _ in ()).throw(RuntimeError(message)))
+    assert list(from_exception.parameters(error, seen)) == expected

@@ -1,0 +1,87 @@
+"""What a worker knows of memory when it fails."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safe_launch.evidence import from_memory
+
+
+@pytest.mark.parametrize(
+    ("error", "is_about"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("Failed to CUDA calloc 6291456 bytes"), True),
+        (RuntimeError("error code is 207001"), True),
+        (ValueError("shapes differ"), False),
+    ],
+)
+def test_what_is_about_memory(error: Exception, is_about: bool) -> None:
+    """By type, or by what it says."""
+    assert from_memory.is_about_memory(error, str(error)) == is_about
+
+
+def test_the_process_knows_itself() -> None:
+    """In bytes, as the kernel tells them."""
+    held = bytearray(32 << 20)
+    seen = from_memory.seen()
+    assert seen["resident_peak"] >= seen["resident"] > len(held)
+    assert seen["addresses"] > seen["data"] == pytest.approx(from_memory.process_data(), rel=0.5)
+
+
+def test_limits_of_the_process_and_its_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `ulimit -d` and `-v` the tighter; of cgroups the first that says a number."""
+    limits = {resource.RLIMIT_DATA: 500, resource.RLIMIT_AS: 1000}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
+    files = [tmp_path / "memory.max", tmp_path / "limit_in_bytes"]
+    monkeypatch.setattr(from_memory, "LIMITS", tuple(map(str, files)))
+    held = {"addresses": 900, "data": 200}
+    assert dict(from_memory._limits(held)) == {"data_limit": 300}
+    limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY
+    files[0].write_text("max\n")
+    files[1].write_text("4096\n")
+    assert dict(from_memory._limits(held)) == {"data_limit": 500, "cgroup_limit": 4096}
+    files[1].write_text(f"{2**63 - 4096}\n")
+    limits[resource.RLIMIT_DATA] = resource.RLIM_INFINITY
+    assert dict(from_memory._limits(held)) == {}
+
+
+class Device:
+    """`torch.cuda` of a device that answers no more once its allocator has been asked."""
+
+    def is_initialized(self) -> bool:
+        """It is."""
+        return True
+
+    def memory_allocated(self) -> int:
+        """Of the allocator."""
+        return 1
+
+    def max_memory_allocated(self) -> int:
+        """Of the allocator."""
+        return 2
+
+    def memory_reserved(self) -> int:
+        """Of the allocator."""
+        return 3
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Fails."""
+        raise RuntimeError("an illegal memory access was encountered")
+
+
+def test_a_device_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told before is kept; nothing is raised."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Device()))
+    seen = from_memory.seen()
+    assert (seen["allocated"], seen["peak"], seen["reserved"]) == (1, 2, 3)
+    assert "free" not in seen
+    assert seen["data"] > 0

@@ -1,0 +1,116 @@
+"""Processes that a run leaves behind: found by their mark, killed, guarded."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from safe_launch.system import orphans
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def mark() -> str:
+    """A run's id, which no other process has."""
+    return f"test-{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def start(mark: str) -> Iterator[Start]:
+    """Starts marked processes, which are gone at the end."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def started(*command: str, variable: str = orphans.VARIABLE) -> subprocess.Popen[str]:
+        environment = {**os.environ, variable: mark}
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        processes.append(process)
+        return process
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_marked_processes_are_found_and_killed(mark: str, start: Start) -> None:
+    """In whatever session, but not those of others, nor this process, nor who is spared."""
+    one, spared = start("sleep", "600"), start("sleep", "600")
+    start("sleep", "600", variable="ANOTHER_VARIABLE")
+    assert sorted(orphans.marked(mark)) == sorted((one.pid, spared.pid))
+    assert orphans.marked(mark, "ANOTHER_VARIABLE") != []
+    assert orphans.kill(mark, {spared.pid}) == 1
+    assert one.wait() == -signal.SIGKILL
+    assert spared.poll() is None
+    assert orphans.kill(mark) == 1
+    assert orphans.kill(mark) == 0
+
+
+def test_the_dead_are_not_counted(mark: str, start: Start) -> None:
+    """A process that has ended, and that nobody has reaped, has nothing left to kill."""
+    process = start("true")
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert orphans.marked(mark) == []
+
+
+def test_a_guardian_kills_when_its_launcher_dies(mark: str, start: Start) -> None:
+    """And does nothing where the launcher says that it has cleaned up itself."""
+    program = (
+        "import sys\n"
+        "from safe_launch.system import orphans\n"
+        "guardian = orphans.guard(sys.argv[1])\n"
+        "if sys.argv[2] == 'dismissed': guardian.dismiss()\n"
+        "import os; os.kill(os.getpid(), 9)\n"
+    )
+    worker = start("sleep", "600")
+    launcher = [sys.executable, "-c", program, mark]
+    assert subprocess.run([*launcher, "dismissed"], check=False).returncode == -signal.SIGKILL
+    assert worker.poll() is None
+    assert subprocess.run([*launcher, "killed"], check=False).returncode == -signal.SIGKILL
+    assert worker.wait(60) == -signal.SIGKILL
+
+
+def test_a_child_dies_with_its_parent() -> None:
+    """By the signal that it asked for, as soon as the parent is gone: its output ends then."""
+    program = (
+        "import os, subprocess\n"
+        "from functools import partial\n"
+        "from safe_launch.system import orphans\n"
+        "with_us = partial(orphans.die_with, os.getpid())\n"
+        "child = subprocess.Popen(('sleep', '600'), preexec_fn=with_us)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    command = (sys.executable, "-c", program)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_buffers_of_one_port_are_unlinked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's, of this user and this attempt's port."""
+    monkeypatch.setattr(orphans, "SHARED", tmp_path)
+    user = os.getuid()
+    ours = tmp_path / f"deepspeed_allreduce_buffer_{user}_127.0.0.1_29500_0"
+    others = [
+        tmp_path / f"deepspeed_allreduce_buffer_{user}_127.0.0.1_29501_0",
+        tmp_path / f"deepspeed_allreduce_buffer_{user + 1}_127.0.0.1_29500_0",
+    ]
+    for path in (ours, *others):
+        path.touch()
+    orphans.forget_buffers(29500)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_only_a_containers_first_process_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere somebody else does."""
+    assert orphans.reaping_pause() is None
+    orphans.reap(set())
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    assert orphans.reaping_pause() == orphans.REAPING

@@ -1,0 +1,100 @@
+"""Signals as events: collected, waited for, given back."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from safe_launch.system import unix_socket
+from safe_launch.system.event_loop import EventLoop
+from safe_launch.system.signals import STOPS, SignalWakeup
+
+
+def is_readable(source: SignalWakeup) -> bool:
+    """Whether a selector would return at once."""
+    return bool(select.select([source], [], [], 0)[0])
+
+
+def test_signals_are_taken_once() -> None:
+    """In their order; all of them stay known."""
+    with SignalWakeup((signal.SIGUSR1, signal.SIGTERM)) as wakeup:
+        assert wakeup.taken() == []
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
+            signal.raise_signal(number)
+        assert is_readable(wakeup)
+        assert wakeup.taken() == [signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1]
+        assert not is_readable(wakeup)
+        signal.raise_signal(signal.SIGTERM)
+        assert wakeup.taken() == [signal.SIGTERM]
+        assert len(wakeup.arrived) == 4
+
+
+def test_earlier_handlers_come_back() -> None:
+    """Also where somebody else has put theirs meanwhile; `install` takes the signals back."""
+    before = signal.getsignal(signal.SIGUSR1)
+    with SignalWakeup((signal.SIGUSR1,)) as wakeup:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        wakeup.install()
+        signal.raise_signal(signal.SIGUSR1)
+        assert wakeup.arrived == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGUSR1) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_the_signals_that_stop_a_run() -> None:
+    """Those of a terminal, a scheduler and a person."""
+    assert set(STOPS) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+
+
+def test_handlers_are_called_for_what_has_happened() -> None:
+    """Whatever can be read, and processes that end, which stay to be reaped."""
+    calls: list[str] = []
+    reader, writer = os.pipe()
+    with EventLoop() as loop, subprocess.Popen((sys.executable, "-c", "input()"), stdin=-1) as one:
+        loop.on_readable(reader, lambda: calls.append(os.read(reader, 10).decode()))
+        loop.on_end(one.pid, lambda: calls.append("ended"))
+        loop.wait(0)
+        assert calls == []
+        os.write(writer, b"x")
+        loop.wait(None)
+        assert calls == ["x"]
+        loop.forget(reader)
+        os.write(writer, b"y")
+        one.communicate(b"\n")
+        loop.wait(None)
+        assert calls == ["x", "ended"]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_loop_closes_what_it_has_opened() -> None:
+    """The descriptors of processes that still run."""
+    before = set(os.listdir("/proc/self/fd"))
+    with subprocess.Popen(("sleep", "600")) as process:
+        with EventLoop() as loop:
+            loop.on_end(process.pid, list)
+        process.kill()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process id; another user's connection is closed."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"\0safe-launch-test-{os.getpid()}")
+        listener.listen()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(listener.getsockname())
+            accepted = unix_socket.accept(listener)
+            assert accepted is not None
+            assert accepted[1] == os.getpid()
+            accepted[0].close()
+        monkeypatch.setattr("os.getuid", lambda: -1)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(listener.getsockname())
+            assert unix_socket.accept(listener) is None
+            assert client.recv(1) == b""
