@@ -13,7 +13,7 @@ from ..core.hardware import Hardware
 from ..core.plain_json import plain
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
-from ..nodes.messages import Farewell
+from ..nodes.messages import RunEnded
 from ..planning.estimates.model_sizes import job_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
@@ -42,7 +42,7 @@ def first_plan(
     hardware: Hardware,
     known: Sequence[Constraint],
     entries: Sequence[KnownFailure],
-) -> Plan | Farewell:
+) -> Plan | RunEnded:
     """The plan before anything was tried, told to the user; or why nothing may be launched.
 
     Args:
@@ -54,7 +54,7 @@ def first_plan(
     """
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
-        return Farewell(dead_end(plan), NOTHING_LEFT, pod_status.dead_end_line(plan))
+        return RunEnded(dead_end(plan), NOTHING_LEFT, pod_status.dead_end_line(plan))
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         feared = suspicion_rows(suspicions(asked, entries))
@@ -62,7 +62,7 @@ def first_plan(
         return asked
     _tell([*explain.plan_rows(plan), *suspicion_rows(suspicions(plan, entries))])
     refused = _refused(request, plan)
-    return Farewell(refused, STRICT) if refused else plan
+    return RunEnded(refused, STRICT) if refused else plan
 
 
 def show_plan(

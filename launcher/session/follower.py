@@ -15,9 +15,9 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.request import LaunchRequest
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.connection import Link
-from ..nodes.messages import Ended, Farewell, Message, Order, Refusal, Welcome
-from ..nodes.peers import Peers, lean
+from ..nodes.connection import Connection
+from ..nodes.messages import Ended, Message, Order, Refusal, RunEnded, RunStarted
+from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
@@ -30,8 +30,8 @@ from .loop import require_torch
 def follow(
     request: LaunchRequest,
     environment: Mapping[str, str],
-    link: Link,
-    welcome: Welcome,
+    link: Connection,
+    welcome: RunStarted,
     server: Server,
 ) -> int:
     """Takes part in the run until node 0 says its end; returns the exit code.
@@ -66,7 +66,7 @@ def follow(
                     _check(order, welcome, request, link)
                     own = Own(environment, _resume(order, parts, link))
                     parts.append(_take_part(request, order, own, server, run, link))
-                case Farewell() as farewell:
+                case RunEnded() as farewell:
                     return _leave(farewell, _own_code(parts))
                 case Refusal() as refusal:
                     raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
@@ -80,13 +80,13 @@ def follow(
                         "no worker is left on this node; another allocation may do",
                         f"exit code {code}",
                     )
-                    summary.leave(Farewell(code, lost))
+                    summary.leave(RunEnded(code, lost))
                     return code
     finally:
         guardian.dismiss()
 
 
-def _next(link: Link) -> Message | None:
+def _next(link: Connection) -> Message | None:
     """The next message of node 0's; None where it is gone."""
     with selectors.DefaultSelector() as selector:
         if link.fault is None:
@@ -97,7 +97,7 @@ def _next(link: Link) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _check(order: Order, welcome: Welcome, request: LaunchRequest, link: Link) -> None:
+def _check(order: Order, welcome: RunStarted, request: LaunchRequest, link: Connection) -> None:
     """Sees to it that an order is one to this node, in this run.
 
     Raises:
@@ -113,7 +113,7 @@ def _check(order: Order, welcome: Welcome, request: LaunchRequest, link: Link) -
         _reject(link, f"{own} workers here, and this node has said that it starts {request.nproc}")
 
 
-def _resume(order: Order, parts: Sequence[AttemptEnd], link: Link) -> str:
+def _resume(order: Order, parts: Sequence[AttemptEnd], link: Connection) -> str:
     """What this node's workers are told of what they go on from: a folder that they have named.
 
     Raises:
@@ -128,7 +128,7 @@ def _resume(order: Order, parts: Sequence[AttemptEnd], link: Link) -> str:
     return checkpoint.told(order.resume.training, folder)
 
 
-def _reject(link: Link, what: str) -> NoReturn:
+def _reject(link: Connection, what: str) -> NoReturn:
     """Ends this node's part in the run.
 
     Raises:
@@ -139,7 +139,7 @@ def _reject(link: Link, what: str) -> NoReturn:
 
 
 def _take_part(
-    request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Link
+    request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Connection
 ) -> AttemptEnd:
     """One attempt on this node; what became of it here."""
     if order.attempt:
@@ -149,7 +149,7 @@ def _take_part(
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
-    link.send(structs.replace(ended, records=lean(ended.records), now=time.monotonic()))
+    link.send(structs.replace(ended, records=abbreviated(ended.records), now=time.monotonic()))
     return part
 
 
@@ -168,14 +168,14 @@ def _own_code(parts: Sequence[AttemptEnd]) -> int:
     return 128 + ended.signal if ended.signal else ended.records[0].exit_code or 1
 
 
-def _leave(farewell: Farewell, own: int) -> int:
+def _leave(farewell: RunEnded, own: int) -> int:
     """The run is over: says so, and returns the exit code; a failure here is never a success."""
     code = farewell.code or own
     lines = [f"node 0 ended the run: {farewell.line}"]
     if code != farewell.code:
         why = "node 0 says that the run has succeeded, but the workers of this node haven't"
         lines.append(why)
-        farewell = Farewell(code, why)
+        farewell = RunEnded(code, why)
     say = terminal.say if code else terminal.tell
     say(*lines, f"exit code {code}")
     summary.leave(farewell)

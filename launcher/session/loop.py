@@ -20,7 +20,7 @@ from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Outcome, Seen, outcome_of
 from ..diagnosis.new_constraints import is_hopeless, with_seen
 from ..nodes.connection import broadcast
-from ..nodes.messages import Farewell, Order, Welcome
+from ..nodes.messages import Order, RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..planning.plan import NoPlan, Plan
@@ -60,18 +60,18 @@ def launch(
         LaunchError: the run directory can't be written, or there is no torch.
     """
     require_torch()
-    links = {} if joined is None else dict(enumerate(joined.links, start=1))
+    links = {} if joined is None else dict(enumerate(joined.connections, start=1))
     listener = None if joined is None else joined.listener
     peers = Peers(links, listener, request.placement.times.silence)
     devices = () if joined is None else joined.devices
     for rank, link in links.items():
-        link.send(Welcome(server.mark, rank, len(links) + 1, devices))
+        link.send(RunStarted(server.mark, rank, len(links) + 1, devices))
     guardian = orphans.guard(server.mark)
-    farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
+    farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
         farewell = _launch(request, workload, hardware, catalogue, server, peers)
     except LaunchError as error:
-        farewell = Farewell(error.code, error.problem)
+        farewell = RunEnded(error.code, error.problem)
         raise
     finally:
         guardian.dismiss()
@@ -98,12 +98,12 @@ def _launch(
     catalogue: Sequence[KnownFailure],
     server: Server,
     peers: Peers,
-) -> Farewell:
+) -> RunEnded:
     """The loop."""
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
     plan, start = first_plan(request, workload, hardware, known, entries), Start(None)
-    if isinstance(plan, Farewell):
+    if isinstance(plan, RunEnded):
         return plan
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
@@ -172,7 +172,7 @@ def _run(
     finally:
         server.close_store()
     resume.clean_up(start)
-    return outcome_of(attempt, part), peers.left()
+    return outcome_of(attempt, part), peers.survivors()
 
 
 def _permission(
