@@ -506,7 +506,7 @@ def test_how_other_nodes_end() -> None:
         assert peers.ended.keys() == {1}
         assert peers.lost[2][1] == "node 2 (near) is lost: its launcher has ended"
         assert peers.has_trouble
-        assert list(peers.survivors().links.values()) == [head_of_one]
+        assert list(peers.survivors().connections.values()) == [head_of_one]
         assert not Peers({0: head_of_one}).is_head
 
 
