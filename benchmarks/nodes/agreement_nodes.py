@@ -28,10 +28,10 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.machine import detect
-from safe_launch.nodes.connection import Link
-from safe_launch.nodes.messages import Ended, Failing, Farewell, Hello, Order, Stop
-from safe_launch.nodes.peers import lean
-from safe_launch.nodes.rendezvous import hello_of, join
+from safe_launch.nodes.connection import Connection
+from safe_launch.nodes.messages import Ended, Failing, Join, Order, RunEnded, Stop
+from safe_launch.nodes.peers import abbreviated
+from safe_launch.nodes.rendezvous import join, own_join
 from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
@@ -56,7 +56,7 @@ class Scene:
         traffic: bytes and packets as the kernel has counted them, by connection.
     """
 
-    hello: Hello
+    hello: Join
     placement: Placement
     failures: Callable[[int], tuple[FailureRecord, ...]]
     gate: threading.Barrier
@@ -79,20 +79,20 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     failures = scene.failures(first.first)
     if is_failing:
         scene.failed_at = time.monotonic()
-        link.send(Failing(lean(failures), time.monotonic()))
+        link.send(Failing(abbreviated(failures), time.monotonic()))
     hear(link, Stop)
     scene.times["stop"].append(time.monotonic())
-    link.send(Ended(is_success=False, records=lean(failures), now=time.monotonic()))
+    link.send(Ended(is_success=False, records=abbreviated(failures), now=time.monotonic()))
     second = hear(link, Order)
     scene.times["verdict"].append(time.monotonic())
     assert second.overrides[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant", second
-    # Hello, admitted, welcome, two orders, stop, ended; the failing node has said so as well.
+    # Join, admitted, welcome, two orders, stop, ended; the failing node has said so as well.
     scene.messages.append(7 + is_failing)
     scene.traffic.append(traffic(link))
     scene.gate.wait()
     stop = hear(link, Stop)
     link.send(Ended(is_success=False, signal=stop.signal, now=time.monotonic()))
-    hear(link, Farewell)
+    hear(link, RunEnded)
 
 
 def guarded(scene: Scene, rank: int, is_failing: bool) -> None:
@@ -104,7 +104,7 @@ def guarded(scene: Scene, rank: int, is_failing: bool) -> None:
         os._exit(1)
 
 
-def hear(link: Link, kind: type[Kind]) -> Kind:
+def hear(link: Connection, kind: type[Kind]) -> Kind:
     """The next message, which is to be of this kind."""
     poll = select.poll()
     poll.register(link, select.POLLIN)
@@ -117,7 +117,7 @@ def hear(link: Link, kind: type[Kind]) -> Kind:
     return message
 
 
-def traffic(link: Link) -> tuple[int, int]:
+def traffic(link: Connection) -> tuple[int, int]:
     """Bytes and packets of a connection so far, both ways together."""
     info = link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TRAFFIC + 24)
     sent, received, out, into = struct.unpack_from("QQII", info, TRAFFIC)
@@ -184,7 +184,7 @@ def main(case: dict[str, Any]) -> None:
             for rank in range(first, first + workers)
         )
 
-    own = hello_of(request, detect.detect(), dict(read_workload(request).versions))
+    own = own_join(request, detect.detect(), dict(read_workload(request).versions))
     scene = Scene(own, placement, failures, threading.Barrier(nodes))
     scene.times = {"agree": [], "stop": [], "verdict": []}
     threads = [

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware, least
-from .messages import Hello, Refusal
+from .messages import Join, Refusal
 
 EXACT = ("safe-launch",)
 """Versions that must be equal: launchers of two versions may not understand each other."""
@@ -16,29 +16,29 @@ SERIES = ("torch", "deepspeed", "torch_npu")
 """Versions of which major and minor must be equal: their ranks agree on collectives by code."""
 
 
-def refusal(hello: Hello, head: Hello, nodes: int) -> Refusal | None:
+def refusal(node: Join, head: Join, nodes: int) -> Refusal | None:
     """Why a node can't take part in the job; None where it can.
 
     Args:
-        hello: what the node says.
+        node: what the node says.
         head: what node 0 says of itself.
         nodes: how many nodes there are to be at most.
     """
-    who, own = hello.host, head.host
-    if hello.job != head.job:
-        problem = f"{who} is of another job: its run id is {hello.job!r}, node 0's {head.job!r}"
+    who, own = node.host, head.host
+    if node.job != head.job:
+        problem = f"{who} is of another job: its run id is {node.job!r}, node 0's {head.job!r}"
         return Refusal(ExitCode.USAGE, problem, "give all nodes one --rdzv-id, or another port")
-    if hello.rank is not None and not 0 < hello.rank < nodes:
-        problem = f"{who} says that it is node {hello.rank}, and node 0 expects nodes 1 to"
+    if node.rank is not None and not 0 < node.rank < nodes:
+        problem = f"{who} says that it is node {node.rank}, and node 0 expects nodes 1 to"
         hint = "--nnodes and --node-rank must fit together on every node"
         return Refusal(ExitCode.USAGE, f"{problem} {nodes - 1}", hint)
     for name in (*EXACT, *SERIES):
-        here, there = hello.versions.get(name, ""), head.versions.get(name, "")
+        here, there = node.versions.get(name, ""), head.versions.get(name, "")
         parts = None if name in EXACT else 2
         if _release(here)[:parts] != _release(there)[:parts]:
             problem = f"{name} is {here or 'absent'} on {who} and {there or 'absent'} on {own}"
             return Refusal(ExitCode.USAGE, problem, "install the same on every node")
-    kinds = hello.hardware.accelerator.kind, head.hardware.accelerator.kind
+    kinds = node.hardware.accelerator.kind, head.hardware.accelerator.kind
     if kinds[0] != kinds[1]:
         problem = f"{who} trains on {kinds[0]} and {own} on {kinds[1]}: they can't exchange tensors"
         return Refusal(ExitCode.USAGE, problem, "give the job nodes of one kind")
@@ -49,25 +49,25 @@ def _release(version: str) -> list[str]:
     return re.split(r"[.+]", version)
 
 
-def differences(hellos: Sequence[Hello]) -> tuple[str, ...]:
+def differences(joins: Sequence[Join]) -> tuple[str, ...]:
     """What differs between the nodes though they may train together, in words."""
-    head = hellos[0]
-    names = sorted({name for node in hellos for name in node.versions})
+    head = joins[0]
+    names = sorted({name for node in joins for name in node.versions})
     versions = {
-        name: _differing({node.host: node.versions.get(name, "absent") for node in hellos})
+        name: _differing({node.host: node.versions.get(name, "absent") for node in joins})
         for name in names
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
-    if others := [node.host for node in hellos if node.script != head.script]:
+    if others := [node.host for node in joins if node.script != head.script]:
         notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
-    if others := [node.host for node in hellos if node.arguments != head.arguments]:
+    if others := [node.host for node in joins if node.arguments != head.arguments]:
         notes.append(
             f"the script's arguments on {_some(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
-    if text := _differing({node.host: node.nnodes for node in hellos}):
+    if text := _differing({node.host: node.nnodes for node in joins}):
         notes.append(f"--nnodes differs between the nodes: {text}; node 0's holds")
-    if text := _differing({node.host: str(node.nproc) for node in hellos}):
+    if text := _differing({node.host: str(node.nproc) for node in joins}):
         notes.append(f"the number of workers differs between the nodes: {text}")
     return tuple(notes)
 
@@ -88,9 +88,9 @@ def _some(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:3]) + more
 
 
-def merged(hellos: Sequence[Hello]) -> Hardware:
+def common_hardware(joins: Sequence[Join]) -> Hardware:
     """One node that stands for all: the least of what each has."""
-    every = [hello.hardware for hello in hellos]
+    every = [node.hardware for node in joins]
     names = list(dict.fromkeys(hardware.accelerator.name for hardware in every))
     notes = list(dict.fromkeys(note for hardware in every for note in hardware.notes))
     if len(names) > 1:
@@ -106,18 +106,18 @@ def merged(hellos: Sequence[Hello]) -> Hardware:
     )
 
 
-def numbered(hellos: Sequence[Hello]) -> tuple[int, ...]:
-    """The order of the nodes, as places in `hellos`: node 0 first, then by rank, then by name.
+def numbered(joins: Sequence[Join]) -> tuple[int, ...]:
+    """The order of the nodes, as places in `joins`: node 0 first, then by rank, then by name.
 
     Nodes that say no rank take the places that are left; names with numbers sort by the number.
     """
 
     def key(place: int) -> tuple[bool, int, list[tuple[bool, int, str]]]:
-        hello = hellos[place]
+        node = joins[place]
         parts = [
             (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-            for part in re.split(r"(\d+)", hello.host)
+            for part in re.split(r"(\d+)", node.host)
         ]
-        return hello.rank is None, hello.rank or 0, parts
+        return node.rank is None, node.rank or 0, parts
 
-    return (0, *sorted(range(1, len(hellos)), key=key))
+    return (0, *sorted(range(1, len(joins)), key=key))

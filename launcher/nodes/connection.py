@@ -43,7 +43,7 @@ UNKNOWN_RTT = 0xFFFFFFFF
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class Connection:
     """One end of a connection.
 
     Attributes:
@@ -155,11 +155,11 @@ def decoded(line: bytes, allowed: UnionType) -> Message:
     return message
 
 
-def watched(connection: socket.socket, peer: str, silence: float, allowed: UnionType) -> Link:
-    """A link over a connection that the kernel watches.
+def watched(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
+    """A connection that the kernel watches.
 
     Args:
-        connection: connected.
+        opened: connected.
         peer: who is at the other end.
         silence: seconds after which a host that can't be reached counts as lost, at most.
         allowed: the messages that the other end may send.
@@ -171,14 +171,14 @@ def watched(connection: socket.socket, peer: str, silence: float, allowed: Union
         socket.TCP_USER_TIMEOUT: max(1000, int(silence * 1000) - 2000 * interval),
         socket.TCP_NODELAY: 1,
     }
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in options.items():
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
-    connection.settimeout(None)  # a timeout of Python's would wait before every reading, too
+        opened.setsockopt(socket.IPPROTO_TCP, option, value)
+    opened.settimeout(None)  # a timeout of Python's would wait before every reading, too
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    return Link(connection, peer, allowed)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return Connection(opened, peer, allowed)
 
 
 def listening(port: int) -> socket.socket:
@@ -204,21 +204,21 @@ def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
     return listener
 
 
-def arrivals(listener: socket.socket, silence: float) -> list[Link]:
+def arrivals(listener: socket.socket, silence: float) -> list[Connection]:
     """The first of the connections that have come; never waits."""
-    found: list[Link] = []
+    found: list[Connection] = []
     with suppress(BlockingIOError):
         while len(found) < BATCH:
             try:
-                connection, address = listener.accept()
+                opened, address = listener.accept()
             except (ConnectionError, TimeoutError):  # gone before it was taken
                 continue
             peer = address[0].removeprefix("::ffff:")
-            found.append(watched(connection, peer, silence, FromOthers))
+            found.append(watched(opened, peer, silence, FromOthers))
     return found
 
 
-def broadcast(links: Iterable[Link], message: Message) -> None:
+def broadcast(connections: Iterable[Connection], message: Message) -> None:
     """Sends one message to many."""
-    for link in links:
-        link.send(message)
+    for connection in connections:
+        connection.send(message)

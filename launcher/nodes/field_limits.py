@@ -21,18 +21,18 @@ from ..core.settings import Value, name_of, parse_value, range_of
 from ..evidence.failure_record import FailureRecord
 from ..system.signals import STOPS
 from .messages import (
-    Admitted,
+    Accepted,
     Ended,
     Failing,
-    Farewell,
-    Hello,
+    Join,
     Message,
+    NodeObserved,
     Order,
     Refusal,
-    Sighting,
+    RunEnded,
+    RunStarted,
     Signalled,
     Stop,
-    Welcome,
 )
 
 NODES, WORKERS = 1 << 16, 1 << 12
@@ -130,7 +130,7 @@ CODE = number(0, 255)
 
 BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
     {
-        Hello: {
+        Join: {
             "job": text(LINE),
             "rank": number(0, NODES - 1),
             "host": NAMED,
@@ -156,11 +156,11 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
                 ("compute", "bandwidth", "link", "node_link", "host_link"), number(1, RATE)
             ),
             "environment": Bound(
-                "empty: variables don't cross a link", lambda variables: not variables
+                "empty: variables don't cross a connection", lambda variables: not variables
             ),
         },
-        Admitted: {"here": number(1, NODES), "nodes": number(1, NODES)},
-        Welcome: {
+        Accepted: {"here": number(1, NODES), "nodes": number(1, NODES)},
+        RunStarted: {
             "run_id": pattern(RUN_ID, "a run's id"),
             "rank": number(1, NODES - 1),
             "nodes": number(2, NODES),
@@ -185,7 +185,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
         Resume: {"training": number(0, 1 << 16), "name": pattern(NAME, "a checkpoint's name")},
         Stop: {"signal": STOP},
         Signalled: {"signal": STOP},
-        Sighting: {"observed": SETTINGS, "model": Bound("a model's shape", _is_model)},
+        NodeObserved: {"observed": SETTINGS, "model": Bound("a model's shape", _is_model)},
         Failing: {"now": number(-SECONDS, SECONDS)},
         Ended: {"signal": STOP, "now": number(-SECONDS, SECONDS)},
         FailureRecord: {
@@ -204,18 +204,18 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
                 lambda memory: all(0 <= size <= BYTES for size in memory.values()),
             ),
         },
-        Farewell: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
+        RunEnded: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
     }
 )
 """By the type, then by the field; an optional field may be None as well."""
 
 WHOLES: Mapping[type, Bound] = MappingProxyType(
     {
-        Admitted: Bound(
-            "here are no more than may come", lambda admitted: admitted.here <= admitted.nodes
+        Accepted: Bound(
+            "here are no more than may come", lambda accepted: accepted.here <= accepted.nodes
         ),
-        Welcome: Bound(
-            "the rank is of one of the nodes", lambda welcome: welcome.rank < welcome.nodes
+        RunStarted: Bound(
+            "the rank is of one of the nodes", lambda started: started.rank < started.nodes
         ),
         Order: Bound(
             "the rank is of one of the nodes, and what is enforced is in the plan",

@@ -13,7 +13,7 @@ from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
 
 
-class Hello(Struct, frozen=True, tag=True):
+class Join(Struct, frozen=True, tag=True):
     """A node comes: who it is and what it has.
 
     Attributes:
@@ -39,14 +39,14 @@ class Hello(Struct, frozen=True, tag=True):
     nnodes: str = ""
 
 
-class Admitted(Struct, frozen=True, tag=True):
+class Accepted(Struct, frozen=True, tag=True):
     """A node may take part: it is one of so many that are here, of so many that may come."""
 
     here: int
     nodes: int
 
 
-class Welcome(Struct, frozen=True, tag=True):
+class RunStarted(Struct, frozen=True, tag=True):
     """All nodes have come.
 
     Attributes:
@@ -125,7 +125,7 @@ class Stop(Struct, frozen=True, tag=True):
     again: bool = False
 
 
-class Sighting(Struct, frozen=True, tag=True):
+class NodeObserved(Struct, frozen=True, tag=True):
     """What a node's workers have reported before the first step."""
 
     observed: Mapping[str, Value]
@@ -169,7 +169,7 @@ class Ended(Struct, frozen=True, tag=True):
     now: float = 0.0
 
 
-class Farewell(Struct, frozen=True, tag=True):
+class RunEnded(Struct, frozen=True, tag=True):
     """The run is over.
 
     Attributes:
@@ -183,8 +183,8 @@ class Farewell(Struct, frozen=True, tag=True):
     diagnosis: str = ""
 
 
-FromHead = Admitted | Welcome | Refusal | Order | Stop | Farewell
+FromHead = Accepted | RunStarted | Refusal | Order | Stop | RunEnded
 """What node 0 says."""
-FromOthers = Hello | Refusal | Sighting | Signalled | Failing | Ended
+FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ended
 """What the other nodes say to it."""
 Message = FromHead | FromOthers

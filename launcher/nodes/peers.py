@@ -10,8 +10,8 @@ from msgspec import structs
 
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
-from .connection import Link, broadcast
-from .messages import Ended, Failing, Farewell, Message, Order, Refusal, Stop
+from .connection import Connection, broadcast
+from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop
 
 SHORT = 500
 """Letters of a message that are passed on of the failures after a node's first ones."""
@@ -24,7 +24,7 @@ class Peers:
     """To node 0 all other nodes, to each of them node 0; nobody on a single node.
 
     Attributes:
-        links: by the node's rank.
+        connections: by the node's rank.
         listener: where late nodes knock; node 0 alone has one.
         silence: seconds after which a node that should answer counts as lost.
         ended: how the other nodes' workers ended.
@@ -37,7 +37,7 @@ class Peers:
         is_answered: node 0 has said that the workers are to be stopped.
     """
 
-    links: dict[int, Link] = field(default_factory=dict)
+    connections: dict[int, Connection] = field(default_factory=dict)
     listener: socket.socket | None = None
     silence: float = 30.0
     ended: dict[int, Ended] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Peers:
     @property
     def is_head(self) -> bool:
         """Whether this is node 0, which waits for all others."""
-        return 0 not in self.links
+        return 0 not in self.connections
 
     @property
     def has_trouble(self) -> bool:
@@ -62,7 +62,7 @@ class Peers:
         """Nodes that this one waits for: whose workers may still run, or that owe an answer."""
         if not self.is_head and (self.deadline is None or self.is_answered):
             return set()
-        return self.links.keys() - self.ended.keys() - self.lost.keys()
+        return self.connections.keys() - self.ended.keys() - self.lost.keys()
 
     @property
     def interface(self) -> str | None:
@@ -71,32 +71,35 @@ class Peers:
         It listens at the address of the host's own name (`createDefaultDevice` in
         torch/csrc/distributed/c10d/ProcessGroupGloo.cpp); NCCL and HCCL look for interfaces.
         """
-        for link in self.links.values():
-            if link.fault is None and host.is_known_as_loopback():
-                address = str(link.socket.getsockname()[0]).removeprefix("::ffff:")
+        for connection in self.connections.values():
+            if connection.fault is None and host.is_known_as_loopback():
+                address = str(connection.socket.getsockname()[0]).removeprefix("::ffff:")
                 return None if address.startswith("127.") else host.interface_of(address)
         return None
 
     def send_orders(self, order: Order) -> None:
         """Tells every other node to start its workers."""
-        for rank, link in self.links.items():
-            link.send(structs.replace(order, rank=rank))
+        for rank, connection in self.connections.items():
+            connection.send(structs.replace(order, rank=rank))
 
     def send(self, message: Message) -> None:
         """Sends a message to everybody who is still there."""
-        broadcast((link for rank, link in self.links.items() if rank not in self.lost), message)
+        broadcast(
+            (connection for rank, connection in self.connections.items() if rank not in self.lost),
+            message,
+        )
 
     def receive(self, rank: int) -> list[Message]:
         """What a node has told; times are in this host's clock, and the dead are noted."""
-        link = self.links[rank]
+        connection = self.connections[rank]
         received: list[Message] = []
-        came, link.waiting = [*link.waiting, *link.receive()], []
+        came, connection.waiting = [*connection.waiting, *connection.receive()], []
         for message in came:
             if isinstance(message, Failing | Ended):
-                shift = time.monotonic() - message.now - link.delay()
+                shift = time.monotonic() - message.now - connection.delay()
                 shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
                 records = tuple(
-                    replace(record, at=record.at + shift, host=link.peer)
+                    replace(record, at=record.at + shift, host=connection.peer)
                     for record in message.records
                 )
                 message = structs.replace(message, records=records)
@@ -106,25 +109,29 @@ class Peers:
                 self._end(rank, message)
             elif isinstance(message, Refusal):
                 self._lose(rank, message.problem)
-            elif isinstance(message, Stop | Farewell):
+            elif isinstance(message, Stop | RunEnded):
                 self.is_answered = True
-                link.waiting += [message] if isinstance(message, Farewell) else []
+                connection.waiting += [message] if isinstance(message, RunEnded) else []
             received.append(message)
-        if link.fault is not None and rank not in self.lost:
-            self._lose(rank, link.fault)
+        if connection.fault is not None and rank not in self.lost:
+            self._lose(rank, connection.fault)
         return received
 
-    def left(self) -> Peers:
+    def survivors(self) -> Peers:
         """The nodes that are left for another attempt, numbered anew in their order."""
-        links = [link for rank, link in sorted(self.links.items()) if rank not in self.lost]
-        return Peers(dict(enumerate(links, start=1)), self.listener, self.silence)
+        connections = [
+            connection
+            for rank, connection in sorted(self.connections.items())
+            if rank not in self.lost
+        ]
+        return Peers(dict(enumerate(connections, start=1)), self.listener, self.silence)
 
     def expire(self) -> None:
         """Counts as lost whoever hasn't answered in time."""
         for rank in self.awaited():
             self._lose(rank, "it doesn't answer any more")
             if not self.is_head:
-                self.links[rank].fault = "it doesn't answer any more"
+                self.connections[rank].fault = "it doesn't answer any more"
 
     def _end(self, rank: int, ended: Ended) -> None:
         """Takes in how a node's workers ended; a failure that it has told of stays one."""
@@ -139,11 +146,11 @@ class Peers:
             self._lose(rank, "its workers have ended, and it doesn't say of what")
 
     def _lose(self, rank: int, why: str) -> None:
-        text = f"node {rank} ({self.links[rank].peer}) is lost: {why}"
+        text = f"node {rank} ({self.connections[rank].peer}) is lost: {why}"
         self.lost[rank] = (time.monotonic(), text)
 
 
-def lean(records: tuple[FailureRecord, ...]) -> tuple[FailureRecord, ...]:
+def abbreviated(records: tuple[FailureRecord, ...]) -> tuple[FailureRecord, ...]:
     """A node's failures as they are passed on: the first whole, of the others what tells them."""
     short = (
         replace(

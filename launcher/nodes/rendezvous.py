@@ -19,8 +19,8 @@ from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..machine import host
 from .compatibility import numbered
-from .connection import Link, broadcast, listening, watched
-from .messages import Admitted, FromHead, Hello, Refusal, Welcome
+from .connection import Connection, broadcast, listening, watched
+from .messages import Accepted, FromHead, Join, Refusal, RunStarted
 from .waiting import PATIENCE, STRANGERS, Waiting
 
 OTHERS = 256
@@ -34,27 +34,27 @@ class Joined:
     """The nodes of a job, as node 0 knows them.
 
     Attributes:
-        hellos: what each node said, in the order of their ranks, node 0's own first.
-        links: the connections to the others, in the same order.
+        joins: what each node said, in the order of their ranks, node 0's own first.
+        connections: those to the others, in the same order.
         listener: where late nodes knock.
     """
 
-    hellos: tuple[Hello, ...]
-    links: tuple[Link, ...]
+    joins: tuple[Join, ...]
+    connections: tuple[Connection, ...]
     listener: socket.socket
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the profiles of all nodes' devices."""
-        names = (hello.hardware.accelerator.name for hello in self.hellos)
+        names = (node.hardware.accelerator.name for node in self.joins)
         return tuple(dict.fromkeys(names))
 
 
-def hello_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Hello:
+def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
     """What this node says of itself."""
     is_file = not request.is_module and not request.is_program
     script = _digest(Path(request.script).read_bytes()) if is_file else ""
-    return Hello(
+    return Join(
         job=request.placement.job,
         rank=request.placement.rank,
         host=socket.gethostname(),
@@ -75,7 +75,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Joined:
+def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joined:
     """Node 0's part: waits until the nodes have come.
 
     A node that says who it is and then goes again may come back for as long as a silent one is
@@ -89,13 +89,16 @@ def gather(placement: Placement, own: Hello, say: Callable[[str], None]) -> Join
     waiting.wait(listener)
     if waiting.count < placement.least:
         problem = f"{waiting.text()}; gave up after {waiting.elapsed():.0f} s"
-        broadcast((link for _, link in waiting.nodes), Refusal(ExitCode.RETRY_ELSEWHERE, problem))
+        broadcast(
+            (connection for _, connection in waiting.nodes),
+            Refusal(ExitCode.RETRY_ELSEWHERE, problem),
+        )
         hint = "did safe-launch start on every node, and can they reach this one?"
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
-    hellos = (own, *(hello for hello, _ in waiting.nodes))
-    order = numbered(hellos)
-    links = tuple(waiting.nodes[place - 1][1] for place in order[1:])
-    return Joined(tuple(hellos[place] for place in order), links, listener)
+    joins = (own, *(node for node, _ in waiting.nodes))
+    order = numbered(joins)
+    connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
+    return Joined(tuple(joins[place] for place in order), connections, listener)
 
 
 def _listener(placement: Placement) -> socket.socket:
@@ -116,7 +119,9 @@ def _listener(placement: Placement) -> socket.socket:
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
 
 
-def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[Link, Welcome]:
+def join(
+    placement: Placement, own: Join, say: Callable[[str], None]
+) -> tuple[Connection, RunStarted]:
     """Another node's part: finds node 0, says who it is, and waits until all have come.
 
     Who takes the connection and ends it without a word may be a proxy in front of a node 0 that
@@ -129,12 +134,12 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:
-        link = _found(placement, say)
-        link.send(own)
-        welcome = _welcome(link, placement, where, say)
-        if welcome is not None:
-            return link, welcome
-        link.close()
+        connection = _found(placement, say)
+        connection.send(own)
+        started = _start_of_run(connection, placement, where, say)
+        if started is not None:
+            return connection, started
+        connection.close()
         refused_since = refused_since or time.monotonic()
         if time.monotonic() - refused_since >= placement.times.silence:
             problem = f"{where} takes connections and ends them without an answer"
@@ -143,9 +148,9 @@ def join(placement: Placement, own: Hello, say: Callable[[str], None]) -> tuple[
         time.sleep(PAUSES[-1])
 
 
-def _welcome(
-    link: Link, placement: Placement, where: str, say: Callable[[str], None]
-) -> Welcome | None:
+def _start_of_run(
+    connection: Connection, placement: Placement, where: str, say: Callable[[str], None]
+) -> RunStarted | None:
     """Node 0's word that all nodes have come; None where the connection ended before any word.
 
     Raises:
@@ -156,32 +161,32 @@ def _welcome(
     deadline = time.monotonic() + patience
     is_admitted = False
     with selectors.DefaultSelector() as selector:
-        selector.register(link, selectors.EVENT_READ)
-        while link.fault is None:
+        selector.register(connection, selectors.EVENT_READ)
+        while connection.fault is None:
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
-            link.waiting += link.receive()
-            while link.waiting:  # the first order may come with the welcome
-                match link.waiting.pop(0):
+            connection.waiting += connection.receive()
+            while connection.waiting:  # the first order may come with it
+                match connection.waiting.pop(0):
                     case Refusal(code=code, problem=problem, hint=hint):
                         raise LaunchError(ExitCode(code), problem, hint)
-                    case Admitted(here=here, nodes=nodes):
+                    case Accepted(here=here, nodes=nodes):
                         is_admitted = True
                         if here < nodes:
                             say(f"found node 0 at {where}; {here} of {nodes} nodes are here")
-                    case Welcome() as welcome:
-                        return welcome
-    if link.is_foreign:
-        problem = f"what answers at {where} isn't node 0 of this job: {link.fault}"
+                    case RunStarted() as started:
+                        return started
+    if connection.is_foreign:
+        problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
     if not is_admitted:
         return None
-    problem = f"node 0 ({where}) has gone before all nodes had joined: {link.fault}"
+    problem = f"node 0 ({where}) has gone before all nodes had joined: {connection.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 
-def _found(placement: Placement, say: Callable[[str], None]) -> Link:
+def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
     """A connection to node 0, which may not be up yet, nor have a name yet."""
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
@@ -190,8 +195,8 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Link:
     tries = 0
     while True:
         try:
-            connection = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(connection, placement.address, placement.times.silence, FromHead)
+            opened = socket.create_connection((placement.address, placement.port), timeout=5)
+            return watched(opened, placement.address, placement.times.silence, FromHead)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -11,8 +11,8 @@ from ..core.errors import ExitCode
 from ..core.placement import Placement
 from ..system.event_loop import EventLoop
 from .compatibility import refusal
-from .connection import Link, arrivals
-from .messages import Admitted, Hello, Refusal
+from .connection import Connection, arrivals
+from .messages import Accepted, Join, Refusal
 
 PATIENCE = 5.0
 """Seconds after which somebody who waits says for whom."""
@@ -27,13 +27,13 @@ class Waiting:
         nodes: who has joined, each with its connection.
     """
 
-    def __init__(self, placement: Placement, own: Hello, say: Callable[[str], None]) -> None:
-        self.nodes: list[tuple[Hello, Link]] = []
+    def __init__(self, placement: Placement, own: Join, say: Callable[[str], None]) -> None:
+        self.nodes: list[tuple[Join, Connection]] = []
         self._placement = placement
         self._own = own
         self._say = say
         self._loop = EventLoop()
-        self._strangers: dict[Link, None] = {}  # in the order in which they came
+        self._strangers: dict[Connection, None] = {}  # in the order in which they came
         self._began = time.monotonic()
         self._deadline = self._began + placement.times.join
         self._speaks = self._began + PATIENCE
@@ -61,12 +61,12 @@ class Waiting:
                     self._say(self.text())
                     self._speaks = now + 60
                 self._loop.wait(max(0.0, min(end, self._speaks) - now))
-        for link in self._strangers:
-            link.close()
+        for connection in self._strangers:
+            connection.close()
 
     def text(self) -> str:
         """Who is here and who isn't."""
-        here = {0, *(hello.rank for hello, _ in self.nodes)}
+        here = {0, *(join.rank for join, _ in self.nodes)}
         text = f"{self.count} of {self._placement.nodes} nodes have joined"
         missing = sorted(set(range(self._placement.nodes)) - here)
         if None in here or len(missing) > 20:
@@ -83,72 +83,72 @@ class Waiting:
 
     def _accept(self, listener: socket.socket) -> None:
         """Takes connections; ends the oldest silent ones where they are too many."""
-        for link in arrivals(listener, self._placement.times.silence):
-            self._strangers[link] = None
-            self._loop.on_readable(link, partial(self._receive, link))
+        for connection in arrivals(listener, self._placement.times.silence):
+            self._strangers[connection] = None
+            self._loop.on_readable(connection, partial(self._receive, connection))
         most = self._placement.nodes + STRANGERS
-        for link in list(self._strangers)[: max(0, len(self._strangers) - most)]:
-            self._close(link)
+        for connection in list(self._strangers)[: max(0, len(self._strangers) - most)]:
+            self._close(connection)
 
-    def _receive(self, link: Link) -> None:
-        if link.fileno() < 0:  # it has just been closed for having been silent
+    def _receive(self, connection: Connection) -> None:
+        if connection.fileno() < 0:  # it has just been closed for having been silent
             return
-        for message in link.receive():
-            if isinstance(message, Hello) and link in self._strangers:
-                self._admit(message, link)
-        if link.fault is not None:
-            self._note_end(link)
+        for message in connection.receive():
+            if isinstance(message, Join) and connection in self._strangers:
+                self._admit(message, connection)
+        if connection.fault is not None:
+            self._note_end(connection)
 
-    def _admit(self, hello: Hello, link: Link) -> None:
+    def _admit(self, join: Join, connection: Connection) -> None:
         """Takes a node in, or tells it why not."""
-        refused = self._refusal(hello)
+        refused = self._refusal(join)
         if refused is not None:
             self._say(f"refused a node: {refused.problem}")
-            link.send(refused)
+            connection.send(refused)
             return
-        del self._strangers[link]
-        link.peer = hello.host
-        self.nodes.append((hello, link))
-        link.send(Admitted(self.count, self._placement.nodes))
+        del self._strangers[connection]
+        connection.peer = join.host
+        self.nodes.append((join, connection))
+        connection.send(Accepted(self.count, self._placement.nodes))
 
-    def _refusal(self, hello: Hello) -> Refusal | None:
+    def _refusal(self, join: Join) -> Refusal | None:
         """Why a node can't take part; None where it can."""
         nodes = self._placement.nodes
         if self.count == nodes:  # it has come at the same moment as the last one
             return _too_late(nodes)
         ranked = {other.rank: other.host for other, _ in self.nodes if other.rank is not None}
-        if hello.rank not in ranked:
-            return refusal(hello, self._own, nodes)
-        first = ranked[hello.rank]
-        problem = f"{hello.host} says that it is node {hello.rank}, as {first} has said"
+        if join.rank not in ranked:
+            return refusal(join, self._own, nodes)
+        first = ranked[join.rank]
+        problem = f"{join.host} says that it is node {join.rank}, as {first} has said"
         # A pod that replaces one which vanished without a word has its name, and may try again.
-        code = ExitCode.RETRY_ELSEWHERE if first == hello.host else ExitCode.USAGE
+        code = ExitCode.RETRY_ELSEWHERE if first == join.host else ExitCode.USAGE
         return Refusal(code, problem, "give every node a --node-rank of its own")
 
-    def _note_end(self, link: Link) -> None:
+    def _note_end(self, connection: Connection) -> None:
         """Closes a connection that has ended; the node that it was of may come back."""
-        if link.is_foreign:
-            self._say(f"refused a node: {link.peer}: {link.fault}")
-        why = link.fault
-        self._close(link)
-        gone = [hello.host for hello, other in self.nodes if other is link]
-        self.nodes = [(hello, other) for hello, other in self.nodes if other is not link]
+        if connection.is_foreign:
+            self._say(f"refused a node: {connection.peer}: {connection.fault}")
+        why = connection.fault
+        self._close(connection)
+        gone = [join.host for join, other in self.nodes if other is connection]
+        self.nodes = [(join, other) for join, other in self.nodes if other is not connection]
         if gone:
             self._say(f"{gone[0]} has gone again ({why}); waiting for it")
             silence = self._placement.times.silence
             self._deadline = min(self._deadline, time.monotonic() + silence)
 
-    def _close(self, link: Link) -> None:
-        self._loop.forget(link)
-        self._strangers.pop(link, None)
-        link.close()
+    def _close(self, connection: Connection) -> None:
+        self._loop.forget(connection)
+        self._strangers.pop(connection, None)
+        connection.close()
 
 
 def refuse_late(listener: socket.socket, nodes: int) -> None:
     """Tells nodes that come too late so."""
-    for link in arrivals(listener, 1.0):
-        link.send(_too_late(nodes))
-        link.close()
+    for connection in arrivals(listener, 1.0):
+        connection.send(_too_late(nodes))
+        connection.close()
 
 
 def _too_late(nodes: int) -> Refusal:

@@ -10,7 +10,7 @@ from ..catalogue.entry import Finding
 from ..core.errors import LaunchError
 from ..diagnosis.attempt import Failed, Interrupted, Outcome
 from ..diagnosis.user_lines import spots_of
-from ..nodes.messages import Farewell
+from ..nodes.messages import RunEnded
 from ..system import run_directory, terminal
 from . import explain_failure, pod_status
 
@@ -39,7 +39,7 @@ def show_root_traceback(outcome: Outcome, findings: Mapping[int, Finding]) -> No
         terminal.verbatim("\n".join(record.log_tail[-20:]))
 
 
-def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Farewell:
+def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> RunEnded:
     """What the other nodes are told at the end.
 
     Args:
@@ -52,14 +52,14 @@ def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Fa
         case Failed(attempt=attempt):
             root = findings[attempt.number]
             spots = spots_of(root, attempt.plan.request)
-            return Farewell(code, line, pod_status.failure_line(code, root, spots))
+            return RunEnded(code, line, pod_status.failure_line(code, root, spots))
         case Interrupted(signal=number):
-            return Farewell(code, line, pod_status.stop_line(number))
+            return RunEnded(code, line, pod_status.stop_line(number))
         case _:
-            return Farewell(code, line)
+            return RunEnded(code, line)
 
 
-def write_pod_status(end: Farewell) -> None:
+def write_pod_status(end: RunEnded) -> None:
     """Where this launcher is a pod's, leaves the diagnosis for its status."""
     if end.code:
         text = end.diagnosis or pod_status.end_line(end.code, end.line)

@@ -68,7 +68,7 @@ class AllNodes:
         finally:
             server.close_store()
         clean_up(start)
-        self.peers = self.peers.left()
+        self.peers = self.peers.survivors()
         return outcome_of(attempt, part)
 
 

@@ -12,7 +12,7 @@ from ..core.hardware import Hardware
 from ..core.refused import Refused
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
-from ..nodes.messages import Farewell
+from ..nodes.messages import RunEnded
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
 from ..planning.search import as_asked
@@ -39,7 +39,7 @@ def first_plan(
     known: Sequence[Constraint],
     entries: Sequence[KnownFailure],
     reporter: Reporter,
-) -> Plan | Farewell:
+) -> Plan | RunEnded:
     """The plan before anything was tried, told to the user; or why nothing may be launched.
 
     Args:
@@ -53,7 +53,7 @@ def first_plan(
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
         reporter.no_plan(plan)
-        return Farewell(ExitCode.NO_PLAN, NOTHING_LEFT, pod_status.dead_end_line(plan))
+        return RunEnded(ExitCode.NO_PLAN, NOTHING_LEFT, pod_status.dead_end_line(plan))
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         reporter.suggested(asked, plan, suspect_lines(asked, entries))
@@ -62,7 +62,7 @@ def first_plan(
     refused = refused_by_strict(request, plan)
     if refused is not None:
         reporter.note(f"not launched: {refused.sentence}")
-        return Farewell(ExitCode.NO_PLAN, refused.sentence)
+        return RunEnded(ExitCode.NO_PLAN, refused.sentence)
     return plan
 
 

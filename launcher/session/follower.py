@@ -15,9 +15,9 @@ from ..core.preset import describe
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.connection import Link
-from ..nodes.messages import Ended, Farewell, Message, Order, Refusal, Welcome
-from ..nodes.peers import Peers, lean
+from ..nodes.connection import Connection
+from ..nodes.messages import Ended, Message, Order, Refusal, RunEnded, RunStarted
+from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
@@ -30,8 +30,8 @@ from .launch import require_torch
 def follow(
     request: LaunchRequest,
     environment: Mapping[str, str],
-    link: Link,
-    welcome: Welcome,
+    link: Connection,
+    welcome: RunStarted,
     server: Server,
 ) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
@@ -65,7 +65,7 @@ def follow(
                 case Order() as order:
                     own = Own(environment, _accepted(order, welcome, request, outcomes, link))
                     outcomes.append(_take_part(request, order, own, server, run, link))
-                case Farewell() as farewell:
+                case RunEnded() as farewell:
                     return _end(farewell, own_code(outcomes))
                 case Refusal() as refusal:
                     raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
@@ -75,7 +75,7 @@ def follow(
         guardian.dismiss()
 
 
-def _next(link: Link) -> Message | None:
+def _next(link: Connection) -> Message | None:
     """The next message of node 0's; None where it is gone."""
     with selectors.DefaultSelector() as selector:
         if link.fault is None:
@@ -88,10 +88,10 @@ def _next(link: Link) -> Message | None:
 
 def _accepted(
     order: Order,
-    welcome: Welcome,
+    welcome: RunStarted,
     request: LaunchRequest,
     outcomes: Sequence[AttemptEnd],
-    link: Link,
+    link: Connection,
 ) -> str:
     """Checks an order of node 0's; returns what this node's workers are told to resume from.
 
@@ -106,7 +106,7 @@ def _accepted(
     return resume
 
 
-def contradiction(order: Order, welcome: Welcome, request: LaunchRequest) -> Refused | None:
+def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> Refused | None:
     """Why an order can't be one to this node, in this run."""
     own, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
@@ -133,7 +133,7 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
 
 
 def _take_part(
-    request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Link
+    request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Connection
 ) -> AttemptEnd:
     """One attempt on this node; what became of it here."""
     if order.attempt:
@@ -143,7 +143,7 @@ def _take_part(
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
-    link.send(structs.replace(ended, records=lean(ended.records), now=time.monotonic()))
+    link.send(structs.replace(ended, records=abbreviated(ended.records), now=time.monotonic()))
     return part
 
 
@@ -169,18 +169,18 @@ def _lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
     code = int(ExitCode.RETRY_ELSEWHERE) if stopped is None else 128 + stopped
     advice = "no worker is left on this node; try another allocation"
     terminal.say(problem, advice, f"exit code {code}")
-    summary.write_pod_status(Farewell(code, problem))
+    summary.write_pod_status(RunEnded(code, problem))
     return code
 
 
-def _end(farewell: Farewell, own: int) -> int:
+def _end(farewell: RunEnded, own: int) -> int:
     """The run is over: says so, and returns the exit code; a failure here is never a success."""
     code = farewell.code or own
     lines = [f"node 0 ended the run: {farewell.line}"]
     if code != farewell.code:
         why = "node 0 says that the run has succeeded, but the workers of this node haven't"
         lines.append(why)
-        farewell = Farewell(code, why)
+        farewell = RunEnded(code, why)
     say = terminal.say if code else terminal.tell
     say(*lines, f"exit code {code}")
     summary.write_pod_status(farewell)

@@ -14,7 +14,7 @@ from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..nodes.connection import broadcast
-from ..nodes.messages import Farewell, Welcome
+from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary
@@ -50,18 +50,18 @@ def launch(
         LaunchError: the run directory can't be written, or there is no torch.
     """
     require_torch()
-    links = {} if joined is None else dict(enumerate(joined.links, start=1))
+    links = {} if joined is None else dict(enumerate(joined.connections, start=1))
     listener = None if joined is None else joined.listener
     peers = Peers(links, listener, request.placement.times.silence)
     devices = () if joined is None else joined.devices
     for rank, link in links.items():
-        link.send(Welcome(server.mark, rank, len(links) + 1, devices))
+        link.send(RunStarted(server.mark, rank, len(links) + 1, devices))
     guardian = orphans.guard(server.mark)
-    farewell = Farewell(ExitCode.INTERNAL, "node 0's launcher failed")
+    farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
     try:
         farewell = _train(request, workload, hardware, catalogue, server, peers)
     except LaunchError as error:
-        farewell = Farewell(error.code, error.problem)
+        farewell = RunEnded(error.code, error.problem)
         raise
     finally:
         guardian.dismiss()
@@ -88,13 +88,13 @@ def _train(
     catalogue: Sequence[KnownFailure],
     server: Server,
     peers: Peers,
-) -> Farewell:
+) -> RunEnded:
     """The first plan and the loop, with what they do to the world."""
     reporter = ConsoleReporter()
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)
     plan = first_plan(request, workload, hardware, known, entries, reporter)
-    if isinstance(plan, Farewell):
+    if isinstance(plan, RunEnded):
         return plan
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())

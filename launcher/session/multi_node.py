@@ -14,10 +14,10 @@ from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..machine import profiles
-from ..nodes.compatibility import differences, merged
-from ..nodes.connection import Link, broadcast
-from ..nodes.messages import Farewell, Message, Refusal, Signalled
-from ..nodes.rendezvous import gather, hello_of, join
+from ..nodes.compatibility import common_hardware, differences
+from ..nodes.connection import Connection, broadcast
+from ..nodes.messages import Message, Refusal, RunEnded, Signalled
+from ..nodes.rendezvous import gather, join, own_join
 from ..system import terminal
 from ..workers import start
 from ..workers.forkserver.client import Server
@@ -50,32 +50,32 @@ def launch(
     if not server.pids:
         start.prepare()  # before other nodes count on this one
     placement = request.placement
-    own = hello_of(request, hardware, dict(workload.versions))
+    own = own_join(request, hardware, dict(workload.versions))
     if not placement.is_head:
         link, welcome = join(placement, own, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
         return follower.follow(request, environment, link, welcome, server)
     joined = gather(placement, own, terminal.say)
-    _stop_together(joined.links, _stopped)
+    _stop_together(joined.connections, _stopped)
     try:
-        notes = differences(joined.hellos)
+        notes = differences(joined.joins)
         if notes and request.limits.strict:
             hint = "--strict wants all nodes to be alike"
             raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
-        together = replace(request, workers=tuple(hello.nproc for hello in joined.hellos))
+        together = replace(request, workers=tuple(hello.nproc for hello in joined.joins))
         workload = read(together)
     except LaunchError as error:
-        broadcast(joined.links, Refusal(error.code, error.problem, error.hint))
+        broadcast(joined.connections, Refusal(error.code, error.problem, error.hint))
         raise
-    least = merged(joined.hellos)
+    least = common_hardware(joined.joins)
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
     return launch_on_head(together, workload, least, catalogue, server, joined)
 
 
-def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) -> None:
+def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:
     """Lets the other launchers know of a signal that ends this one between two attempts.
 
     While workers run, `supervise` takes the signals.
@@ -89,5 +89,5 @@ def _stop_together(links: Sequence[Link], message_of: Callable[[int], Message]) 
         signal.signal(number, stop)
 
 
-def _stopped(number: int) -> Farewell:
-    return Farewell(128 + number, f"stopped by {signal.Signals(number).name}")
+def _stopped(number: int) -> RunEnded:
+    return RunEnded(128 + number, f"stopped by {signal.Signals(number).name}")

@@ -17,8 +17,8 @@ from ..core.settings import Value
 from ..evidence.worker_messages import Imports, Reexecution
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.messages import Ended, Failing, Farewell, Sighting, Signalled, Stop
-from ..nodes.peers import Peers, lean
+from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
+from ..nodes.peers import Peers, abbreviated
 from ..nodes.waiting import refuse_late
 from ..system import orphans
 from ..system.event_loop import EventLoop
@@ -148,14 +148,14 @@ class Supervisor:
             self._loop.on_end(pid, partial(self.workers.note_exit, rank))
         if self._server.store_host is not None:
             self._loop.on_end(self._server.store_host, self._note_end_of_store)
-        for node, link in self._peers.links.items():
+        for node, link in self._peers.connections.items():
             self._loop.on_readable(link, partial(self._receive_from, node))
         if self._peers.listener is not None:
-            nodes = len(self._peers.links) + 1
+            nodes = len(self._peers.connections) + 1
             self._loop.on_readable(
                 self._peers.listener, partial(refuse_late, self._peers.listener, nodes)
             )
-        for node in self._peers.links:
+        for node in self._peers.connections:
             self._receive_from(node)  # what came with the order to start, e.g. a stop
 
     def _pause(self) -> float | None:
@@ -209,19 +209,19 @@ class Supervisor:
                     self._ordered = number or self._ordered
                     self._is_told_to_stop = True
                     self._is_hastened |= again
-                case Farewell():
+                case RunEnded():
                     self._is_told_to_stop = True
-                case Sighting(observed=observed, model=model):
+                case NodeObserved(observed=observed, model=model):
                     self.workers.observed.update(observed)
                     self.workers.model = self.workers.model or model
         self._close_lost()
 
     def _close_lost(self) -> None:
         """Ends the connections to lost nodes: whoever is at the other end must not wait."""
-        for link in map(self._peers.links.__getitem__, self._peers.lost):
-            if link.fileno() >= 0:
-                self._loop.forget(link)
-                link.close()
+        for connection in map(self._peers.connections.__getitem__, self._peers.lost):
+            if connection.fileno() >= 0:
+                self._loop.forget(connection)
+                connection.close()
 
     def _answer_signals(self) -> None:
         """What signals to the launcher do: a repeated stop brings the next, harder step."""
@@ -265,7 +265,7 @@ class Supervisor:
         seen = (len(workers.observed), workers.model is None)
         if not self._peers.is_head and seen != self._reported:
             self._reported = seen
-            self._peers.send(Sighting(workers.observed, workers.model))
+            self._peers.send(NodeObserved(workers.observed, workers.model))
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""
@@ -296,7 +296,7 @@ class Supervisor:
                 self._send_stop(Stop())
             elif has_failed:
                 records = sorted(workers.records.values(), key=lambda record: record.at)
-                self._send_stop(Failing(lean(tuple(records)), time.monotonic()))
+                self._send_stop(Failing(abbreviated(tuple(records)), time.monotonic()))
         elif not self._watch.allowed(workers.observed, workers.model):
             self.progress.enter(AttemptState.SUPERSEDED)
             self.stops.schedule(workers.alive, stop_policy.superseded(self._times))

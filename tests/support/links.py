@@ -11,18 +11,18 @@ from safe_launch.checkpoints.checkpoint import Resume
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.settings import Precision, Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
-from safe_launch.nodes.connection import Link, watched
+from safe_launch.nodes.connection import Connection, watched
 from safe_launch.nodes.messages import (
     Ended,
     Failing,
-    Farewell,
-    Hello,
+    Join,
     Message,
+    NodeObserved,
     Order,
     Refusal,
-    Sighting,
+    RunEnded,
+    RunStarted,
     Stop,
-    Welcome,
 )
 
 LONG = 60.0
@@ -43,13 +43,13 @@ HARDWARE = Hardware(CPU, 0, 8, 64 << 30)
 VERSIONS = {"safe-launch": "0.1.0", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
 
 
-HEAD = Hello("job", 0, "head", 2, HARDWARE, VERSIONS, "5c" * 32, "a2" * 32)
+HEAD = Join("job", 0, "head", 2, HARDWARE, VERSIONS, "5c" * 32, "a2" * 32)
 
 
 RUN = "20260102-030405-6789ab"
 
 
-def heard(link: Link) -> Message:
+def heard(link: Connection) -> Message:
     """The next message on a connection."""
     limit = time.monotonic() + LONG
     while not link.waiting:
@@ -64,7 +64,7 @@ EVERY = Message
 
 
 @contextmanager
-def linked() -> Iterator[tuple[Link, Link]]:
+def linked() -> Iterator[tuple[Connection, Connection]]:
     """Two ends of a TCP connection, on which each may say all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = watched(socket.create_connection(server.getsockname()), "far", 30, EVERY)
@@ -110,13 +110,13 @@ ORDER = Order(
 
 MESSAGES: list[Message] = [
     HEAD,
-    Welcome(RUN, 1, 2),
+    RunStarted(RUN, 1, 2),
     Refusal(64, "problem", "hint"),
     ORDER,
     Stop(),
     Stop(15),
-    Sighting({"zero_stage": 2}, {"config": {}, "weights": [["a", [2, 3], True, 16, 1]]}),
+    NodeObserved({"zero_stage": 2}, {"config": {}, "weights": [["a", [2, 3], True, 16, 1]]}),
     Failing((RECORD,), 1.5),
     Ended(is_success=False, records=(RECORD, RECORD), signal=15, now=2.5),
-    Farewell(75, "lost"),
+    RunEnded(75, "lost"),
 ]

@@ -17,7 +17,7 @@ from safe_launch.diagnosis.attempt import (
     outcome_of,
 )
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.messages import Ended, Part
+from safe_launch.nodes.messages import AttemptEnd, Ended
 from safe_launch.planning.search import as_asked
 from support.worlds import HARDWARE, REQUEST, ZERO2, world
 
@@ -30,27 +30,27 @@ SEEN = {"frozen_parameters": True}
 @pytest.mark.parametrize(
     ("part", "outcome"),
     [
-        (Part({0: FINE, 1: Ended(True, remarks=("a",))}), Succeeded(ATTEMPT, ("a",))),
+        (AttemptEnd({0: FINE, 1: Ended(True, remarks=("a",))}), Succeeded(ATTEMPT, ("a",))),
         # Finished comes before stopped: the signal came too late.
-        (Part({0: Ended(True, signal=15)}), Succeeded(ATTEMPT)),
-        (Part({0: FINE, 1: Ended(False, (EARLY,), signal=15)}), Interrupted(ATTEMPT, 15)),
+        (AttemptEnd({0: Ended(True, signal=15)}), Succeeded(ATTEMPT)),
+        (AttemptEnd({0: FINE, 1: Ended(False, (EARLY,), signal=15)}), Interrupted(ATTEMPT, 15)),
         (
-            Part({0: Ended(False)}, observed=SEEN, is_superseded=True),
+            AttemptEnd({0: Ended(False)}, observed=SEEN, is_superseded=True),
             Superseded(ATTEMPT, Seen(SEEN)),
         ),
         # The earliest failure first, whichever node it was on.
         (
-            Part({0: Ended(False, (LATE,)), 1: Ended(False, (EARLY,))}),
+            AttemptEnd({0: Ended(False, (LATE,)), 1: Ended(False, (EARLY,))}),
             Failed(ATTEMPT, (EARLY, LATE)),
         ),
         # What a node has told before it was heard no more.
         (
-            Part({0: Ended(False)}, failing={1: (EARLY,)}, saves=Saves("out")),
+            AttemptEnd({0: Ended(False)}, failing={1: (EARLY,)}, saves=Saves("out")),
             Failed(ATTEMPT, (EARLY,), Seen({}, None, Saves("out"))),
         ),
     ],
 )
-def test_the_order_of_judgement(part: Part, outcome: Outcome) -> None:
+def test_the_order_of_judgement(part: AttemptEnd, outcome: Outcome) -> None:
     """Finished, stopped from outside, superseded, failed."""
     assert outcome_of(ATTEMPT, part) == outcome
 
@@ -58,18 +58,18 @@ def test_the_order_of_judgement(part: Part, outcome: Outcome) -> None:
 def test_a_lost_node() -> None:
     """It is a failure of its own, unless its workers had finished before."""
     lost = {1: (3.0, "node 1 (beta) is lost")}
-    outcome = outcome_of(ATTEMPT, Part({0: Ended(False, (LATE,))}, lost=lost))
+    outcome = outcome_of(ATTEMPT, AttemptEnd({0: Ended(False, (LATE,))}, lost=lost))
     assert isinstance(outcome, Failed)
     assert [(record.rank, record.message) for record in outcome.records] == [
         (0, ""),
         (None, "node 1 (beta) is lost"),
     ]
     assert outcome.lost == {1}
-    assert outcome_of(ATTEMPT, Part({0: FINE, 1: FINE}, lost=lost)) == Succeeded(ATTEMPT)
+    assert outcome_of(ATTEMPT, AttemptEnd({0: FINE, 1: FINE}, lost=lost)) == Succeeded(ATTEMPT)
 
 
 def test_a_lost_node_comes_before_what_was_seen() -> None:
     """The attempt was stopped for both; the node has to be replaced first."""
     lost = {1: (3.0, "node 1 (beta) is lost")}
-    part = Part({0: Ended(False)}, lost=lost, is_superseded=True)
+    part = AttemptEnd({0: Ended(False)}, lost=lost, is_superseded=True)
     assert isinstance(outcome_of(ATTEMPT, part), Failed)

@@ -21,21 +21,21 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Framework, Origin, Setting
 from safe_launch.core.workload import Known, Workload
-from safe_launch.nodes.compatibility import differences, merged, numbered, refusal
-from safe_launch.nodes.connection import Link, arrivals, decoded, encoded, watched
+from safe_launch.nodes.compatibility import common_hardware, differences, numbered, refusal
+from safe_launch.nodes.connection import Connection, arrivals, decoded, encoded, watched
 from safe_launch.nodes.messages import (
-    Admitted,
+    Accepted,
     Ended,
     Failing,
-    Farewell,
     FromHead,
     FromOthers,
-    Hello,
+    Join,
     Message,
+    RunEnded,
+    RunStarted,
     Stop,
-    Welcome,
 )
-from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, lean
+from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join
 from safe_launch.planning.fewer_nodes import on_survivors
 from support.links import (
@@ -57,7 +57,7 @@ from support.stacks import CURRENT, ROOT
 TIMES = JoinTimes(join=LONG)
 
 
-def hello(rank: int | None = None, host: str = "other", **changes: object) -> Hello:
+def hello(rank: int | None = None, host: str = "other", **changes: object) -> Join:
     """Another node's."""
     return structs.replace(HEAD, rank=rank, host=host, **changes)
 
@@ -82,7 +82,7 @@ def hello(rank: int | None = None, host: str = "other", **changes: object) -> He
         ),
     ],
 )
-def test_who_is_refused(other: Hello, problem: str | None) -> None:
+def test_who_is_refused(other: Join, problem: str | None) -> None:
     """Another job, no such rank, other versions whose ranks can't talk, another kind of device."""
     refused = refusal(other, HEAD, 4)
     if problem is None:
@@ -111,7 +111,7 @@ def test_who_is_refused(other: Hello, problem: str | None) -> None:
         ),
     ],
 )
-def test_what_differs_is_told(others: Sequence[Hello], expected: list[str]) -> None:
+def test_what_differs_is_told(others: Sequence[Join], expected: list[str]) -> None:
     """One note for each thing, with some of the hosts."""
     notes = differences([HEAD, *others])
     assert len(notes) == len(expected)
@@ -134,14 +134,14 @@ def test_one_node_stands_for_all() -> None:
         hello(0, hardware=Hardware(GPU, 8, 64, 512 << 30, in_use=1 << 30, notes=("old driver",))),
         hello(1, hardware=Hardware(small, 4, 96, 256 << 30, in_use=3 << 30)),
     ]
-    least = merged(nodes)
+    least = common_hardware(nodes)
     assert (least.accelerator.name, least.accelerator.memory) == ("a100-40gb", 40 << 30)
     assert least.accelerator.link == 2e11
     assert (least.accelerators, least.cores, least.host_memory) == (4, 64, 256 << 30)
     assert least.in_use == 3 << 30
     expected = "the nodes' devices differ (a100-80gb, a100-40gb): planned for the least"
     assert least.notes == ("old driver", expected)
-    assert merged([HEAD, hello(1)]) == HARDWARE
+    assert common_hardware([HEAD, hello(1)]) == HARDWARE
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_one_node_stands_for_all() -> None:
 )
 def test_the_order_of_nodes(others: list[tuple[int | None, str]], expected: list[str]) -> None:
     """Node 0, then those that say a rank, then by name, numbers in it as numbers."""
-    hellos = [HEAD, *(hello(rank, host) for rank, host in others)]
-    assert [hellos[place].host for place in numbered(hellos)] == expected
+    joins = [HEAD, *(hello(rank, host) for rank, host in others)]
+    assert [joins[place].host for place in numbered(joins)] == expected
 
 
 class Nodes:
@@ -175,12 +175,12 @@ class Nodes:
         self.pool = pool
         self.joined: Future[Joined] = pool.submit(gather, self.placement, HEAD, self.said.append)
 
-    def come(self, own: Hello) -> Future[tuple[Link, Welcome]]:
+    def come(self, own: Join) -> Future[tuple[Connection, RunStarted]]:
         """Another node joins."""
         placement = replace(self.placement, rank=own.rank)
         return self.pool.submit(join, placement, own, lambda _line: None)
 
-    def connect(self) -> Link:
+    def connect(self) -> Connection:
         """A connection on which nobody says anything yet."""
         limit = time.monotonic() + LONG
         address = (self.placement.address, self.placement.port)
@@ -201,13 +201,13 @@ def nodes(count: int, least: int | None = None, times: JoinTimes = TIMES) -> Ite
 
 def welcomed(joined: Joined) -> None:
     """Node 0 tells everybody that all have come."""
-    for rank, link in enumerate(joined.links, start=1):
-        link.send(Welcome(RUN, rank, len(joined.links) + 1))
+    for rank, link in enumerate(joined.connections, start=1):
+        link.send(RunStarted(RUN, rank, len(joined.connections) + 1))
 
 
 def end(joined: Joined) -> None:
     """Closes what node 0 holds."""
-    for link in joined.links:
+    for link in joined.connections:
         link.close()
     joined.listener.close()
 
@@ -220,8 +220,8 @@ def test_nodes_come_together(ranks: Sequence[int | None]) -> None:
     with nodes(4) as job:
         coming = [job.come(hello(rank, host)) for rank, host in zip(ranks, hosts, strict=True)]
         joined = job.joined.result(LONG)
-        assert [one.host for one in joined.hellos] == ["head", *names.values()]
-        assert [link.peer for link in joined.links] == list(names.values())
+        assert [one.host for one in joined.joins] == ["head", *names.values()]
+        assert [link.peer for link in joined.connections] == list(names.values())
         welcomed(joined)
         told = [one.result(LONG)[1].rank for one in coming]
         assert told == [3, 1, 2]
@@ -246,8 +246,8 @@ def test_those_who_dont_belong_are_refused() -> None:
         joined = job.joined.result(LONG)
         assert len([line for line in job.said if line.startswith("refused a node: ")]) == 4
         welcomed(joined)
-        assert heard(first) == Admitted(2, 3)
-        assert heard(first) == Welcome(RUN, 1, 3)
+        assert heard(first) == Accepted(2, 3)
+        assert heard(first) == RunStarted(RUN, 1, 3)
         assert second.result(LONG)[1].rank == 2
         first.close()
         end(joined)
@@ -262,9 +262,9 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
         for _ in range(2):
             proxy.accept()[0].close()
         link = watched(proxy.accept()[0], "other", LONG, FromOthers)
-        assert isinstance(heard(link), Hello)
-        link.send(Admitted(2, 2), Welcome(RUN, 1, 2))
-        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
+        assert isinstance(heard(link), Join)
+        link.send(Accepted(2, 2), RunStarted(RUN, 1, 2))
+        assert coming.result(LONG)[1] == RunStarted(RUN, 1, 2)
         link.close()
 
 
@@ -287,7 +287,7 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of nodes without ranks that come at once only so many are taken as there are to be."""
     all_have_come = threading.Event()
 
-    def all_at_once(listener: socket.socket, silence: float) -> list[Link]:
+    def all_at_once(listener: socket.socket, silence: float) -> list[Connection]:
         assert all_have_come.wait(LONG)
         return arrivals(listener, silence)
 
@@ -298,10 +298,10 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
             link.send(hello(None, f"n{place}"))
         all_have_come.set()
         joined = job.joined.result(LONG)
-        assert len(joined.hellos) == 3
+        assert len(joined.joins) == 3
         welcomed(joined)
         first = sorted(type(heard(link)).__name__ for link in links)
-        assert first == ["Admitted"] * 2 + ["Refusal"] * 6
+        assert first == ["Accepted"] * 2 + ["Refusal"] * 6
         end(joined)
         for link in links:
             link.close()
@@ -312,7 +312,7 @@ def test_the_last_call() -> None:
     with nodes(8, 2, JoinTimes(join=LONG, last_call=1.0)) as job:
         coming = [job.come(hello(None, f"n{place}")) for place in (1, 2)]
         joined = job.joined.result(LONG)
-        assert 2 <= len(joined.hellos) <= 3
+        assert 2 <= len(joined.joins) <= 3
         welcomed(joined)
         end(joined)
         for one in coming:
@@ -352,7 +352,7 @@ def test_an_order_that_comes_with_the_welcome() -> None:
     with nodes(2) as job:
         coming = job.come(hello(1))
         joined = job.joined.result(LONG)
-        joined.links[0].send(Welcome(RUN, 1, 2), ORDER, Stop())
+        joined.connections[0].send(RunStarted(RUN, 1, 2), ORDER, Stop())
         link, _ = coming.result(LONG)
         assert [heard(link), heard(link)] == [ORDER, Stop()]
         end(joined)
@@ -362,10 +362,10 @@ GARBAGE = [
     b"GET / HTTP/1.1\r\n\r\n",
     b"\n\n\n",
     b"\x00\xff\xfe\n",
-    b'{"type": "Hello"}\n',
+    b'{"type": "Join"}\n',
     b'{"type": "Nobody"}\n',
     b'{"a": 1}\n["Stop"]\n[]\n3\nnull\n',
-    b'{"type": "Hello", "job": ' + b"[" * 100_000 + b"\n",
+    b'{"type": "Join", "job": ' + b"[" * 100_000 + b"\n",
     b"half a line",
 ]
 
@@ -379,7 +379,7 @@ def test_garbage_on_the_port() -> None:
         coming = job.come(hello(1))
         joined = job.joined.result(LONG)
         welcomed(joined)
-        assert coming.result(LONG)[1] == Welcome(RUN, 1, 2)
+        assert coming.result(LONG)[1] == RunStarted(RUN, 1, 2)
         end(joined)
         for link in strangers:
             link.close()
@@ -407,7 +407,7 @@ def test_an_order_tells_a_node_its_ranks() -> None:
 def test_messages_come_in_pieces() -> None:
     """A line is a message when it is complete, however it came."""
     with linked() as (near, far):
-        lines = encoded(Stop(15)) + encoded(Welcome(RUN, 1, 2)) + encoded(Stop())
+        lines = encoded(Stop(15)) + encoded(RunStarted(RUN, 1, 2)) + encoded(Stop())
         for place in range(0, len(lines), 7):
             near.socket.sendall(lines[place : place + 7])
             far.waiting += far.receive()
@@ -415,7 +415,7 @@ def test_messages_come_in_pieces() -> None:
         while len(far.waiting) < 3:
             assert time.monotonic() < limit
             far.waiting += far.receive()
-        assert far.waiting == [Stop(15), Welcome(RUN, 1, 2), Stop()]
+        assert far.waiting == [Stop(15), RunStarted(RUN, 1, 2), Stop()]
         assert far.receive() == []
         assert far.fault is None
 
@@ -457,9 +457,9 @@ def flood(connection: socket.socket) -> None:
 def test_how_a_connection_ends() -> None:
     """In words; what came before the end is still there; whoever sends then is told too."""
     with linked() as (near, far):
-        near.send(Farewell(0, "done"))
+        near.send(RunEnded(0, "done"))
         near.close()
-        assert heard(far) == Farewell(0, "done")
+        assert heard(far) == RunEnded(0, "done")
         limit = time.monotonic() + LONG
         while far.fault is None:
             assert time.monotonic() < limit
@@ -507,7 +507,7 @@ def test_how_other_nodes_end() -> None:
         assert peers.ended.keys() == {1}
         assert peers.lost[2][1] == "node 2 (near) is lost: its launcher has ended"
         assert peers.has_trouble
-        assert list(peers.left().links.values()) == [head_of_one]
+        assert list(peers.survivors().connections.values()) == [head_of_one]
         assert not Peers({0: head_of_one}).is_head
 
 
@@ -515,7 +515,7 @@ def test_many_failures_are_passed_on_lean() -> None:
     """The first whole, of the others what tells them: a collective's error is on every rank."""
     long = replace(RECORD, message="x" * 10_000)
     records = tuple(replace(long, rank=rank) for rank in range(8))
-    told = lean(records)
+    told = abbreviated(records)
     assert told[:IN_FULL] == records[:IN_FULL]
     assert [one.rank for one in told] == list(range(8))
     for one in told[IN_FULL:]:
@@ -591,7 +591,7 @@ def test_messages_are_linear_in_nodes(count: int) -> None:
         joined = job.joined.result(LONG)
         welcomed(joined)
         links = [one.result(LONG)[0] for one in coming]
-        peers = Peers(dict(enumerate(joined.links, start=1)))
+        peers = Peers(dict(enumerate(joined.connections, start=1)))
         peers.send_orders(structs.replace(ORDER, workers=(2,) * count))
         links[-1].send(Failing((RECORD,), 1.0))
         told = 0
@@ -606,7 +606,7 @@ def test_messages_are_linear_in_nodes(count: int) -> None:
         kinds = [[type(heard(link)).__name__ for _ in range(3)] for link in links]
         assert kinds == [["Order", "Stop", "Order"]] * (count - 1)
         assert told == count  # an end of each other node, and the failure
-        assert [link.receive() for link in (*links, *joined.links)] == [[]] * (2 * count - 2)
+        assert [link.receive() for link in (*links, *joined.connections)] == [[]] * (2 * count - 2)
         end(joined)
 
 

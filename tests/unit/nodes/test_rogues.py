@@ -1,4 +1,4 @@
-"""Real launchers whose other end isn't one of ours: forged orders, forged hellos, forged ends."""
+"""Real launchers whose other end isn't one of ours: forged orders, forged joins, forged ends."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.diagnosis.user_lines import spots_of
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
-from safe_launch.nodes.compatibility import differences, merged, numbered, refusal
-from safe_launch.nodes.connection import Link, decoded, encoded, watched
+from safe_launch.nodes.compatibility import common_hardware, differences, numbered, refusal
+from safe_launch.nodes.connection import Connection, decoded, encoded, watched
 from safe_launch.nodes.messages import (
-    Admitted,
+    Accepted,
     Ended,
     Failing,
-    Farewell,
     FromHead,
     FromOthers,
-    Hello,
+    Join,
     Message,
+    NodeObserved,
     Order,
     Refusal,
-    Sighting,
+    RunEnded,
+    RunStarted,
     Stop,
-    Welcome,
 )
-from safe_launch.nodes.peers import Peers, lean
+from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
 from safe_launch.report.explain_failure import model_text, unexplained_rows
 from support.links import GPU, HARDWARE, HEAD, LONG, MESSAGES, RECORD, heard, linked
@@ -59,7 +59,7 @@ RUN = "20260103-040506-789abc"
 RETRY, USAGE = 75, 64
 WORKS = "import os; open(f'ran-{os.environ[\"RANK\"]}', 'w').write(os.environ['MASTER_ADDR'])"
 ORDER = Order(0, RUN, 1, (1, 1), 29_400, {Setting.ZERO_STAGE: 2}, {}, {})
-WELCOME = Welcome(RUN, 1, 2)
+STARTED = RunStarted(RUN, 1, 2)
 Raw = Mapping[str, object]
 
 
@@ -119,21 +119,21 @@ def launched(folder: Path, rank: int, port: int, script: str) -> Iterator[Launch
 
 
 @contextmanager
-def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Link]]:
+def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Connection]]:
     """Node 1 of a job, which has joined; the test is its node 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
             link = watched(server.accept()[0], "node 1", LONG, FromOthers)
             try:
-                assert isinstance(heard(link), Hello)
-                link.send(Admitted(2, 2))
+                assert isinstance(heard(link), Join)
+                link.send(Accepted(2, 2))
                 yield follower, link
             finally:
                 link.close()
 
 
-def end_of(link: Link) -> Ended:
+def end_of(link: Connection) -> Ended:
     """How the follower's workers ended; where one fails before, the others are to be stopped."""
     while not isinstance(message := heard(link), Ended):
         link.send(*([Stop()] if isinstance(message, Failing) else []))
@@ -147,20 +147,20 @@ def test_no_variable_of_an_order_reaches_a_worker(tmp_path: Path) -> None:
     (evil / "sitecustomize.py").write_text(f"open({str(evil / 'ran')!r}, 'w')")
     with following(tmp_path) as (follower, link):
         forged = raw(ORDER, environment={"PYTHONPATH": str(evil)}, address="evil")
-        link.socket.sendall(encoded(WELCOME) + forged)
+        link.socket.sendall(encoded(STARTED) + forged)
         assert end_of(link).is_success
-        link.send(Farewell(0, "done"))
+        link.send(RunEnded(0, "done"))
         assert follower.ended() == 0
         assert (follower.folder / "ran-1").read_text() == "127.0.0.1"
         assert not (evil / "ran").exists()
 
 
 FORGED: list[tuple[Message, Raw, str]] = [
-    (WELCOME, {"run_id": "../../../escaped"}, "Welcome.run_id: '../../../escaped'"),
-    (WELCOME, {"run_id": RUN + "\n"}, "Welcome.run_id"),
-    (WELCOME, {"rank": 0}, "Welcome.rank: 0 isn't from 1"),
-    (WELCOME, {"rank": 2}, "the rank is of one of the nodes"),
-    (WELCOME, {"nodes": 10**9}, "Welcome.nodes"),
+    (STARTED, {"run_id": "../../../escaped"}, "RunStarted.run_id: '../../../escaped'"),
+    (STARTED, {"run_id": RUN + "\n"}, "RunStarted.run_id"),
+    (STARTED, {"rank": 0}, "RunStarted.rank: 0 isn't from 1"),
+    (STARTED, {"rank": 2}, "the rank is of one of the nodes"),
+    (STARTED, {"nodes": 10**9}, "RunStarted.nodes"),
     (ORDER, {"run_id": "20260102-030405-6789ab"}, "an attempt of run 20260102-030405-6789ab"),
     (ORDER, {"run_id": "../x"}, "Order.run_id"),
     (ORDER, {"attempt": -1}, "Order.attempt: -1"),
@@ -183,8 +183,8 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (ORDER, {"resume": {"training": 0, "name": "checkpoint-1"}}, "no worker here has said where"),
     (Stop(), {"signal": 9}, "Stop.signal: 9"),
     (Stop(), {"signal": 9999}, "Stop.signal: 9999"),
-    (Farewell(1), {"code": 256}, "Farewell.code: 256"),
-    (Farewell(1), {"code": -1}, "Farewell.code: -1"),
+    (RunEnded(1), {"code": 256}, "RunEnded.code: 256"),
+    (RunEnded(1), {"code": -1}, "RunEnded.code: -1"),
     (Refusal(64, "no"), {"code": 0}, "Refusal.code: 0"),
     (Refusal(64, "no"), {"code": 999}, "Refusal.code: 999"),
     (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
@@ -201,7 +201,7 @@ def test_what_a_follower_refuses(
 ) -> None:
     """It starts no worker, and ends with what was wrong and from whom; node 0 is told too."""
     with following(tmp_path) as (follower, link):
-        first = b"" if isinstance(message, Welcome) else encoded(WELCOME)
+        first = b"" if isinstance(message, RunStarted) else encoded(STARTED)
         link.socket.sendall(first + raw(message, **changes))
         told = heard(link)
         assert isinstance(told, Refusal)
@@ -217,7 +217,7 @@ def test_what_a_follower_refuses(
 def test_a_forged_message_ends_running_workers(tmp_path: Path) -> None:
     """What can't be while they run: they are stopped, and the follower ends."""
     with following(tmp_path, "import time; open('runs-now', 'w'); time.sleep(600)") as (one, link):
-        link.send(WELCOME, ORDER)
+        link.send(STARTED, ORDER)
         while not (one.folder / "runs-now").exists():
             assert one.process.poll() is None
         link.socket.sendall(raw(Stop(), signal=9999))
@@ -242,12 +242,12 @@ def test_an_own_failure_is_no_success(
 ) -> None:
     """Whatever node 0 says at the end, what became of this node's last workers holds."""
     with following(tmp_path, script) as (follower, link):
-        link.send(WELCOME)
+        link.send(STARTED)
         for number in range(attempts):
             link.send(structs.replace(ORDER, attempt=number))
             last = end_of(link)
         assert attempts == 0 or last.is_success == (code == 0)
-        link.send(Farewell(0, "succeeded"))
+        link.send(RunEnded(0, "succeeded"))
         assert follower.ended() == code
         is_told = "says that the run has succeeded, but the workers" in follower.words()
         assert is_told == (code != 0)
@@ -257,7 +257,7 @@ def test_what_is_printed_drives_no_terminal(tmp_path: Path) -> None:
     """Escape sequences, carriage returns and turned writing are taken out of what node 0 says."""
     with following(tmp_path) as (follower, link):
         link.socket.sendall(
-            encoded(WELCOME) + raw(Farewell(3), line="a\x1b[2Jb\rc\x9bd\u202ee\x07")
+            encoded(STARTED) + raw(RunEnded(3), line="a\x1b[2Jb\rc\x9bd\u202ee\x07")
         )
         assert follower.ended() == 3
         assert "node 0 ended the run: abcde exit code 3" in follower.words()
@@ -269,7 +269,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def come(port: int, process: subprocess.Popen[str]) -> Link:
+def come(port: int, process: subprocess.Popen[str]) -> Connection:
     """A connection to node 0, as soon as it listens."""
     while True:
         assert process.poll() is None
@@ -277,7 +277,7 @@ def come(port: int, process: subprocess.Popen[str]) -> Link:
             return watched(socket.create_connection(("127.0.0.1", port)), "0", LONG, FromHead)
 
 
-def own_hello(folder: Path, name: str) -> Hello:
+def own_hello(folder: Path, name: str) -> Join:
     """What a launcher of this host says, read from one that has come."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
@@ -285,11 +285,11 @@ def own_hello(folder: Path, name: str) -> Hello:
             link = watched(server.accept()[0], "node 1", LONG, FromOthers)
             hello = heard(link)
             link.close()
-    assert isinstance(hello, Hello)
+    assert isinstance(hello, Join)
     return hello
 
 
-def device(hello: Hello, **changes: object) -> Raw:
+def device(hello: Join, **changes: object) -> Raw:
     """Its hardware with another accelerator."""
     whole = json.loads(json.dumps(hello.hardware, default=plain))
     return {"hardware": {**whole, "accelerator": {**whole["accelerator"], **changes}}}
@@ -300,18 +300,18 @@ def test_what_node_0_refuses(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     hello = own_hello(tmp_path, "first")
     forged: list[tuple[Raw, str]] = [
-        ({"nproc": -3}, "Hello.nproc: -3 isn't from 1 to 4,096"),
-        ({"nproc": 0}, "Hello.nproc: 0"),
-        ({"nproc": 10_000_000}, "Hello.nproc: 10000000"),
-        ({"rank": -1}, "Hello.rank: -1"),
-        ({"host": "9" * 5000}, "Hello.host"),
-        ({"host": "a\n[safe-launch] b"}, "Hello.host"),
-        ({"script": "train.py"}, "Hello.script"),
-        ({"nnodes": "many"}, "Hello.nnodes"),
-        (device(hello, environment={"PYTHONPATH": "evil"}), "variables don't cross a link"),
-        (device(hello, bandwidth=float("nan")), "Hello.hardware.accelerator.bandwidth: nan"),
-        (device(hello, compute=0), "Hello.hardware.accelerator.compute: 0.0"),
-        (device(hello, memory=-1), "Hello.hardware.accelerator.memory: -1"),
+        ({"nproc": -3}, "Join.nproc: -3 isn't from 1 to 4,096"),
+        ({"nproc": 0}, "Join.nproc: 0"),
+        ({"nproc": 10_000_000}, "Join.nproc: 10000000"),
+        ({"rank": -1}, "Join.rank: -1"),
+        ({"host": "9" * 5000}, "Join.host"),
+        ({"host": "a\n[safe-launch] b"}, "Join.host"),
+        ({"script": "train.py"}, "Join.script"),
+        ({"nnodes": "many"}, "Join.nnodes"),
+        (device(hello, environment={"PYTHONPATH": "evil"}), "variables don't cross a connection"),
+        (device(hello, bandwidth=float("nan")), "Join.hardware.accelerator.bandwidth: nan"),
+        (device(hello, compute=0), "Join.hardware.accelerator.compute: 0.0"),
+        (device(hello, memory=-1), "Join.hardware.accelerator.memory: -1"),
         ({"hardware": None}, "Expected `object`, got `null` - at `$.hardware`"),
     ]
     port = free_port()
@@ -340,9 +340,9 @@ OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, exit_code=256)]}, "exit_code: 256"),
     (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, rank=None)]}, "it is a worker's"),
     (Failing((), 1.0), {"records": [replace(NODE_1, model={"peft": "x"})]}, "records.model"),
-    (Sighting({}), {"observed": {"zero_stage": 7}}, "Sighting.observed"),
-    (Sighting({}), {"observed": {"nothing": 7}}, "Sighting.observed"),
-    (Sighting({}), {"model": {"config": {}, "weights": [1]}}, "Sighting.model"),
+    (NodeObserved({}), {"observed": {"zero_stage": 7}}, "NodeObserved.observed"),
+    (NodeObserved({}), {"observed": {"nothing": 7}}, "NodeObserved.observed"),
+    (NodeObserved({}), {"model": {"config": {}, "weights": [1]}}, "NodeObserved.model"),
     (Stop(), {}, "none of its messages: Invalid value 'Stop'"),
 ]
 
@@ -390,11 +390,11 @@ Path("told").write_text(os.environ["SAFE_LAUNCH_RESUME"])
 def test_a_node_goes_on_from_its_own_folder(tmp_path: Path) -> None:
     """Node 0 names the checkpoint; where it lies this node's own workers have told."""
     with following(tmp_path, SAVES) as (follower, link):
-        link.send(WELCOME, ORDER)
+        link.send(STARTED, ORDER)
         assert not end_of(link).is_success
         link.send(structs.replace(ORDER, attempt=1, resume=Resume(0, "checkpoint-3")))
         assert end_of(link).is_success
-        link.send(Farewell(0, "done"))
+        link.send(RunEnded(0, "done"))
         assert follower.ended() == 0
         place = follower.folder / "out" / "checkpoint-3"
         assert (follower.folder / "told").read_text() == f"0:{place}"
@@ -451,7 +451,7 @@ CONFIG = {
     "tie_word_embeddings": False,
 }
 WEIGHTS = [["model.layers.*.self_attn.q_proj.weight", [64, 64], True, None, 2]]
-SENT = [*MESSAGES, Sighting({"lora_rank": 8}, {"config": CONFIG, "weights": WEIGHTS})]
+SENT = [*MESSAGES, NodeObserved({"lora_rank": 8}, {"config": CONFIG, "weights": WEIGHTS})]
 CATALOGUE = read_catalogue()
 REQUEST = LaunchRequest("t.py", False, (), 1, "test")
 ATTEMPT = Attempt(0, as_asked(REQUEST, Workload(), HARDWARE), Path())
@@ -466,20 +466,20 @@ def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
     except ValueError:
         return
     match message:
-        case Hello():
+        case Join():
             if refusal(message, HEAD, 4) is None:
-                assert merged([HEAD, message]).accelerator.environment == {}
+                assert common_hardware([HEAD, message]).accelerator.environment == {}
                 assert len(differences([HEAD, message])) < 9
             assert sorted(numbered([HEAD, message, message])) == [0, 1, 2]
         case Order():
             assert message.ranks.stop <= message.world
             assert decode(encode(message.preset)) == message.preset
             assert all(describe(one, value) for one, value in message.preset.items())
-        case Sighting(observed=observed, model=model):
+        case NodeObserved(observed=observed, model=model):
             assert with_seen(Workload(), ATTEMPT, Seen(observed, model)) is not None
         case Failing(records=records) | Ended(records=records):
             if records:
-                diagnosis = diagnose(lean(records), CATALOGUE)
+                diagnosis = diagnose(abbreviated(records), CATALOGUE)
                 assert unexplained_rows(diagnosis, Path("log"))
                 assert all(death_text(one) and model_text(one) for one in records)
 

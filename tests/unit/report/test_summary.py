@@ -8,7 +8,7 @@ import pytest
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Succeeded
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.messages import Farewell
+from safe_launch.nodes.messages import RunEnded
 from safe_launch.planning.search import as_asked
 from safe_launch.report import pod_status, summary
 from support.worlds import HARDWARE, REQUEST, ZERO2, world
@@ -27,18 +27,18 @@ def test_the_other_nodes_are_told_the_end() -> None:
     assert (stopped.code, stopped.line) == (143, "stopped by SIGTERM")
     assert "SIGTERM" in stopped.diagnosis
     done = summary.farewell(0, Succeeded(ATTEMPT, ("it died later",)), {})
-    assert done == Farewell(0, "succeeded; it died later")
+    assert done == RunEnded(0, "succeeded; it died later")
 
 
 def test_a_pods_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure's diagnosis, else its line; nothing of a success."""
     path = tmp_path / "termination-log"
     monkeypatch.setenv(pod_status.VARIABLE, str(path))
-    summary.write_pod_status(Farewell(0, "succeeded"))
+    summary.write_pod_status(RunEnded(0, "succeeded"))
     assert not path.exists()
-    summary.write_pod_status(Farewell(3, "failed", "the diagnosis"))
+    summary.write_pod_status(RunEnded(3, "failed", "the diagnosis"))
     assert path.read_text() == "the diagnosis"
-    summary.write_pod_status(Farewell(3, "failed: rank 0"))
+    summary.write_pod_status(RunEnded(3, "failed: rank 0"))
     assert "exit code 3" in path.read_text()
     assert "failed: rank 0" in path.read_text()
 

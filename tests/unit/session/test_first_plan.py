@@ -9,7 +9,7 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
 from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Workload
-from safe_launch.nodes.messages import Farewell
+from safe_launch.nodes.messages import RunEnded
 from safe_launch.planning.plan import Plan
 from safe_launch.session.first_plan import STRICT, first_plan, refused_by_strict
 from support.attempts import Recorder
@@ -27,7 +27,7 @@ from support.worlds import (
 KNOWN_TO_FAIL = world({**ZERO2, TWICE: True})
 
 
-def planned(request: LaunchRequest, workload: Workload) -> tuple[Plan | Farewell, list[str]]:
+def planned(request: LaunchRequest, workload: Workload) -> tuple[Plan | RunEnded, list[str]]:
     """The first plan under the shipped catalogue, and what the reporter was told."""
     reporter = Recorder()
     known = known_rules(CURRENT)
@@ -59,7 +59,7 @@ def test_strict_refuses_a_change_and_nothing_else() -> None:
     """The plan is told before."""
     strict = limited(Limits(strict=True))
     refused, told = planned(strict, KNOWN_TO_FAIL)
-    assert refused == Farewell(ExitCode.NO_PLAN, STRICT)
+    assert refused == RunEnded(ExitCode.NO_PLAN, STRICT)
     assert told[-1] == "not launched: --strict allows no change"
     plan, told = planned(strict, world(ZERO2))
     assert isinstance(plan, Plan)
@@ -76,7 +76,7 @@ def test_nothing_can_be_launched() -> None:
     workload = world({Setting.PRECISION: "bf16"}, Framework.NONE)
     reporter = Recorder()
     end = first_plan(REQUEST, workload, HARDWARE, [rule(precision="bf16")], [], reporter)
-    assert isinstance(end, Farewell)
+    assert isinstance(end, RunEnded)
     assert (end.code, end.line) == (ExitCode.NO_PLAN, "nothing is left to launch")
     assert "a rule of this test" in end.diagnosis
     assert reporter.lines == ["no plan"]

@@ -11,12 +11,12 @@ from safe_launch.core.errors import ExitCode
 from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.messages import Ended, Order, Part, Welcome
+from safe_launch.nodes.messages import AttemptEnd, Ended, Order, RunStarted
 from safe_launch.session.follower import contradiction, order_text, own_code, resume_variable
 from support.worlds import REQUEST
 
 ORDER = Order(0, "run", 1, (2, 2), 29_400, {}, {}, {})
-WELCOME = Welcome("run", 1, 2)
+STARTED = RunStarted("run", 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ WELCOME = Welcome("run", 1, 2)
 )
 def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> None:
     """In this run, with the number of workers that this node has said."""
-    found = contradiction(order, WELCOME, REQUEST)
+    found = contradiction(order, STARTED, REQUEST)
     assert found == (None if words is None else Refused(words))
 
 
 def test_an_order_to_the_next_node() -> None:
     """The number of nodes may be right, and the rank of another."""
-    welcome = replace(WELCOME, nodes=3)
+    welcome = replace(STARTED, nodes=3)
     order = replace(ORDER, rank=2, workers=(2, 2, 2))
     expected = Refused("node 2 of 3, and this is node 1 of 3")
     assert contradiction(order, welcome, REQUEST) == expected
@@ -53,7 +53,7 @@ def test_an_order_to_the_next_node() -> None:
 def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     """A folder that workers of this node have named, and no other."""
     order = replace(ORDER, resume=Resume(0, "checkpoint-4"))
-    part = Part({1: Ended(False)}, saves=Saves(str(tmp_path)))
+    part = AttemptEnd({1: Ended(False)}, saves=Saves(str(tmp_path)))
     assert resume_variable(ORDER, []) == ""
     assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
     unknown = Refused("to resume from checkpoint-4, and no worker here has said where it is")
@@ -73,8 +73,8 @@ def test_what_the_workers_resume_from(tmp_path: Path) -> None:
 )
 def test_the_exit_code_of_this_nodes_own_workers(ended: Ended, code: int) -> None:
     """A failure here is never a success, whatever node 0 says; the last attempt counts."""
-    assert own_code([Part({1: ended})]) == code
-    assert own_code([Part({1: Ended(False)}), Part({1: ended})]) == code
+    assert own_code([AttemptEnd({1: ended})]) == code
+    assert own_code([AttemptEnd({1: Ended(False)}), AttemptEnd({1: ended})]) == code
 
 
 def test_no_attempt_here_is_no_success() -> None:

@@ -32,7 +32,7 @@ from safe_launch.evidence.worker_messages import (
 )
 from safe_launch.evidence.worker_receiver import Receiver
 from safe_launch.nodes.attempt_end import AttemptEnd
-from safe_launch.nodes.messages import Ended, Failing, Sighting, Signalled, Stop
+from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from safe_launch.nodes.peers import Peers
 from safe_launch.system.signals import STOPS, SignalWakeup
 from safe_launch.workers.output import Output
@@ -334,7 +334,7 @@ def test_a_follower_reports_what_its_workers_see(tmp_path: Path) -> None:
         local.send(0, Observed({"zero_stage": 2}, None))
 
         def stop() -> None:
-            assert heard(near) == Sighting({"zero_stage": 2}, None)
+            assert heard(near) == NodeObserved({"zero_stage": 2}, None)
             near.send(Stop())
 
         with answering(stop):
