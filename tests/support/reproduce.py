@@ -20,7 +20,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+if __name__ == "__main__":  # in a Python that has no pytest
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from support.ports import free_port
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 PRELOADED = ("torch", "torch.distributed", "deepspeed", "transformers", "peft", "accelerate")
@@ -77,13 +80,12 @@ def run(script: Script, arguments: Sequence[str]) -> dict[str, object]:
 
     Returns:
         `records`: the failed ranks' records as mappings; `outputs`: what each rank printed;
-        `codes`: exit codes, -N for signal N; `versions` of the frameworks.
+        `codes`: exit codes, -N for signal N; `completed`: the ranks whose script has run to its
+        end; `versions` of the frameworks.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         start = _start_fresh if script.fresh else _fork
         pids = {
             start(script, list(arguments), rank, port, folder): rank for rank in range(script.ranks)
@@ -97,11 +99,15 @@ def run(script: Script, arguments: Sequence[str]) -> dict[str, object]:
             for rank, code in codes.items()
             if code
         ]
+        completed = [
+            rank for rank in range(script.ranks) if _completion(folder / f"{rank}.json").exists()
+        ]
     return {
         "id": script.id,
         "records": records,
         "outputs": outputs,
         "codes": codes,
+        "completed": completed,
         "versions": _versions(),
     }
 
@@ -170,12 +176,21 @@ def _executed(path: Path, arguments: list[str]) -> int:
         code = worker.exit_code_of(leaving)
         if code:
             _keep(leaving, code)
-        return code
+            return code
     except BaseException as error:
         _keep(error, 1)
         show(error)
         return 1
+    _completion(Path(os.environ["REPRODUCTION_RECORD"])).touch()
     return 0
+
+
+def _completion(record: Path) -> Path:
+    """The file that a rank leaves whose script has run to its end, beside what would be its record.
+
+    gloo sometimes aborts after that, when the process ends: its exit code doesn't tell.
+    """
+    return record.with_suffix(".completed")
 
 
 def _keep(error: BaseException, code: int) -> None:

@@ -57,6 +57,7 @@ def test_equal_layers_are_one_kind() -> None:
     assert found["model.embed_tokens.weight"] == [[50, 16], True, None, 1]
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_adapters_keep_the_models_own_names() -> None:
     """Peft's prefixes are taken off, the frozen base is told from what is trained."""
     model = get_peft_model(LlamaForCausalLM(CONFIG), LoraConfig(r=4, target_modules=["q_proj"]))
