@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import older_stack
 from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.trains)
         if item.get_closest_marker("trains"):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    left_out = [item for item in items if not older_stack.is_drawn(item)]
-    if left_out:
+    if left_out := [item for item in items if not older_stack.is_drawn(item)]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if older_stack.is_drawn(item)]
