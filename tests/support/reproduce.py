@@ -19,16 +19,18 @@ import ast
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import psutil
 
 if __name__ == "__main__":  # in a Python that has no pytest
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -213,10 +215,18 @@ def _waited(pids: dict[int, int], end: float) -> dict[int, int]:
         if time.monotonic() > end:
             for pid, rank in pids.items():
                 if rank not in codes:
-                    os.killpg(pid, signal.SIGKILL)
+                    _kill(pid)
             end = float("inf")
         time.sleep(0.02)
     return codes
+
+
+def _kill(pid: int) -> None:
+    """Kills a rank and all that it has started: a compiler has a session of its own."""
+    rank = psutil.Process(pid)
+    for process in (*rank.children(recursive=True), rank):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _record_of(rank: int, code: int, output: str, path: Path) -> dict[str, object]:

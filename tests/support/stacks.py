@@ -7,6 +7,7 @@ import functools
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,7 @@ from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 ShareMemCommBuilder().load(verbose=False)
 """
 """What DeepSpeed does in the first training on CPUs: about half a minute of a core."""
+ONE_THREAD = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """Variables for commands of this stack, whose operations are compiled by now."""
-        self._use()
+        with ONE_THREAD:  # a cached function may run in two at once
+            self._use()
         return self._variables()
 
     def _variables(self) -> dict[str, str]:
