@@ -1,4 +1,4 @@
-"""The entry of a worker: runs the user's script as the interpreter would, and tells its death."""
+"""The entry of a worker: runs the script as the interpreter would, and reports its failure."""
 
 import sys
 
@@ -20,10 +20,11 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .evidence import from_exception, observations
-from .evidence.worker_channel import VARIABLE, WARM, Sender
+from .evidence.worker_channel import VARIABLE, Sender
 from .guards import install
 from .machine import cpu_affinity
 from .workers import local_rank_macro
+from .workers.forkserver.messages import WARM
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
     sender = Sender(os.environ.get(VARIABLE), rank)
     observations.sender = sender
     if warmth is not None:
-        fork = extra_imports.Fork(warmth.preloaded.start)
+        fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:
             fork.watch()
             observations.report_imports = lambda: asdict(fork.report(os.environ))
@@ -69,25 +70,25 @@ def main(arguments: list[str]) -> None:
     except SystemExit as leaving:
         code = exit_code_of(leaving)
         if code:
-            tell(leaving, rank, code, sender)
+            report_failure(leaving, rank, code, sender)
             raise
     except KeyboardInterrupt as interrupt:
         show(interrupt)
         code = 128 + signal.SIGINT
     except BaseException as error:
         code = 1
-        tell(error, rank, code, sender)
+        report_failure(error, rank, code, sender)
         show(error)
     if code == 0:
         sender.send("finished", {})
     sys.exit(code)
 
 
-def tell(error: BaseException, rank: int, code: int, sender: Sender) -> None:
+def report_failure(error: BaseException, rank: int, code: int, sender: Sender) -> None:
     """Sends the record of a failure; a stop that is ordered meanwhile has to wait.
 
-    Making it takes time, in which others die of the failure. So that the first to fail is known as
-    such, whatever becomes of its record, it says before that it fails.
+    Making the record takes time, in which other ranks fail in turn. It is announced at once, so
+    that the first to fail is known as such, whatever becomes of its record.
     """
     first = from_exception.announcement(error, rank, time.monotonic(), code)
     with _stops_wait():
@@ -101,9 +102,9 @@ def _stops_wait() -> Iterator[None]:
 
     A mask would be the calling thread's alone: any other takes the signal, and the process dies.
     """
-    came: list[int] = []
+    received: list[int] = []
     earlier = {
-        number: signal.signal(number, lambda number, _frame: came.append(number))
+        number: signal.signal(number, lambda number, _frame: received.append(number))
         for number in STOPPING
     }
     try:
@@ -112,8 +113,8 @@ def _stops_wait() -> Iterator[None]:
         for number, handler in earlier.items():
             # None stands for a handler that isn't Python's, and can't be given back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for one in came:
-            signal.raise_signal(one)
+        for waiting in received:
+            signal.raise_signal(waiting)
 
 
 def show(error: BaseException) -> None:
@@ -133,16 +134,16 @@ def run_script(path: str, arguments: list[str]) -> None:
     """Runs a file, or the `__main__.py` of a folder or zip, as `python path arguments...` does."""
     sys.orig_argv[:] = [sys.executable, "-u", path, *arguments]
     sys.argv[:] = [path, *arguments]
-    place = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - `./` stays in __file__
-    finder: Any = pkgutil.get_importer(place)
+    absolute = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - `./` stays in __file__
+    finder: Any = pkgutil.get_importer(absolute)
     if finder is not None:
-        sys.path[0] = place
-        _run_found(finder.find_spec("__main__"), f"can't find '__main__' module in {place!r}")
+        sys.path[0] = absolute
+        _run_found(finder.find_spec("__main__"), f"can't find '__main__' module in {absolute!r}")
         return
-    loader = SourceFileLoader("__main__", place)
-    known = {"__file__": place, "__cached__": None, "__spec__": None, "__loader__": loader}
+    loader = SourceFileLoader("__main__", absolute)
+    known = {"__file__": absolute, "__cached__": None, "__spec__": None, "__loader__": loader}
     module = _become_main(known)
-    _execute(compile(Path(place).read_bytes(), place, "exec", dont_inherit=True), module)
+    _execute(compile(Path(absolute).read_bytes(), absolute, "exec", dont_inherit=True), module)
 
 
 def run_module(name: str, arguments: list[str]) -> None:
@@ -155,11 +156,11 @@ def run_module(name: str, arguments: list[str]) -> None:
     _run_found(spec, f"No module named {name}")
 
 
-def _run_found(spec: ModuleSpec | None, otherwise: str) -> None:
-    """Runs a module that was found; what to say where there is none."""
+def _run_found(spec: ModuleSpec | None, problem: str) -> None:
+    """Runs a module that was found; says the problem where there is none."""
     code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
     if spec is None or code is None:
-        print(f"{sys.executable}: {otherwise}", file=sys.stderr)  # noqa: T201
+        print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     module = _become_main(
         {

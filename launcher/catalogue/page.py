@@ -23,7 +23,8 @@ HEAD = """\
 
 Made from `presets/failures/` by `scripts/catalogue-docs`; a test checks that it is up to date.
 `safe-launch catalogue WORDS` searches the same from the command line, `safe-launch explain ID`
-prints an entry whole. How to add one: [architecture.md](architecture.md#to-add-a-known-failure).
+prints an entry whole. How to add one:
+[CONTRIBUTING.md](../../CONTRIBUTING.md#to-add-a-known-failure).
 """
 NOTE = """\
 An entry counts by the strongest of its proofs. *Reproduced*: somebody has provoked it with the real
@@ -147,7 +148,7 @@ def _rows(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
     for one in entries:
         proofs = "; ".join(map(_escaped, one.proof))
         if one.id in scripts:
-            proofs += f" ([script](../tests/reproductions/{one.id}.py))"
+            proofs += f" ([script](../../tests/reproductions/{one.id}.py))"
         kind = f"{one.kind.value}, {one.role.value}"
         versions = ", ".join(f"{name} `{allowed}`" for name, allowed in one.when.items())
         rows.append([_link(one), _escaped(one.title), kind, versions or "all", proofs])
@@ -155,7 +156,7 @@ def _rows(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
 
 
 def _link(entry: KnownFailure) -> str:
-    return f"[{entry.id}](../presets/failures/{entry.id}.md)"
+    return f"[{entry.id}](../../presets/failures/{entry.id}.md)"
 
 
 def _escaped(text: str) -> str:

@@ -1,6 +1,6 @@
 """Where the next attempt begins, so that no progress is thrown away; and when trying is enough.
 
-What loads what was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/resuming.md).
+What loads what was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MEANINGS = {
     ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
     ExitCode.INTERNAL: "a mistake of safe-launch itself",
     ExitCode.CANNOT_WRITE: "the run directory can't be written",
-    ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; others may do",
+    ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; try another allocation",
     ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
 }
 """What the launcher's own exit codes mean, in a line each."""

@@ -25,6 +25,9 @@ class Known:
     source: str
 
 
+FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
+"""Distributions whose versions decide which failures are known."""
+
 Statement = tuple[Name, Known]
 """One thing that a reader found."""
 

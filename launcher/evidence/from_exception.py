@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from ..core.workload import FRAMEWORKS
 from . import from_memory, observations
 from .failure_record import FailureRecord, Frame, Raised
 
 OURS = tuple(f"{one.parent.parent}/" for one in (Path(__file__), Path(__file__).resolve()))
 """Where our own code lies: as its frames name it, and where a link leads."""
-FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
 MOST_NAMES = 8

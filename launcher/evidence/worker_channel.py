@@ -22,10 +22,6 @@ from .failure_record import FailureRecord
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
 """Environment variable with the socket's name, for the workers."""
-WARM = "SAFE_LAUNCH_WARM"
-"""Environment variable of the process that workers are forked from: the descriptor that it gets
-its orders from, the launcher's process id, 1 where it is to import what the script imports, and the
-variables that every worker has for itself."""
 MAXIMUM = 16 * 1024 * 1024
 """Bytes after which a message without an end is given up."""
 

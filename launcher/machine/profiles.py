@@ -25,7 +25,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of one device, as they stand in its file; docs/hardware.md says what each means.
+    """Facts of one device, as they stand in its file; docs/using/hardware.md says what each means.
 
     Attributes:
         name: what it is called; equals the file's name in the profiles that we ship.

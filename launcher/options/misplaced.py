@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..core.request import LaunchRequest
-from ..workload.script.script import PARSERS, module_file, package_folders, script_file
+from ..workload.script.files import module_file, package_folders, script_file
+from ..workload.script.script import PARSERS
 from ..workload.script.user_files import tree_of
 
 WITHOUT_PARSER = {

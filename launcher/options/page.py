@@ -1,4 +1,4 @@
-"""The page of all options of torchrun and deepspeed: docs/options.md."""
+"""The page of all options of torchrun and deepspeed: docs/using/options.md."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ..core.request import LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system.signals import STOPS
 from ..system.typed_yaml import near
-from ..workload.script.script import package_folders
+from ..workload.script.files import package_folders
 from . import local_rank, table
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")

@@ -165,7 +165,7 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
         )
     result = Server(mark, command(request), lasting(request, environment), own)
     if request.worker_options.start_method == "forkserver" and not request.is_program:
-        result.begin()
+        result.start()
     return result
 
 

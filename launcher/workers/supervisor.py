@@ -158,8 +158,8 @@ def _watch(
         selector.register(wakeup, selectors.EVENT_READ, "signal")
         for rank, pid in scene.pids.items():
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, rank)
-        if server.keeper is not None:
-            selector.register(os.pidfd_open(server.keeper), selectors.EVENT_READ, "store")
+        if server.store_host is not None:
+            selector.register(os.pidfd_open(server.store_host), selectors.EVENT_READ, "store")
         for node, link in peers.links.items():
             selector.register(link, selectors.EVENT_READ, ("node", node))
         if peers.listener is not None:
@@ -184,7 +184,7 @@ def _watch(
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
                     if key.data == "store":
-                        scene.fault = server.end_of_store()
+                        scene.fault = server.store_failure()
                     else:
                         _note_exit(scene, key.data)
             for number in scene.signals[answered:]:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..core.request import LaunchRequest
 from ..core.settings import Framework
-from ..core.workload import Statement, Workload
+from ..core.workload import FRAMEWORKS, Statement, Workload
 from .readers import (
     accelerate_environment,
     deepspeed_json,
@@ -28,7 +28,9 @@ from .readers import (
     workload_flags,
 )
 from .readers.model_folder import read_model_of
-from .script.script import FRAMEWORKS, Script, installed, read_script
+from .script.read_script import read_script
+from .script.script import Script
+from .script.versions import installed
 
 PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
 

@@ -1,4 +1,4 @@
-"""Writes docs/frameworks.md from the cases and from what their last runs have shown.
+"""Writes docs/using/frameworks.md from the cases and from what their last runs have shown.
 
     python tests/frameworks/page.py write                 the page
     python tests/frameworks/page.py environments [NAME]   what these cases need
@@ -25,7 +25,7 @@ from frameworks.registry import CASES  # noqa: E402
 TEST = (
     "tests/frameworks/test_framework_cases.py::test_untouched_where_healthy_and_corrected_where_not"
 )
-TARGET = ROOT / "docs" / "frameworks.md"
+TARGET = ROOT / "docs" / "using" / "frameworks.md"
 HEAD = """\
 # Training frameworks
 

@@ -1,4 +1,4 @@
-"""What a case's last run has shown, kept for the table in docs/frameworks.md."""
+"""What a case's last run has shown, kept for the table in docs/using/frameworks.md."""
 
 from __future__ import annotations
 

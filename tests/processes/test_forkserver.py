@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from safe_launch.workers.forkserver import preload
 from safe_launch.workers.forkserver.client import Server
-from safe_launch.workload.script.imports import Filter, Import, Step, Variable, module_steps, steps
 from support.stacks import CURRENT
 
 # The variables of a process that was forked are those that its server was started with.
@@ -218,19 +216,6 @@ def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path
     assert lines(launch(tmp_path, "train.py")) == ["True background_thread:false None"] * 2
 
 
-def test_an_open_device_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context on an accelerator doesn't come along in a fork."""
-    device = tmp_path / "device0"
-    device.touch()
-    monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
-    before = preload.problem()
-    with device.open():
-        after = preload.problem()
-    assert after is not None
-    assert "has opened" in after or "thread" in after
-    assert before is None or "thread" in before
-
-
 def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) -> None:
     """Somebody has killed it between two attempts."""
     write(
@@ -268,16 +253,17 @@ def test_an_environment_that_imports_read_restarts_the_server(
     monkeypatch.setenv("PYTHONPATH", str(installed))
     command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
     server = Server("a-mark", command, {"LOUD_MODE": "a"})
-    server.begin()
+    server.start()
     try:
         before = server.pids
         for mode in ("a", "b"):
             server.prepare()
             reader, writer = os.pipe()
-            places = {
-                one: {"RANK": str(one), "LOCAL_RANK": str(one), "LOUD_MODE": mode} for one in (0, 1)
+            environments = {
+                rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOUD_MODE": mode}
+                for rank in (0, 1)
             }
-            forked = server.fork(places, dict.fromkeys(places, (writer, writer)))
+            forked = server.fork(environments, dict.fromkeys(environments, (writer, writer)))
             os.close(writer)
             assert forked is not None, server.problem
             with os.fdopen(reader) as stream:
@@ -341,7 +327,7 @@ from safe_launch.workers.forkserver.preload import Preloaded
 sys.argv = ["server", "script.py"]
 preloaded = Preloaded()
 PRELOAD
-fork = Fork(preloaded.start)
+fork = Fork(preloaded.environment)
 if not os.fork():
     fork.watch()
     sys.argv = ["script.py"]
@@ -349,7 +335,7 @@ if not os.fork():
     Path("report").write_text(json.dumps(asdict(fork.report(os.environ))))
     os._exit(0)
 os.wait()
-print(follow(Report(**json.loads(Path("report").read_text())), preloaded, None))
+print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None))
 """
 """A server, and a worker that it forks."""
 
@@ -432,66 +418,6 @@ def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
     ended, _, _ = select.select([server], [], [], 60)
     os.close(server)
     assert ended
-
-
-def found(text: str, tmp_path: Path) -> list[Step]:
-    """The steps of a script."""
-    write(tmp_path, script=text)
-    return list(steps(str(tmp_path / "script.py")))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("'''doc'''\nimport json, yaml\n", [Import("json", (), 2), Import("yaml", (), 2)]),
-        ("from yaml import safe_load as a, dump\n", [Import("yaml", ("safe_load", "dump"), 1)]),
-        ("try:\n    import yaml\nexcept ImportError:\n    import json\n", [Import("yaml", (), 2)]),
-        ("if TYPE_CHECKING:\n    import yaml\nimport json\n", [Import("json", (), 3)]),
-        ("if a():\n    import yaml\nimport json\n", [Import("json", (), 3)]),
-        ("def f():\n    import yaml\n", []),
-        ("if __name__ == '__main__':\n    import yaml\n", [Import("yaml", (), 2)]),
-        ("patch()\nimport yaml\n", []),
-        ("import json\njson.dumps = 1\nimport yaml\n", [Import("json", (), 1)]),
-        ("print(1)\nlogging.info('a')\nimport yaml\n", [Import("yaml", (), 3)]),
-        ("os.environ['A'] = x()\nimport yaml\n", []),
-        ("if x:\n    os.environ['A'] = '1'\nimport yaml\n", []),
-        ("os.environ['A'] = '1'\n", [Variable("A", "1", False)]),
-        ("warnings.filterwarnings('ignore')\n", [Filter("filterwarnings", ("ignore",))]),
-        ("import nowhere_to_be_found\n", [Import("nowhere_to_be_found", (), 1)]),
-        ("x = patched()\nimport yaml\n", []),
-        ("sys.path.insert(0, 'vendored')\nimport yaml\n", []),
-        ("torch.distributed.init_process_group()\nimport yaml\n", []),
-        ("torch.manual_seed(0)\nimport yaml\n", []),
-        ("from swift.pipelines import sft_main\nimport yaml\n", []),
-        ("sys.path.append('..')\nimport yaml\n", [Import("yaml", (), 2)]),
-        ("def main():\n    import yaml\nmain()\n", [Import("yaml", (), 3)]),
-        ("this is no Python", []),
-    ],
-)
-def test_what_a_script_does_first(tmp_path: Path, text: str, expected: list[Step]) -> None:
-    """Imports in their order, up to what may change what a later one does."""
-    assert found(text, tmp_path) == expected
-
-
-def test_the_users_own_modules_are_looked_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the script's line, since their own lines say nothing of the order."""
-    write(
-        tmp_path,
-        **{
-            "own/__init__": "import json\nfrom .data import x\n",
-            "own/data": "import yaml\nfrom . import other\n",
-            "own/other": "import csv\n",
-            "own/__main__": "import zipfile\nfrom own.data import x\n",
-        },
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    expected = [Import("json", (), 2), Import("yaml", (), 2), Import("csv", (), 2)]
-    assert found("import sys\nimport own\n", tmp_path)[1:] == expected
-    (first, *rest) = list(module_steps("own"))
-    assert first == Import("json", (), 1)
-    assert Import("zipfile", (), 1) in rest
 
 
 @pytest.mark.parametrize("variables", [{"OMP_NUM_THREADS": "2"}, {"OPENBLAS_NUM_THREADS": "2"}])

@@ -19,8 +19,8 @@ def test_as_torchrun_does(tmp_path: Path, case: Case) -> None:
 
 
 def test_the_page_has_every_case() -> None:
-    """docs/launcher-checklist.md was written with the cases that there are."""
-    text = (ROOT / "docs" / "launcher-checklist.md").read_text()
+    """docs/measured/launcher-checklist.md was written with the cases that there are."""
+    text = (ROOT / "docs" / "measured" / "launcher-checklist.md").read_text()
     for case in CASES:
         assert f"\n| {case.name} | " in text, "run scripts/launcher-checklist"
     assert text.startswith(page({}).partition("\n| case")[0])

@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
+from safe_launch.core.version import VERSION
 from support.stacks import ROOT
 
 FOLDERS = ("launcher", "presets", "hardware", "scripts/*.py", "scripts/slurm", "scripts/kubernetes")
 
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
-    """Every module, entry, profile and the license is in it; torch isn't asked for."""
+    """Every module, entry, profile and the license is in it, of one version, without torch."""
     names = subprocess.run(
         ["git", "ls-files", *FOLDERS],
         cwd=ROOT,
@@ -44,4 +46,6 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
     assert inside == expected
     assert required == []
     assert len(licenses) == 1
+    assert f"Version: {VERSION}" in lines
+    assert version("safe-launch") == VERSION, "the environment has another one: scripts/environment"
     assert "License-Expression: Apache-2.0" in lines

@@ -2,7 +2,7 @@
 
 The cases follow test/distributed/launcher/test_run.py and launch_test.py, and those of
 test/distributed/elastic for output, signals, restarts and error files, in PyTorch's repository.
-`scripts/launcher-checklist` writes docs/launcher-checklist.md from what the runs give.
+`scripts/launcher-checklist` writes docs/measured/launcher-checklist.md from what the runs give.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from support.stacks import ROOT
 
 def test_the_real_engine_holds_these_bytes() -> None:
     """DeepSpeed on the CPU, rank 0 of 8 of which 7 are fake: states within 1 %, peak 8 %."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "benchmarks" / "memory"))
     try:
-        import memory_deepspeed as benchmark
+        import against_deepspeed as benchmark
     finally:
         sys.path.pop(0)
     variants: list[dict[str, Any]] = [

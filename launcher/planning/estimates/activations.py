@@ -3,7 +3,7 @@
 The formulas count the tensors that autograd saves and the largest temporaries of the backward
 pass, operation by operation, for the layers as transformers writes them
 (models/llama/modeling_llama.py): norms in fp32, rotary embeddings that save nothing, attention that
-saves its inputs and output, a gated feed-forward part. docs/memory.md has the table and the
+saves its inputs and output, a gated feed-forward part. docs/design/memory.md has the table and the
 measurements.
 """
 

@@ -52,7 +52,7 @@ class Estimate:
 
     Attributes:
         phases: the moments that can be the fullest, e.g. the backward pass and the optimizer step.
-        bound: what is budgeted: expected and a margin; docs/memory.md says how often it held.
+        bound: what is budgeted: expected and a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
         assumed: what wasn't known and what was taken instead, in words.
     """

@@ -52,8 +52,8 @@ EXPANDABLE = Allocator(0.04, 0.1, 0.1, margin=0.15, margin_of_states=0.02, margi
 """With expandable segments, or without a caching allocator as on a CPU."""
 CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_bytes=2**30)
 """Without: blocks of every size are held. Chosen by the published measurements of reserved memory,
-which docs/memory.md lists by source: `varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3
-rows."""
+which docs/measured/memory-published.md lists by source: `varying` by ms-swift's benchmark,
+`gathered` by Qwen's ZeRO-3 rows."""
 
 SURELY = 1.02
 """Times its limit that an attempt which ran out of memory is taken to have needed at least."""

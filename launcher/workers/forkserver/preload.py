@@ -29,37 +29,39 @@ DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "
 """How the device files of accelerators begin."""
 
 
-class OwnError(BaseException):
-    """An import looks up what every worker has for itself: it can't be done for all of them.
+class PerRankVariableRead(BaseException):
+    """An import looks up what differs between ranks: it can't be done for all of them.
+
+    No `except Exception` of the imported module's may catch it.
 
     Attributes:
-        name: the variable.
-        reader: the package that looks it up.
+        variable: its name.
+        package: the one that looks it up.
     """
 
-    def __init__(self, name: str, reader: str) -> None:
-        super().__init__(name, reader)
-        self.name, self.reader = name, reader
+    def __init__(self, variable: str, package: str) -> None:
+        super().__init__(variable, package)
+        self.variable, self.package = variable, package
 
 
-class Environment(os._Environ[str]):
-    """What `os.environ` is while modules are preloaded and until the script has set what it sets.
+class RecordingEnvironment(os._Environ[str]):
+    """`os.environ` while modules are preloaded: it notes what they look up.
 
     Attributes:
         reads: names that were looked up, with the line of the script of the latest import that did.
-        own: names that every worker has for itself.
+        per_rank: names of variables that differ between ranks.
         line: of the import that is under way; None where nothing is to be noted.
     """
 
     reads: dict[str, int]
-    own: Collection[str]
+    per_rank: Collection[str]
     line: int | None
 
     def __getitem__(self, name: str) -> str:
         if self.line is not None:
             self.reads[name] = max(self.line, self.reads.get(name, 0))
-            if name in self.own:
-                raise OwnError(name, _asking())
+            if name in self.per_rank:
+                raise PerRankVariableRead(name, _reading_package())
         return super().__getitem__(name)
 
     def items(self) -> Any:
@@ -75,9 +77,10 @@ class Environment(os._Environ[str]):
             self.line = line
 
 
-def _asking() -> str:
+def _reading_package() -> str:
     """The package whose module looks up a variable."""
     frame = sys._getframe(2)
+    # `get` and `in` are methods of os and collections.abc: who has called them is meant.
     while frame.f_back and frame.f_globals.get("__name__") in ("os", "collections.abc"):
         frame = frame.f_back
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -88,26 +91,26 @@ class Preloaded:
     """What has been imported, and what that has done.
 
     Attributes:
-        reads: environment variables that were looked up meanwhile, with the line of the script of
-            the latest import that did.
-        own: variables that every worker has for itself; nothing may look them up.
-        start: the environment before.
-        late: variables that were looked up by imports which the script does at a place that nobody
-            knows.
+        per_rank: variables that differ between ranks; no import may look them up.
+        environment: as it was before.
+        reads: variables that imports have looked up, with the line of the script of the latest
+            import that did.
+        late_reads: variables that were looked up by imports of which nobody knows where in the
+            script they are.
     """
 
+    per_rank: Collection[str] = ()
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     reads: dict[str, int] = field(default_factory=dict)
-    own: Collection[str] = ()
-    start: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    late: set[str] = field(default_factory=set)
+    late_reads: set[str] = field(default_factory=set)
 
     def run(self, steps: Iterable[Step]) -> None:
         """Does the steps; what can't be imported is left for the script to find out.
 
         Raises:
-            OwnError: an import looks up what every worker has for itself.
+            PerRankVariableRead: an import looks up what differs between ranks.
         """
-        with self._noting() as environment, _uncollected():
+        with self._recording() as environment, _uncollected():
             for step in steps:
                 match step:
                     case Import(module=module, names=names, line=line):
@@ -122,18 +125,20 @@ class Preloaded:
                             getattr(warnings, function)(*arguments, **keywords)
 
     @contextmanager
-    def _noting(self) -> Iterator[Environment]:
+    def _recording(self) -> Iterator[RecordingEnvironment]:
         added = QUIET.keys() - os.environ.keys()
         os.environ.update({name: QUIET[name] for name in added})
         environment: Any = os.environ
         plain = type(environment)
-        environment.reads, environment.own, environment.line = self.reads, self.own, None
-        environment.__class__ = Environment
+        environment.reads, environment.per_rank = self.reads, self.per_rank
+        environment.line = None
+        # The object stays the same, since others hold it: `from os import environ`.
+        environment.__class__ = RecordingEnvironment
         try:
             yield environment
         finally:
             environment.__class__ = plain
-            del environment.reads, environment.own, environment.line
+            del environment.reads, environment.per_rank, environment.line
             for name in QUIET:
                 self.reads.pop(name, None)
             for name in added:
@@ -142,7 +147,7 @@ class Preloaded:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Leaves cycles for later: looking for them would be a quarter of the time of the imports."""
+    """Without the cycle collector, which takes a quarter of the time of the imports."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
@@ -165,24 +170,22 @@ def _import(module: str, names: tuple[str, ...]) -> None:
                     importlib.import_module(f"{module}.{name}")
 
 
-def problem() -> str | None:
-    """Why no worker may be forked from this process; None where one may.
+def problems() -> Iterator[str]:
+    """Why no worker may be forked from this process.
 
     A thread or a device's context doesn't come along in a fork.
     """
-    threads = len(list(Path("/proc/self/task").iterdir())) - 1
-    if threads:
-        return f"an import has started {threads} thread{'s' * (threads > 1)}"
+    if threads := len(list(Path("/proc/self/task").iterdir())) - 1:
+        yield f"an import has started {threads} thread{'s' * (threads > 1)}"
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
+        with suppress(OSError):  # the folder's own descriptor is closed by now
             target = str(link.readlink())
             if target.startswith(DEVICES):
-                return f"an import has opened {target}"
+                yield f"an import has opened {target}"
     for name in ("cuda", "npu", "xpu"):
         device = getattr(sys.modules.get("torch"), name, None)
         if device is not None and device.is_initialized():
-            return f"an import has initialized torch.{name}"
-    return None
+            yield f"an import has initialized torch.{name}"
 
 
 def set_blas_threads() -> None:
@@ -197,7 +200,7 @@ def set_blas_threads() -> None:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     count = int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-    for path in (one for one in mapped if "openblas" in one):
+    for path in (path for path in mapped if "openblas" in path):
         library = ctypes.CDLL(path)
         for head in ("scipy_", ""):
             for tail in ("64_", ""):
@@ -210,10 +213,10 @@ def release_nvml() -> None:
     """Closes NVML, which torch leaves open where it has counted devices by it.
 
     torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
-    down. Each call undoes one initialization.
+    down. It holds the devices open, which would keep every worker from being forked.
     """
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):  # it isn't loaded, or isn't NVML
         library = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        for _ in range(16):
+        for _ in range(16):  # each call undoes one initialization; it fails where none is left
             if library.nvmlShutdown():
                 return

@@ -1,4 +1,8 @@
-"""A forked worker whose script sets what an import has read already begins once more."""
+"""Re-executes a forked worker whose script changes a variable that a preloaded import has read.
+
+Such a script sets the variable first and imports then; here the import was first. In a fresh
+interpreter the order is the script's.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +12,39 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import preload
+from .preload import Preloaded
 
 
-class Watched(os._Environ[str]):
-    """`os.environ` in a forked worker, until its script changes what an import has read already.
-
-    Such a script sets the variable first and imports then; here the import was first. It begins
-    once more, in a fresh interpreter.
+class WatchedEnvironment(os._Environ[str]):
+    """`os.environ` in a forked worker.
 
     Attributes:
-        reads: names that the imports have looked up, with the line of the script of the latest.
-        afresh: begins once more; told the variable.
+        reads: names that preloaded imports have looked up, with the line of the script of the
+            latest.
+        restart: re-executes the worker; given the variable.
     """
 
     reads: dict[str, int]
-    afresh: Callable[[str], None]
+    restart: Callable[[str], None]
 
     def __setitem__(self, name: str, value: str) -> None:
         if name in self.reads and self.get(name) != value:
-            self._judge(name)
+            self._restart_if_early(name)
         super().__setitem__(name, value)
 
     def __delitem__(self, name: str) -> None:
         if name in self.reads and name in self:
-            self._judge(name)
+            self._restart_if_early(name)
         super().__delitem__(name)
 
-    def _judge(self, name: str) -> None:
-        """Begins afresh where the script does this before it imports what has read the name."""
-        line = _line()
+    def _restart_if_early(self, name: str) -> None:
+        """Restarts where the script is above the import that has read the variable."""
+        line = _script_line()
         if line is not None and line < self.reads[name]:
-            self.afresh(name)
+            self.restart(name)
 
 
-def _line() -> int | None:
+def _script_line() -> int | None:
     """The line that the script is at; None in another thread."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
@@ -53,21 +55,21 @@ def _line() -> int | None:
     return None
 
 
-def watch(preloaded: preload.Preloaded, tell: Callable[[str], None]) -> None:
+def watch(preloaded: Preloaded, report: Callable[[str], None]) -> None:
     """Watches what the script of a forked worker sets.
 
     Args:
         preloaded: what was imported before.
-        tell: told the variable for which the script begins once more.
+        report: told the variable for which the worker is re-executed.
     """
     environment, command = dict(os.environ), list(sys.orig_argv)  # before the script sees its own
 
-    def afresh(name: str) -> None:
-        tell(name)
+    def restart(name: str) -> None:
+        report(name)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os.execve(sys.executable, command, environment)
 
     watched: Any = os.environ
-    watched.reads, watched.afresh = preloaded.reads, afresh
-    watched.__class__ = Watched
+    watched.reads, watched.restart = preloaded.reads, restart
+    watched.__class__ = WatchedEnvironment  # in place, since others hold the object

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 
-LONGEST = 1 << 12
+LAST_WORDS = 1 << 12
 """Bytes of what a host says of its end."""
 
 
@@ -71,7 +71,7 @@ class Store:
     def last_words(self) -> str | None:
         """What another process that hosted it has died of; None where it hasn't said."""
         with suppress(BlockingIOError):
-            return self.line[0].recv(LONGEST, socket.MSG_DONTWAIT).decode(errors="replace")
+            return self.line[0].recv(LAST_WORDS, socket.MSG_DONTWAIT).decode(errors="replace")
         return None
 
     def close(self) -> None:

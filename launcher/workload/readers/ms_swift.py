@@ -24,7 +24,9 @@ from ...core.settings import (
 )
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import ConfigError, load
-from ..script.script import Script, installed, package_folders
+from ..script.files import package_folders
+from ..script.script import Script
+from ..script.versions import installed
 from .deepspeed_json import statements
 from .peft_flags import KINDS, LORA
 from .training_arguments import mode_asked

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.request import LaunchRequest
-from .script import module_file
+from .files import module_file
 
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
@@ -15,7 +15,7 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
     if request.is_program:
         return
     path = module_file(request.script) if request.is_module else Path(request.script)
-    if path is None or not path.is_file() or any("-packages" in one for one in path.parts):
+    if path is None or not path.is_file() or any("-packages" in part for part in path.parts):
         return
     yield path
     tree = tree_of(path)

@@ -11,13 +11,13 @@ import pytest
 from safe_launch.catalogue.entry import KnownFailure, constraints_of
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.settings import Fact, Setting
+from safe_launch.core.workload import FRAMEWORKS
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
 from safe_launch.planning.search import candidates, forbidden_by
 from safe_launch.system.typed_yaml import DocumentError
-from safe_launch.workload.script.script import FRAMEWORKS
 from support.entries import GOOD
 from support.worlds import rules_under, world
 

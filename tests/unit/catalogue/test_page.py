@@ -1,4 +1,4 @@
-"""docs/failures.md: up to date, and true about how each entry is known."""
+"""docs/using/failures.md: up to date, and true about how each entry is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPTS = {path.stem for path in (ROOT / "tests" / "reproductions").glob("*.py")
 
 def test_the_page_is_up_to_date() -> None:
     """Whoever adds an entry runs scripts/catalogue-docs."""
-    told = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
+    told = (ROOT / "docs" / "using" / "failures.md").read_text(encoding="utf-8")
     assert told == page(CATALOGUE, SCRIPTS), "run scripts/catalogue-docs"
 
 
@@ -26,7 +26,7 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page(CATALOGUE, SCRIPTS))
     assert len(links) > len(CATALOGUE)
     for link in set(links):
-        assert (ROOT / "docs" / link).exists(), link
+        assert (ROOT / "docs" / "using" / link).exists(), link
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)

@@ -250,8 +250,8 @@ def test_the_image_starts_safe_launch_and_has_what_it_is_made_of() -> None:
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of the table with this first line in docs/exit-codes.md."""
-    _, _, rest = (ROOT / "docs" / "exit-codes.md").read_text().partition(f"{heading}\n")
+    """The rows of the table with this first line in docs/using/exit-codes.md."""
+    _, _, rest = (ROOT / "docs" / "using" / "exit-codes.md").read_text().partition(f"{heading}\n")
     rows = rest.partition("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 

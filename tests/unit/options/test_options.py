@@ -145,8 +145,8 @@ def test_a_variables_mistake_names_the_variable() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """docs/options.md has every option; scripts/options-docs writes it."""
-    text = (ROOT / "docs" / "options.md").read_text()
+    """docs/using/options.md has every option; scripts/options-docs writes it."""
+    text = (ROOT / "docs" / "using" / "options.md").read_text()
     assert text == page(), "run scripts/options-docs"
     for one in table.TABLE:
         underscored = f"--{one.key}"

@@ -16,7 +16,7 @@ from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import as_asked
 from safe_launch.session.first_plan import suspicion_rows
 from safe_launch.session.suspect_lines import Suspicion, suspicions
-from safe_launch.workload.script.line_searches import SEARCHES, changed, spots
+from safe_launch.workload.script.line_searches import SEARCHES, spots
 from support.stacks import CURRENT
 from support.worlds import HARDWARE, world
 
@@ -109,7 +109,7 @@ def lines_of(search: str, text: str) -> list[int]:
     """Lines that a search finds in a text."""
     import ast
 
-    return list(SEARCHES[search](ast.parse(text)))
+    return list(SEARCHES[search].find(ast.parse(text)))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_plans_under_which_a_line_does_harm(
 )
 def test_the_line_as_it_should_be(search: str, line: str, expected: str | None) -> None:
     """The user's own text with the change made, where the line alone tells it."""
-    assert changed(search, line) == expected
+    assert SEARCHES[search].changed(line) == expected
 
 
 def test_origins_dont_matter(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from safe_launch.core.settings import name_of, parse_value
 from safe_launch.workload.models.from_config import model_from_config
 from support.stacks import ROOT
 
-BENCHMARKS = ROOT / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks" / "memory"
 PUBLISHED = BENCHMARKS / "published"
 
 

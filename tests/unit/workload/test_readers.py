@@ -17,7 +17,7 @@ from safe_launch.workload.config_files.accelerate import variables
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers import vision_flags
 from safe_launch.workload.readers.peft_flags import words_of
-from safe_launch.workload.script import script
+from safe_launch.workload.script.read_script import read_script
 from safe_launch.workload.script.script import Given
 
 
@@ -819,7 +819,7 @@ def test_patches(line: str, model: Model | None, patches: int | None, tmp_path: 
     """Known where the model says how large a patch is."""
     (tmp_path / "train.py").write_text(PLAIN)
     request = LaunchRequest("train.py", False, tuple(line.split()), 2, "")
-    found = dict(vision_flags.image_statements(script.read_script(request), model))
+    found = dict(vision_flags.image_statements(read_script(request), model))
     known = found.get(Fact.IMAGE_PATCHES)
     assert (None if known is None else known.value) == patches
 

@@ -1,0 +1,319 @@
+"""Estimates of memory beside measurements that others published.
+
+    python benchmarks/memory/against_published.py [DIRECTORY]
+
+Writes memory-published.md, and memory-published.svg where matplotlib is installed, to DIRECTORY
+(docs/measured/). The measurements, and what is known of how they were made, are in
+benchmarks/memory/published/.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from estimators import RULES, Run
+from safe_launch.core.hardware import Accelerator, Hardware
+from safe_launch.core.model import Model
+from safe_launch.core.settings import Fact, Framework, Origin, Precision, Setting, name_of
+from safe_launch.core.workload import Known, Workload
+from safe_launch.planning.estimates.estimate import Estimate
+from safe_launch.planning.estimates.memory import estimate
+from safe_launch.planning.estimates.ranks import Ranks
+from safe_launch.workload.models.from_config import model_from_config
+
+PUBLISHED = Path(__file__).parent / "published"
+GIB = 2**30
+CARDS = {"a100-80gb": 79.2, "h100-80gb": 79.2, "rtx3090": 23.6, "a10": 22.1, "v100": 31.7}
+"""GiB that torch reports as the device's total."""
+CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
+"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the
+device's memory rather than torch's."""
+FULL = 0.9
+"""Share of a card above which reserved memory says little about need."""
+INTRODUCTION = """\
+# Estimates beside published measurements
+
+Written by `python benchmarks/memory/against_published.py`. The measurements, their sources and what
+isn't known of them are in [their folder](../../benchmarks/memory/published/README.md). Two
+constants are chosen by them, both about what torch's allocator holds without expandable segments:
+`varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows
+(`launcher/planning/estimates/memory.py`). The error is that of the estimate relative to what was
+measured; the last column says how often the bound, which is what the launcher budgets, was
+exceeded.
+
+## By source
+
+Rows that fill less than 90 % of their card. The lengths of ms-swift's samples vary: its benchmark
+gives reserved memory, fragments included, and its scripts' data is shorter than the length that is
+estimated for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measurement and what is estimated for it.
+
+    Attributes:
+        source: the group that it is reported in.
+        label: what was run, in words.
+        measured: bytes.
+        full: whether it fills more than `FULL` of its card.
+        ours: our estimate.
+        others: the estimates of others' rules that cover it, in bytes, by name.
+    """
+
+    source: str
+    label: str
+    measured: int
+    full: bool
+    ours: Estimate
+    others: Mapping[str, float]
+
+    def error(self, estimated: float) -> float:
+        """Relative to the measured memory; positive where more was estimated."""
+        return estimated / self.measured - 1
+
+
+def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) -> Workload:
+    """What a row's source trained."""
+    facts: dict[Fact | Setting, Any] = {
+        name_of(key): value for key, value in stack["facts"].items()
+    }
+    facts[Fact.SEQUENCE_LENGTH] = int(row["seq_len"])
+    facts[Fact.ADAPTER] = "lora" if row["method"] == "lora" else "none"
+    for fact in (Fact.ATTENTION, Fact.LORA_TARGETS, Fact.LORA_SAVED):
+        if row.get(fact.value):
+            facts[fact] = row[fact.value]
+    for fact in (Fact.LORA_RANK, Fact.QUANTIZATION_BITS):
+        if row[fact.value]:
+            facts[fact] = int(row[fact.value])
+    if row["kind"] == "max_memory_allocated":
+        facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments
+    if row["precision"] == "fp16":
+        facts[Fact.LOADED_PRECISION] = Precision.FP16.value
+    return Workload(
+        framework=Framework(stack["framework"]),
+        known={name: Known(value, Origin.CONFIG, row["url"]) for name, value in facts.items()},
+        versions=stack["versions"],
+        model=model,
+    )
+
+
+def candidate_of(row: Mapping[str, str], stack: Mapping[str, Any]) -> dict[Setting, Any]:
+    """The settings that a row's source ran with."""
+    recomputed = stack["settings"]["gradient_checkpointing"]
+    candidate: dict[Setting, Any] = {
+        Setting.OFFLOAD: row["offload"],
+        Setting.GRADIENT_CHECKPOINTING: recomputed if _recomputes(row) else "off",
+        Setting.MICRO_BATCH: int(row["micro_batch"]),
+        Setting.ACCUMULATION: stack["settings"]["accumulation"],
+        Setting.PRECISION: row["precision"],
+    }
+    if row["zero_stage"]:
+        candidate[Setting.ZERO_STAGE] = int(row["zero_stage"])
+    return candidate
+
+
+def _recomputes(row: Mapping[str, str]) -> bool:
+    return row["gradient_checkpointing"] == "true"
+
+
+def hardware_of(row: Mapping[str, str]) -> Hardware:
+    """The row's card; without a context where torch's own count was read."""
+    accelerator = Accelerator(
+        name=row["gpu"],
+        kind="cuda",
+        memory=int(CARDS[row["gpu"]] * GIB),
+        taken=_context(row),
+        precisions=frozenset(Precision),
+        compute=1.0,
+        bandwidth=1.0,
+        link=1.0,
+        node_link=1.0,
+        host_link=1.0,
+    )
+    return Hardware(accelerator, int(row["n_gpus"]), cores=8, host_memory=2**40)
+
+
+def _context(row: Mapping[str, str]) -> int:
+    if row["kind"] != "unknown":
+        return 0
+    return CONTEXT if int(row["n_gpus"]) == 1 else CONTEXT_OF_MANY
+
+
+def run_of(row: Mapping[str, str], model: Model) -> Run:
+    """The row in the terms of others' rules."""
+    layers = model.language
+    stage = row["zero_stage"]
+    return Run(
+        parameters=model.parameters,
+        hidden=layers.hidden,
+        layers=layers.layers,
+        heads=layers.heads,
+        kv_heads=layers.kv_heads,
+        ffn=layers.ffn,
+        gated=layers.gated,
+        vocabulary=model.vocabulary,
+        full=row["method"] == "full",
+        bits=int(row["quantization_bits"] or 16),
+        zero_stage=int(stage) if stage else None,
+        world=int(row["n_gpus"]),
+        micro_batch=int(row["micro_batch"]),
+        length=int(row["seq_len"]),
+        checkpointing=_recomputes(row),
+        pure_16_bit=not stage,
+    )
+
+
+def read_rows() -> list[Row]:
+    """All published measurements with their estimates."""
+    stacks = yaml.safe_load((PUBLISHED / "stacks.yaml").read_text(encoding="utf-8"))
+    shapes = json.loads((PUBLISHED / "models.json").read_text(encoding="utf-8"))
+    models = {name: model_from_config(one["config"], None, name) for name, one in shapes.items()}
+    with (PUBLISHED / "measurements.csv").open(encoding="utf-8") as file:
+        return [
+            _row(one, stacks[one["stack"]], models[one["model"]]) for one in csv.DictReader(file)
+        ]
+
+
+def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) -> Row:
+    assert model is not None, row["model"]
+    hardware = hardware_of(row)
+    count = int(row["n_gpus"])
+    ranks = Ranks(world=count, on_host=count)
+    ours = estimate(workload_of(row, stack, model), candidate_of(row, stack), hardware, ranks)
+    assert ours is not None, row
+    run = run_of(row, model)
+    others = {name: rule(run) for name, rule in RULES.items()}
+    measured = float(row["measured_gib"])
+    parts = [row["model"], row["section"], f"{row['micro_batch']} x {row['seq_len']}"]
+    parts += [f"{row['quantization_bits']} bits"] * bool(row["quantization_bits"])
+    return Row(
+        source=row["stack"],
+        label=", ".join(parts),
+        measured=int(measured * GIB),
+        full=measured > FULL * CARDS[row["gpu"]],
+        ours=ours,
+        others={name: value for name, value in others.items() if value is not None},
+    )
+
+
+def summary(errors: Iterable[float]) -> str:
+    """Cells: rows, median and 90th percentile of the absolute error, median of the signed one."""
+    known = sorted(errors)
+    if not known:
+        return "0 | | | "
+    sizes = sorted(abs(one) for one in known)
+    last = sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)]
+    return (
+        f"{len(known)} | {statistics.median(sizes):.1%} | {last:.1%} | "
+        f"{statistics.median(known):+.1%}"
+    )
+
+
+def by_source(rows: list[Row]) -> list[str]:
+    """A table: a line a source."""
+    lines = [
+        "| source | rows | median error | 90th percentile | median with sign | above the bound |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    groups = {name: [row for row in rows if row.source == name] for name in _sources(rows)}
+    for name, group in [*groups.items(), ("all", rows)]:
+        above = sum(row.measured > row.ours.bound for row in group) / max(len(group), 1)
+        errors = (row.error(row.ours.expected) for row in group)
+        lines.append(f"| {name} | {summary(errors)} | {above:.1%} |")
+    return lines
+
+
+def _sources(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(row.source for row in rows))
+
+
+def beside_others(rows: list[Row]) -> list[str]:
+    """A table: two lines a rule, on the rows that the rule covers."""
+    lines = [
+        "| rule | rows | median error | 90th percentile | median with sign | below the measured |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for rule in RULES:
+        covered = [row for row in rows if rule in row.others]
+        theirs = [row.error(row.others[rule]) for row in covered]
+        ours = [row.error(row.ours.expected) for row in covered]
+        for name, errors in ((rule, theirs), ("ours, same rows", ours)):
+            below = sum(one < 0 for one in errors) / max(len(errors), 1)
+            lines.append(f"| {name} | {summary(errors)} | {below:.0%} |")
+    return lines
+
+
+def worst(rows: list[Row], count: int = 15) -> list[str]:
+    """A table of the measurements that exceed their bound by most."""
+    over = [row for row in rows if row.measured > row.ours.bound]
+    over.sort(key=lambda row: row.ours.bound / row.measured)
+    lines = ["| source | run | measured | estimate | bound |", "|---|---|---:|---:|---:|"]
+    for row in over[:count]:
+        sizes = (row.measured, row.ours.expected, row.ours.bound)
+        cells = " | ".join(f"{size / GIB:.1f}" for size in sizes)
+        lines.append(f"| {row.source} | {row.label} | {cells} |")
+    return lines
+
+
+def report(rows: list[Row]) -> str:
+    """The page."""
+    usable = [row for row in rows if not row.full]
+    exact = [row for row in usable if not row.source.startswith("ms-swift")]
+    parts = [
+        INTRODUCTION,
+        "\n".join(by_source(usable)),
+        "Rows above 90 % of their card, which say little about need:",
+        "\n".join(by_source([row for row in rows if row.full])),
+        "## Beside the rules of others",
+        "Each rule on the rows that its authors say it covers, where the length is exact.",
+        "\n".join(beside_others(exact)),
+        "The same on all rows that fill less than 90 % of their card.",
+        "\n".join(beside_others(usable)),
+        "## Where the bound fails most",
+        "GiB.",
+        "\n".join(worst(usable)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plot(rows: list[Row], path: Path) -> bool:
+    """Draws estimates over measurements; False where matplotlib isn't installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    axes = (figure := Figure(figsize=(6, 6))).add_subplot()
+    for source in _sources(rows):
+        group = [row for row in rows if row.source == source]
+        measured = [row.measured / GIB for row in group]
+        axes.scatter(measured, [row.ours.expected / GIB for row in group], s=12, label=source)
+    axes.plot([4, 90], [4, 90], color="grey", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="measured, GiB", ylabel="estimated, GiB")
+    axes.legend(fontsize=7)
+    figure.savefig(path, metadata={"Date": None})
+    return True
+
+
+def main() -> None:
+    """Writes the page and the plot, and prints the page."""
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else docs / "measured"
+    rows = read_rows()
+    text = report(rows)
+    if plot([row for row in rows if not row.full], folder / "memory-published.svg"):
+        text += "\n![estimates over measurements](memory-published.svg)\n"
+    (folder / "memory-published.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Forks workers that become the launcher's own children, and the host of the store they meet at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from . import preload
+from .captured_output import STREAMS, CapturedOutput
+from .messages import ForkWorker, HostStore, Readiness, WorkersForked
+from .tcp_store import LAST_WORDS, described, hosted
+
+COMM = Path("/proc/self/comm")
+"""A process's name, in `top` and `ps -o comm`; its command line is a worker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The processes to fork for an attempt.
+
+    Attributes:
+        store: a store to host beside the workers; None where there is none.
+        workers: in the order of their local ranks.
+    """
+
+    store: HostStore | None
+    workers: Sequence[ForkWorker]
+
+    def close(self) -> None:
+        """Closes the descriptors that came with it."""
+        for worker in self.workers:
+            os.close(worker.stdout)
+            os.close(worker.stderr)
+        if self.store is not None:
+            os.close(self.store.listener)
+            os.close(self.store.line)
+
+
+def fork_workers(
+    request: Request, connection: socket.socket, output: CapturedOutput
+) -> WorkersForked | Readiness | None:
+    """Forks what is asked for.
+
+    A child of this process forks the workers and ends at once. The kernel gives them to the
+    launcher, their nearest ancestor that is a subreaper, which can then wait for them.
+
+    Args:
+        request: what is asked for.
+        connection: to the launcher; the forks close it.
+        output: what imports have printed.
+
+    Returns:
+        None in a worker; elsewhere the answer to the launcher.
+    """
+    start_reader, start_writer = os.pipe()  # its end lets the workers begin
+    answer_reader, answer_writer = os.pipe()
+    intermediate = os.fork()
+    if intermediate:
+        for descriptor in (start_reader, start_writer, answer_writer):
+            os.close(descriptor)
+        with os.fdopen(answer_reader) as stream:
+            answer = stream.read()
+        os.waitpid(intermediate, 0)
+        if not answer:
+            return Readiness("it can't fork workers")
+        return WorkersForked(**json.loads(answer))
+    store_host = None
+    if request.store is not None:
+        store_host = os.fork()
+        if not store_host:
+            for descriptor in (start_reader, start_writer, answer_reader, answer_writer):
+                os.close(descriptor)
+            connection.close()
+            Request(None, request.workers).close()
+            _host_store(request.store)
+    pids = []
+    for worker in request.workers:
+        pid = os.fork()
+        if not pid:
+            os.close(start_writer)  # or it would wait for itself
+            os.read(start_reader, 1)
+            for descriptor in (start_reader, answer_reader, answer_writer):
+                os.close(descriptor)
+            connection.close()
+            _become_worker(worker, request, output)
+            return None
+        pids.append(pid)
+    os.write(answer_writer, json.dumps({"pids": pids, "store_host": store_host}).encode())
+    os._exit(0)  # the last one that holds `start_writer`
+
+
+def _host_store(store: HostStore) -> NoReturn:
+    """Hosts a store in a process of its own, since its threads wouldn't come along in a fork.
+
+    That may take the import of torch; who connects meanwhile has to wait.
+    """
+    code = 0
+    try:
+        os.setsid()
+        COMM.write_text("warm-store")
+        held = hosted(store.port, store.listener)
+        os.read(store.line, 1)
+        del held
+    except BaseException as error:
+        code = 1
+        os.write(store.line, described(error).encode()[:LAST_WORDS])
+    finally:
+        os._exit(code)  # neither exit handlers nor finalizers: those are the workers'
+
+
+def _become_worker(worker: ForkWorker, request: Request, output: CapturedOutput) -> None:
+    """Takes on what elastic gives a fresh process, and what two fresh processes don't share."""
+    os.setsid()
+    for stream, target in zip((worker.stdout, worker.stderr), STREAMS, strict=True):
+        os.dup2(stream, target)
+    request.close()
+    output.print()
+    # The launcher ignored them when it started the server, but no more when workers start.
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.update(worker.environment)
+    preload.set_blas_threads()
+    # Python reseeds its own generator after a fork, these aren't.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)

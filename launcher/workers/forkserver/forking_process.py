@@ -1,0 +1,72 @@
+"""The launcher's end of the connection to a process that forks workers."""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from .messages import ForkWorker, HostStore, Message, receive, send
+from .tcp_store import Store
+
+FORK_SECONDS = 300.0
+"""In which workers are forked; imports of which somebody has to wait count."""
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class ForkingProcess:
+    """The server, or its copy.
+
+    Attributes:
+        pid: its process id.
+        connection: keeps messages apart.
+    """
+
+    pid: int
+    connection: socket.socket
+
+    def answer(self, seconds: float) -> Message | None:
+        """Its next message; None where it has ended or is silent for so long."""
+        ready, _, _ = select.select([self.connection], [], [], seconds)
+        with suppress(OSError):
+            return receive(self.connection) if ready else None
+        return None
+
+    def fork(
+        self,
+        store: Store | None,
+        environments: Mapping[int, Mapping[str, str]],
+        streams: Mapping[int, Sequence[int]],
+    ) -> Message | None:
+        """Asks for workers; its answer, or None where there is none.
+
+        Args:
+            store: is to be hosted beside them.
+            environments: of each worker beyond the launcher's own, by local rank.
+            streams: descriptors for the stdout and stderr of each.
+        """
+        remaining = len(environments)
+        with suppress(OSError), _subreaper():
+            if store is not None:
+                send(self.connection, HostStore(store.port, *store.descriptors))
+            for local_rank, environment in environments.items():
+                remaining -= 1
+                stdout, stderr = streams[local_rank]
+                send(self.connection, ForkWorker(environment, remaining, stdout, stderr))
+            return self.answer(FORK_SECONDS)
+        return None
+
+
+@contextmanager
+def _subreaper() -> Iterator[None]:
+    """The processes that descend from this one become its children when their parents end."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -1,0 +1,121 @@
+"""What the imported modules hold, in marks by which two processes can compare theirs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ...workload.script.imports import is_installed
+
+OURS = str(Path(__file__).parents[2])
+"""How the files of this package begin: guards are neither installed modules nor the user's."""
+DEFAULT_DEVICE = "CURRENT_DEVICE"
+"""The name in torch/utils/_device.py of the device for new tensors; asking torch imports more."""
+DEPTH = 3
+"""How far functions are followed into those that they wrap."""
+
+
+class Mark(NamedTuple):
+    """What tells a function, class or flag that a module holds from another.
+
+    Attributes:
+        crc: checksum of the text that describes it.
+        is_own: the module has defined it, rather than taken it from another.
+    """
+
+    crc: int
+    is_own: bool = False
+
+
+ABSENT = Mark(0)
+
+
+def installed_modules() -> Iterator[tuple[str, ModuleType]]:
+    """The installed modules that are imported, by name.
+
+    Nothing is asked of them by `getattr`: a lazy module would import what it is asked for.
+    """
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), ModuleType):
+            continue
+        spec = vars(module).get("__spec__")
+        if name == "__main__" or spec is None or spec.name != name or spec.origin is None:
+            continue
+        if is_installed(spec.origin) and not spec.origin.startswith(OURS):
+            yield name, module
+
+
+def marks_of(module: ModuleType) -> dict[str, Mark]:
+    """A mark of each function, class and flag by name, and of where the module comes from.
+
+    Lazy modules, those of transformers, hold nothing of their own.
+    """
+    path = str(vars(module).get("__file__"))
+    marks = {"": Mark(checksum(path))}
+    if type(module) is ModuleType:
+        for name, value in list(vars(module).items()):
+            if (text := _text(name, value, DEPTH)) is not None:
+                is_own = text.startswith((f"{path}:", f"{module.__name__}."))
+                marks[name] = Mark(checksum(text), is_own)
+    return marks
+
+
+def checksum(text: str) -> int:
+    """Tells a text from others, in less space."""
+    return crc32(text.encode(errors="surrogateescape"))
+
+
+def _text(name: str, value: Any, depth: int) -> str | None:
+    """What tells a function from another that has taken its place, wrappers included."""
+    kind = type(value)
+    if kind is FunctionType:
+        code = value.__code__
+        cells = value.__closure__ or () if depth else ()
+        inner = [_text("", content, depth - 1) for content in _contents(cells)]
+        return f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}{list(filter(None, inner))}"
+    if issubclass(kind, type) or kind is BuiltinFunctionType:
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value) if kind is bool and name.isupper() else None
+
+
+def _contents(cells: Any) -> Iterator[Any]:
+    for cell in cells:
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is empty as yet
+            continue
+
+
+def replaced_by_user() -> str | None:
+    """Something of an installed package that is the user's own instead."""
+    for name, module in installed_modules():
+        if "-packages" not in str(vars(module).get("__file__")):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if _is_users(value):
+                return f"{name}.{attribute}"
+            if issubclass(type(value), type) and value.__module__ == name:
+                for inner, method in list(vars(value).items()):
+                    if _is_users(method):
+                        return f"{name}.{attribute}.{inner}"
+    return None
+
+
+def _is_users(value: Any) -> bool:
+    """Whether it is a function from a file of the user's."""
+    if type(value) is not FunctionType:
+        return False
+    path = value.__code__.co_filename
+    return not path.startswith("<") and not is_installed(path) and not path.startswith(OURS)
+
+
+def torch_defaults() -> str:
+    """The type and device of new tensors; empty without torch."""
+    torch, device = sys.modules.get("torch"), sys.modules.get("torch.utils._device")
+    if torch is None:
+        return ""
+    return f"{torch.get_default_dtype()} {vars(device or torch).get(DEFAULT_DEVICE)}"

@@ -1,0 +1,67 @@
+"""The files of scripts, modules and packages, found without importing anything."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tokenize
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...core.errors import ExitCode, LaunchError
+
+
+def package_folders(name: str) -> Iterator[Path]:
+    """Where a package lies on the interpreter's path, without importing it."""
+    folders = (Path(folder, name) for folder in ("", *sys.path))
+    return (folder for folder in folders if (folder / "__init__.py").is_file())
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module; None where it isn't on the interpreter's path."""
+    stem = Path(*name.split("."))
+    for folder in ("", *sys.path):
+        for path in (Path(folder, stem).with_suffix(".py"), Path(folder, stem, "__main__.py")):
+            if path.is_file():
+                return path
+    return None
+
+
+def script_file(script: str) -> Path | None:
+    """The file that a script is: itself, or a folder's `__main__.py`; None for a zip of modules."""
+    path = Path(script)
+    main = path / "__main__.py"
+    if path.is_file() and zipfile.is_zipfile(path):
+        return None
+    return main if main.is_file() else path
+
+
+def parsed(path: Path) -> ast.Module:
+    """The script's syntax tree.
+
+    Raises:
+        LaunchError: the file doesn't exist, can't be read or isn't Python.
+    """
+    if path.is_dir():
+        raise LaunchError(
+            ExitCode.USAGE,
+            f"{path} is a folder, not a Python script",
+            "a folder can be run if it has a __main__.py",
+        )
+    try:
+        with tokenize.open(path) as source:
+            return ast.parse(source.read(), filename=str(path))
+    except FileNotFoundError:
+        raise LaunchError(
+            ExitCode.USAGE, f"there is no script {path}", f"looked in {Path.cwd()}"
+        ) from None
+    except OSError as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        line = (error.text or "").strip()
+        hint = f"the line is: {line}" if line else ""
+        raise LaunchError(ExitCode.USAGE, f"{where}: syntax error: {error.msg}", hint) from error
+    except (UnicodeDecodeError, ValueError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} isn't Python source: {error}") from error

@@ -1,0 +1,66 @@
+"""The flags of a script, from its command line and its files of arguments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.settings import Origin
+from ...system.typed_yaml import read_mapping
+from .script import Given
+
+
+def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
+    """What HfArgumentParser puts before the command line: a file SCRIPT.args by the script."""
+    beside = None if path is None else path.with_suffix(".args")
+    if beside is None or "HfArgumentParser" not in names or not beside.is_file():
+        return []
+    return beside.read_text(encoding="utf-8", errors="replace").split()
+
+
+def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:
+    """The script's flags, in all forms that HfArgumentParser and TrlParser take.
+
+    `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or .yaml
+    file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
+    `[train] FILE key=value ...`.
+    """
+    if owner == "llamafactory" and arguments[:1] == ["train"]:
+        arguments = arguments[1:]
+    first = arguments[0] if arguments else ""
+    is_file = first.endswith((".json", ".yaml", ".yml")) and not first.startswith("-")
+    if is_file and (len(arguments) == 1 or owner == "llamafactory"):
+        return {**_from_file(Path(first)), **_overrides(arguments[1:])}
+    flags: dict[str, Given] = {}
+    for index, argument in enumerate(arguments):
+        if not argument.startswith("--") or argument == "--":
+            continue
+        name, equals, text = argument[2:].partition("=")
+        rest = itertools.takewhile(lambda word: not word.startswith("--"), arguments[index + 1 :])
+        words = (text,) if equals else tuple(rest)
+        value = words[0] if words else None
+        flags[name.replace("-", "_")] = Given(value, Origin.FLAG, f"--{name}", words)
+    config = flags.get("config")
+    if "trl" in names and config is not None and config.value:
+        return {**_from_file(Path(config.value)), **flags}
+    return flags
+
+
+def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
+    """`key=value` behind a file, as OmegaConf takes it."""
+    flags = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if equals:
+            flags[name] = Given(None if text == "null" else text, Origin.FLAG, f"{name}=", (text,))
+    return {name: given for name, given in flags.items() if given.value is not None}
+
+
+def _from_file(path: Path) -> dict[str, Given]:
+    """The arguments in a file of them; a key with `null` says nothing."""
+    return {
+        str(key): Given(value, Origin.CONFIG, f"{path.name}: {key}")
+        for key, value in read_mapping(path).items()
+        if value is not None
+    }

@@ -1,0 +1,118 @@
+"""Finds the lines that reduce parameters outside a forward pass, as a dummy loss does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from .unguarded_calls import ASIDE, called
+
+REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
+FLATTENED = ("view", "reshape", "flatten", "ravel")
+DETACHED = {"grad", "data", "shape", "size", "numel", "isnan", "isinf", "isfinite"}
+"""Attributes and functions whose result takes no part in the graph."""
+CUT_METHODS = {"item", "tolist", "detach", "numpy"}
+CUT_FUNCTIONS = {"float", "int", "bool", "str", "round", "format", "print"}
+"""What takes a value out of the graph."""
+LOGGERS = {"add_scalar", "add_histogram", "debug", "info", "log", "warning", "write"}
+"""Methods that report a value where their first argument is a text or a mapping."""
+TEXTS = (ast.Constant, ast.JoinedStr, ast.Dict)
+WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled(False)", "GatheredParameters")
+"""Contexts without a graph, or in which ZeRO-3's parameters are whole."""
+PARAMETER_ITERATORS = ("parameters", "named_parameters")
+
+
+def parameter_reductions(tree: ast.AST) -> Iterator[int]:
+    """Lines that reduce parameters outside a forward pass: `p.sum() for p in m.parameters()`.
+
+    Covers comprehensions, generator expressions and `for` loops over `parameters()` or
+    `named_parameters()` whose body reduces the loop's own variable. What is only reported, in a log
+    or a comparison, is left out.
+    """
+    cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
+    cut |= _only_reported(tree, cut)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
+            for clause in node.generators:
+                if _iterates_parameters(clause.iter):
+                    yield from _reductions(node.elt, _names(clause.target), cut)
+        elif isinstance(node, ast.For) and _iterates_parameters(node.iter):
+            for statement in node.body:
+                yield from _reductions(statement, _names(node.target), cut)
+
+
+def _only_reported(tree: ast.AST, cut: set[int]) -> set[int]:
+    """All parts of what is assigned to names that only cut parts use, but for losses."""
+    used = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in cut
+    }
+    return {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for target in [node.targets[0] if isinstance(node, ast.Assign) else node.target]
+        if isinstance(target, ast.Name) and target.id not in used and "loss" not in target.id
+        for part in ast.walk(node)
+    }
+
+
+def _iterates_parameters(node: ast.expr) -> bool:
+    return any(
+        isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Attribute)
+        and part.func.attr in PARAMETER_ITERATORS
+        for part in ast.walk(node)
+    )
+
+
+def _is_cut(node: ast.AST) -> bool:
+    """Whether what a node computes takes no part in the graph."""
+    match node:
+        case ast.With(items=items):
+            around = [item.context_expr for item in items]
+        case ast.FunctionDef(name=name, decorator_list=decorators):
+            if ASIDE.search(name):
+                return True
+            around = decorators
+        case ast.Compare() | ast.JoinedStr():
+            return True
+        case ast.Call(args=arguments):
+            name = called(node)
+            if isinstance(node.func, ast.Name):
+                return name in CUT_FUNCTIONS
+            is_reported = isinstance(arguments[0], TEXTS) if arguments else False
+            return name in CUT_METHODS or (name in LOGGERS and is_reported)
+        case _:
+            return False
+    return any(name in ast.unparse(context) for context in around for name in WITHOUT_GRAPH)
+
+
+def _names(target: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+
+
+def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
+    """Lines of calls `name.sum()` and `torch.sum(name)`, and of `name.view(-1)[0]`.
+
+    Reductions of gradients and of detached values (a gradient's norm, say) take no part in the
+    graph and are left out.
+    """
+    for part in ast.walk(node):
+        if id(part) not in cut and _is_reduction(part):
+            leaves = [leaf for leaf in ast.walk(part) if id(leaf) not in cut]
+            names_used = {leaf.id for leaf in leaves if isinstance(leaf, ast.Name)}
+            attributes = {leaf.attr for leaf in leaves if isinstance(leaf, ast.Attribute)}
+            if names_used & names and not attributes & DETACHED:
+                yield part.lineno
+
+
+def _is_reduction(node: ast.AST) -> TypeGuard[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in REDUCTIONS
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name))):
+            return name in FLATTENED
+    return False

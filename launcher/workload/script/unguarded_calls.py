@@ -1,0 +1,117 @@
+"""Finds calls that fail in a distributed run, but for those that a condition keeps out of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Values of `device_map` that lay one model over all devices (accelerate/big_modeling.py)."""
+GUARD = re.compile(
+    r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
+    r"|device_count|multi|single|infer|eval|test|version|bits|4bit|8bit|quant",
+    re.IGNORECASE,
+)
+"""Words of a condition that may well keep what it guards out of a distributed run."""
+ASIDE = re.compile(
+    r"infer|eval|test|predict|generat|single|export|merge|check|compar|debug|stat|log_|verif|hash",
+    re.IGNORECASE,
+)
+"""Words in the name of a function that isn't training."""
+
+
+def device_maps(tree: ast.AST) -> Iterator[int]:
+    """Lines that lay a model over all devices, in every rank: `device_map="auto"`."""
+    for line, value in _keywords(tree, ("device_map",)):
+        if isinstance(value, ast.Constant) and value.value in SPREAD:
+            yield line
+
+
+def device_map_arguments(tree: ast.AST) -> Iterator[int]:
+    """Lines that give a model any map of devices."""
+    for line, value in _keywords(tree, ("device_map",)):
+        is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        if is_text or isinstance(value, ast.Dict):
+            yield line
+
+
+def half_precision_loads(tree: ast.AST) -> Iterator[int]:
+    """Lines that load the only model of a file in fp16."""
+    loads = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and called(node) == "from_pretrained"
+        and re.search(r"Model|For[A-Z]", ast.unparse(node.func))
+    ]
+    if len(loads) == 1:
+        for line, value in _keywords(loads[0], ("torch_dtype", "dtype")):
+            if ast.unparse(value) in ("torch.float16", "torch.half", "'float16'"):
+                yield line
+
+
+def fixed_devices(tree: ast.AST) -> Iterator[int]:
+    """Lines that send every rank to one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
+    for call in unguarded_calls(tree):
+        match call:
+            case ast.Call(args=[ast.Constant(value=value)]):
+                name = called(call)
+                is_named = isinstance(value, str) and bool(re.fullmatch(r"(cuda|npu):\d+", value))
+                is_number = isinstance(value, int) and not isinstance(value, bool)
+                if (is_named and name in ("to", "set_device")) or (
+                    is_number and name in ("cuda", "npu", "set_device")
+                ):
+                    yield call.lineno
+
+
+def no_sync_calls(tree: ast.AST) -> Iterator[int]:
+    """Lines that enter a module's own `no_sync()`; accelerate's takes the model, and looks."""
+    for call in unguarded_calls(tree):
+        if called(call) == "no_sync" and isinstance(call.func, ast.Attribute) and not call.args:
+            yield call.lineno
+
+
+def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
+    """Lines that put adapters into a model whose blocks then get inputs without a gradient."""
+    for call in unguarded_calls(tree):
+        if called(call) == "get_peft_model":
+            yield call.lineno
+
+
+def outdated_arguments(tree: ast.AST) -> Iterator[int]:
+    """Lines that give transformers' arguments a name that they no longer have."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for call in unguarded_calls(tree):
+        if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - own:
+            for keyword in call.keywords:
+                if keyword.arg == "evaluation_strategy":
+                    yield keyword.lineno
+
+
+def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
+    """Line and value of every argument of one of these names where a model is loaded."""
+    for call in unguarded_calls(tree):
+        for keyword in call.keywords:
+            if keyword.arg in names and called(call) == "from_pretrained":
+                yield keyword.lineno, keyword.value
+
+
+def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
+    """All calls, but those under a condition that may keep them out of a distributed run."""
+    if isinstance(node, ast.If | ast.IfExp) and GUARD.search(ast.unparse(node.test)):
+        return
+    if isinstance(node, ast.FunctionDef) and ASIDE.search(node.name):
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from unguarded_calls(child)
+
+
+def called(node: ast.Call) -> str:
+    """The name of what a call calls, without what it is an attribute of."""
+    match node.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""

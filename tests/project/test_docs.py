@@ -1,0 +1,106 @@
+"""The documentation: the site is built without a warning, and what pages name is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from safe_launch.catalogue.regex_as_prose import plain
+from support.stacks import CURRENT, ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]+`")
+ELSEWHERE = re.compile(r'<(?:link|script|img)[^>]+(?:href|src)="(https?:[^"]+)"')
+NAMED = re.compile(r"(?<![\w/])docs/(?:\w+/)?[a-z-]+\.(?:md|svg)")
+LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
+FOLDERS = ("benchmarks", "docs", "examples", "hardware", "launcher", "presets", "scripts", "tests")
+REPOSITORY = tuple(f"{folder}/" for folder in FOLDERS)
+"""Folders of the repository: a path in back quotes that begins so is a file's or a folder's."""
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    words = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().strip().replace(" ", "-") for heading in words}
+
+
+def paths_in(text: str) -> Iterator[str]:
+    """Paths of the repository that stand in back quotes, alone or in a command."""
+    for code in CODE.findall(FENCED.sub("", text)):
+        for word in re.split(r"[\s`,;()]+", code):
+            if word.startswith(REPOSITORY) and not re.search(r"[<>*{}]|\.\.\.", word):
+                yield word.partition(":")[0].rstrip(".")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_names_is_there(page: Path) -> None:
+    """Links between files and to headings, and paths in back quotes."""
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(CODE.sub("", FENCED.sub("", text))):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+    for path in set(paths_in(text)):
+        assert (ROOT / path).exists(), path
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    """In comments, docstrings and files for clusters."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".yaml", ".sbatch") and "logs" not in path.parts:
+                for name in NAMED.findall(path.read_text(encoding="utf-8")):
+                    assert (ROOT / name).exists(), f"{path}: {name}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as strictly as can be: a link or an anchor that leads nowhere fails."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [CURRENT.bin / "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (built.returncode, built.stderr) == (0, "")
+    return folder
+
+
+def test_the_site_is_read_without_a_network(site: Path) -> None:
+    """No page loads a font, a script or an image from elsewhere."""
+    for page in [*site.glob("*.html"), *site.glob("using/*.html")]:
+        assert ELSEWHERE.findall(page.read_text(encoding="utf-8")) == [], page
+
+
+def test_the_search_finds_a_failure_by_its_message(site: Path) -> None:
+    """Every entry has a page, and all of its messages are in the index of the search."""
+    index = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    texts: dict[str, str] = {}
+    for section in index:
+        page = section["location"].partition("#")[0]
+        texts[page] = f"{texts.get(page, '')} {section['text']}"
+    for path in sorted((ROOT / "presets" / "failures").glob("*.md")):
+        entry = yaml.safe_load(path.read_text(encoding="utf-8").split("---\n")[1])
+        text = " ".join(re.sub(r"<[^>]+>", " ", texts[f"failures/{path.stem}.html"]).split())
+        for signature in entry.get("signatures", ()):
+            for message in plain(signature["message"]) if "message" in signature else ():
+                assert re.sub(r"<[^>]+>", " ", escaped(message)) in text, path.stem
+
+
+def escaped(text: str) -> str:
+    """As the index has it: HTML's own signs escaped, white space once."""
+    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, name)
+    return " ".join(text.split())

@@ -1,0 +1,213 @@
+"""The launcher's side of the fork server: its states, against a server that says what it is told.
+
+Such a server forks nobody; the test writes what it answers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from safe_launch.workers.forkserver.client import Server
+from safe_launch.workers.forkserver.states import TRANSITIONS, State
+
+FAKE = """
+import os, socket
+from safe_launch.workers.forkserver.messages import *
+start = Start.from_environment()
+connection = socket.socket(fileno=start.connection)
+def say(message, to=connection):
+    send(to, message)
+def workers(to=connection):
+    while receive(to).remaining:
+        pass
+"""
+FORK = "workers(); say(WorkersForked([11, 12], None))\n"
+READY = "say(Readiness(None))\n"
+COPY = (
+    "order = receive(connection); say(Copied(5)); copy = socket.socket(fileno=order.connection)\n"
+)
+WAIT = "receive(connection)\n"
+ENVIRONMENTS = {0: {"RANK": "0", "MODE": "a"}, 1: {"RANK": "1", "MODE": "a"}}
+STREAMS = {0: (1, 2), 1: (1, 2)}
+Begun = Callable[[str], Server]
+
+
+@pytest.fixture
+def begun() -> Iterator[Begun]:
+    """Begins a server that does what a text says."""
+    servers: list[Server] = []
+
+    def begin(text: str) -> Server:
+        servers.append(Server("a-mark", (sys.executable, "-c", FAKE + text), {}, ("RANK",)))
+        servers[-1].start()
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.end()
+
+
+def test_every_state_may_end_and_can_be_reached() -> None:
+    """From none at all; nothing follows itself but the end."""
+    assert TRANSITIONS.keys() == set(State)
+    assert all(State.NONE in following for following in TRANSITIONS.values())
+    assert set().union(*TRANSITIONS.values()) == set(State)
+    assert [state for state in State if state in TRANSITIONS[state]] == [State.NONE]
+
+
+def test_what_isnt_allowed_is_our_own_mistake(begun: Begun) -> None:
+    """A server is begun once."""
+    server = begun(READY + WAIT)
+    with pytest.raises(AssertionError, match="from importing to importing"):
+        server.start()
+
+
+def test_a_server_is_ready_when_it_has_imported(begun: Begun) -> None:
+    """And nothing is left of it when it has been ended."""
+    server = begun(READY + WAIT)
+    assert (server.state, len(server.pids)) == (State.IMPORTING, 1)
+    server.prepare()
+    assert (server.state, server.problem) == (State.READY, None)
+    server.end()
+    assert (server.state, server.pids) == (State.NONE, set())
+
+
+def test_one_that_never_began_forks_nobody() -> None:
+    """And can be ended."""
+    server = Server("a-mark", (), {})
+    server.prepare()
+    assert server.fork(ENVIRONMENTS, STREAMS) is None
+    server.end()
+    assert (server.state, server.problem) == (State.NONE, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("say(Readiness('an import has started 1 thread'))\n", "an import has started 1 thread"),
+        ("", "the process that imports for the workers has ended"),
+    ],
+)
+def test_one_that_cant_be_used_is_ended(begun: Begun, text: str, problem: str) -> None:
+    """The reason is kept for the user."""
+    server = begun(text)
+    server.prepare()
+    assert (server.state, server.problem) == (State.NONE, problem)
+    assert server.fork(ENVIRONMENTS, STREAMS) is None
+    assert server.problem == problem
+
+
+def test_one_whose_import_reads_a_rank_begins_again_and_imports_nothing(begun: Begun) -> None:
+    """Workers can be forked from it, but import by themselves, which is said."""
+    server = begun(
+        "if start.does_import:\n"
+        "    say(PerRankRead(start.per_rank_variables[0], 'ranked')); os._exit(0)\n" + READY + FORK
+    )
+    before = server.pids
+    server.prepare()
+    assert (server.state, server.excluded_package) == (State.READY, "ranked")
+    assert server.problem == "ranked reads RANK, which each has for itself"
+    assert server.pids != before
+    assert server.fork(ENVIRONMENTS, STREAMS) is not None
+
+
+def test_workers_come_by_local_rank(begun: Begun) -> None:
+    """Also where nobody has waited for the server before."""
+    forked = begun(READY + FORK).fork(ENVIRONMENTS, STREAMS)
+    assert forked is not None
+    assert forked.pids() == {0: 11, 1: 12}
+
+
+def test_the_stores_host_counts_among_the_processes(begun: Begun) -> None:
+    """It isn't to be killed as a leftover."""
+    server = begun(READY + "workers(); say(WorkersForked([11, 12], 99))\n" + WAIT)
+    server.fork(ENVIRONMENTS, STREAMS)
+    assert 99 in server.pids
+    server.store_host = None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("workers()\n", "the process that imports for the workers has ended"),
+        ("workers(); say(Readiness('it can\\'t fork workers'))\n", "it can't fork workers"),
+    ],
+)
+def test_one_that_forks_nobody_is_ended(begun: Begun, text: str, problem: str) -> None:
+    """The workers are fresh processes then."""
+    server = begun(READY + text)
+    assert server.fork(ENVIRONMENTS, STREAMS) is None
+    assert (server.state, server.problem) == (State.NONE, problem)
+
+
+def test_an_environment_that_imports_have_read_is_the_next_servers(begun: Begun) -> None:
+    """It begins again with what is common to all workers."""
+    server = begun(
+        READY + "if os.environ.get('MODE') != 'a':\n"
+        "    workers(); say(EnvironmentDiffers(['MODE'])); receive(connection)\n" + FORK
+    )
+    before = server.pids
+    assert server.fork(ENVIRONMENTS, STREAMS) is not None
+    assert server.environment == {"MODE": "a"}
+    assert (server.state, server.pids != before) == (State.READY, True)
+
+
+def test_what_differs_between_workers_cant_be_an_imports(begun: Begun) -> None:
+    """The variable that does is named."""
+    server = begun(READY + "workers(); say(EnvironmentDiffers(['MODE', 'RANK']))\n" + WAIT)
+    assert server.fork(ENVIRONMENTS, STREAMS) is None
+    assert server.state == State.NONE
+    assert server.problem == "an import reads RANK, which every worker has for itself"
+
+
+def test_a_copy_that_has_imported_more_forks_the_next_workers(begun: Begun) -> None:
+    """The first report counts: one copy is made."""
+    server = begun(
+        READY + COPY + "say(Readiness(None), copy)\n"
+        "workers(copy); say(WorkersForked([21, 22], None), copy)\n" + WAIT
+    )
+    server.prepare()
+    server.extend({})
+    assert server.state == State.COPY_IMPORTING
+    assert 5 in server.pids
+    server.extend({})
+    forked = server.fork(ENVIRONMENTS, STREAMS)
+    assert forked is not None
+    assert forked.pids() == {0: 21, 1: 22}
+    assert server.state == State.COPY_READY
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("say(Readiness('a later import changes signals'), copy)\n", "a later import changes"),
+        ("copy.close()\n", "it takes too long"),
+        (
+            "say(Readiness(None), copy); workers(copy); say(EnvironmentDiffers(['MODE']), copy)\n",
+            "its environment is another one",
+        ),
+    ],
+)
+def test_where_the_copy_cant_the_server_itself_forks(begun: Begun, text: str, reason: str) -> None:
+    """No other copy is made."""
+    server = begun(READY + COPY + text + FORK + WAIT)
+    server.prepare()
+    server.extend({})
+    forked = server.fork(ENVIRONMENTS, STREAMS)
+    assert forked is not None
+    assert forked.pids() == {0: 11, 1: 12}
+    assert (server.state, len(server.pids)) == (State.COPY_REFUSED, 1)
+    assert server.copy_refused is not None
+    assert reason in server.copy_refused
+    server.extend({})
+    assert server.state == State.COPY_REFUSED
+
+
+def test_where_no_copy_is_made_all_stays_as_it_is(begun: Begun) -> None:
+    """A server that doesn't answer is left alone till workers are asked of it."""
+    server = begun(READY + "receive(connection); os._exit(0)\n")
+    server.prepare()
+    server.extend({})
+    assert (server.state, len(server.pids)) == (State.READY, 1)

@@ -1,0 +1,116 @@
+"""What the launcher and its fork server say to each other arrives as it was sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from safe_launch.workers.forkserver.messages import (
+    WARM,
+    Copied,
+    EnvironmentDiffers,
+    ForkWorker,
+    HostStore,
+    MakeCopy,
+    Message,
+    PerRankRead,
+    Readiness,
+    Start,
+    WorkersForked,
+    receive,
+    send,
+)
+
+Ends = tuple[socket.socket, socket.socket]
+WITHOUT_DESCRIPTORS = (
+    Readiness(None),
+    Readiness("an import has started 1 thread"),
+    PerRankRead("RANK", "swift"),
+    EnvironmentDiffers(["A", "B"]),
+    WorkersForked([1, 2], None),
+    WorkersForked([1], 7),
+    Copied(5),
+)
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """Both ends of a connection that keeps messages apart."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("message", WITHOUT_DESCRIPTORS, ids=repr)
+def test_an_answer_arrives_as_it_was_sent(ends: Ends, message: Message) -> None:
+    """Its type too."""
+    send(ends[0], message)
+    assert receive(ends[1]) == message
+
+
+def test_descriptors_arrive_as_the_receivers_own(ends: Ends, tmp_path: Path) -> None:
+    """In the fields that they were sent in; the sender's stay open."""
+    paths = tmp_path / "first", tmp_path / "second"
+    first, second = (os.open(path, os.O_CREAT | os.O_RDWR) for path in paths)
+    send(ends[0], HostStore(29500, listener=first, line=second))
+    send(ends[0], ForkWorker({"RANK": "0"}, 3, stdout=second, stderr=first))
+    send(ends[0], MakeCopy(None, connection=first, report=second))
+    store, worker, copy = receive(ends[1]), receive(ends[1]), receive(ends[1])
+    assert isinstance(store, HostStore)
+    assert isinstance(worker, ForkWorker)
+    assert isinstance(copy, MakeCopy)
+    assert (store.port, worker.environment, worker.remaining) == (29500, {"RANK": "0"}, 3)
+    assert copy.excluded_package is None
+    received = {
+        *((store.listener, "first"), (store.line, "second")),
+        *((worker.stdout, "second"), (worker.stderr, "first")),
+        *((copy.connection, "first"), (copy.report, "second")),
+    }
+    assert {descriptor for descriptor, _ in received}.isdisjoint((first, second))
+    for descriptor, name in received:
+        assert Path(f"/proc/self/fd/{descriptor}").readlink().name == name
+        os.close(descriptor)
+    os.close(first)
+    os.close(second)
+
+
+def test_every_message_is_tested_here() -> None:
+    """A new one too."""
+    tested = {HostStore, ForkWorker, MakeCopy, *map(type, WITHOUT_DESCRIPTORS)}
+    assert tested == set(get_args(Message))
+
+
+def test_the_end_of_a_connection_is_no_message(ends: Ends) -> None:
+    """Neither is an error."""
+    ends[0].close()
+    assert receive(ends[1]) is None
+
+
+def test_a_worker_doesnt_inherit_what_the_server_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is gone from the environment when the server has read it."""
+    start = Start(3, 4, does_import=False, per_rank_variables=["RANK"])
+    monkeypatch.setenv(WARM, start.to_text())
+    assert Start.from_environment() == start
+    assert WARM not in os.environ
+
+
+def test_a_worker_begins_without_modules_that_its_script_may_want_in_another_version() -> None:
+    """What reads the messages is still imported in the worker."""
+    code = (
+        "import json, sys\n"
+        "import safe_launch.worker\n"
+        "from safe_launch.workers.forkserver import restart_in_place, server\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(json.loads(done.stdout))
+    assert "safe_launch" in imported
+    foreign = {"msgspec", "yaml", "omegaconf", "psutil", "packaging", "re2", "numpy", "torch"}
+    assert imported & foreign == set()
