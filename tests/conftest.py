@@ -1,10 +1,41 @@
-"""Fixtures of all tests, and what is tried once more."""
+"""What holds for a whole tier: its time limit, its second try; and the fixtures of all tests."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
+from hypothesis import HealthCheck, settings
+from support import older_stack
 from support.processes import workshop  # noqa: F401 - a fixture
-from support.stacks import STACKS, Stack
+from support.stacks import STACKS, TESTS, Stack
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What the tests of a folder have in common.
+
+    Attributes:
+        seconds: after which a test hangs, on a busy machine.
+        trains: whether it trains for real.
+    """
+
+    seconds: float
+    trains: bool = False
+
+
+TIERS = {
+    "unit": Tier(120),
+    "project": Tier(120),
+    "processes": Tier(300),
+    "clusters": Tier(900),
+    "training": Tier(900, trains=True),
+    "frameworks": Tier(3600, trains=True),
+}
 
 
 @pytest.fixture(params=STACKS, ids=lambda stack: stack.name, scope="session")
@@ -16,12 +47,26 @@ def stack(request: pytest.FixtureRequest) -> Stack:
     return found
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What trains for real is tried once more where it fails; the summary says RERUN.
+def pytest_report_header() -> str:
+    """Which tests of the older stack this run has."""
+    return older_stack.described()
 
-    gloo now and then aborts or stalls a process that ends without `destroy_process_group()` (the
-    entry `crash-at-exit`), which most scripts do; plain torchrun, the reference, fails of it.
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks every test as its tier is, and leaves out the older stack's that are not drawn.
+
+    What trains for real is tried once more where it fails; the summary says RERUN. gloo now and
+    then aborts or stalls a process that ends without `destroy_process_group()` (the entry
+    `crash-at-exit`), which most scripts do; plain torchrun, the reference, fails because of it.
     """
     for item in items:
-        if item.get_closest_marker("frameworks") or item.get_closest_marker("heavy"):
+        tier = TIERS[item.path.relative_to(TESTS).parts[0]]
+        item.add_marker(pytest.mark.timeout(tier.seconds))
+        if tier.trains:
+            item.add_marker(pytest.mark.trains)
+        if item.get_closest_marker("trains"):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    if left_out := [item for item in items if not older_stack.is_drawn(item)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if older_stack.is_drawn(item)]

@@ -16,8 +16,6 @@ from frameworks.record import Record, versions_of, write
 from frameworks.registry import CASES
 from support.stacks import TESTS
 
-pytestmark = pytest.mark.heavy
-
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_untouched_where_healthy_and_corrected_where_not(case: Case, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from safe_launch.machine.host import own_cores
 from support.hosts import needs_hosts, network
 from support.jobs import ended, job
+from support.ports import free_port
 from support.processes import (
     LAUNCHER,
     PROGRAMS,
@@ -541,11 +542,8 @@ def test_a_port_that_is_in_use(workshop: Path) -> None:
 def test_each_host_by_itself(workshop: Path) -> None:
     """--no_ssh: the command is given on every host; two launchers here are two hosts' parts."""
     (workshop / "hosts").write_text("one slots=1\ntwo slots=2\n")
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
     own = (LAUNCHER, "--log-dir=runs", "--no_ssh", "--no_ssh_check", "--hostfile=hosts")
-    where = ("--master_addr=127.0.0.1", f"--master_port={port}")
+    where = ("--master_addr=127.0.0.1", f"--master_port={free_port()}")
     nodes = [
         subprocess.Popen(
             [*own, *where, f"--node_rank={rank}", str(SHOWS)],

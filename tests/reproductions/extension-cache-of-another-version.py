@@ -18,7 +18,7 @@ if "--advised" not in sys.argv:
     subprocess.run([sys.executable, "-c", BUILD], check=True)
     built = os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache" / "torch_extensions")
     cache = Path("torch_extensions").absolute()
-    shutil.copytree(built, cache)
+    shutil.copytree(built, cache, ignore=shutil.ignore_patterns("lock"))
     os.environ["TORCH_EXTENSIONS_DIR"] = str(cache)
     for library in cache.rglob("cpu_adam.so"):
         library.write_bytes(b"")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.launches import WAYS, environment
+from support.ports import free_port
 from support.stacks import CURRENT, ROOT
 
 PROGRAMS = ROOT / "tests" / "programs"
@@ -221,14 +221,6 @@ def _told(case: Case, codes: list[int], folder: Path, output: str) -> str:
         found = sorted(set(re.findall(case.shows, output)))
         parts.append(f"shows {', '.join(found) or 'nothing'}")
     return "; ".join(parts)
-
-
-def free_port() -> int:
-    """A port of this host that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run(case: Case, way: str, folder: Path) -> str:

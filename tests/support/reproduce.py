@@ -19,17 +19,22 @@ import ast
 import importlib
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import psutil
+
+if __name__ == "__main__":  # in a Python that has no pytest
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from support.ports import free_port
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 PRELOADED = ("torch", "torch.distributed", "deepspeed", "transformers", "peft", "accelerate")
@@ -77,13 +82,12 @@ def run(script: Script, arguments: Sequence[str]) -> dict[str, object]:
 
     Returns:
         `records`: the failed ranks' records as mappings; `outputs`: what each rank printed;
-        `codes`: exit codes, -N for signal N; `versions` of the frameworks.
+        `codes`: exit codes, -N for signal N; `completed`: the ranks whose script has run to its
+        end; `versions` of the frameworks.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         start = _start_fresh if script.fresh else _fork
         pids = {
             start(script, list(arguments), rank, port, folder): rank for rank in range(script.ranks)
@@ -97,11 +101,15 @@ def run(script: Script, arguments: Sequence[str]) -> dict[str, object]:
             for rank, code in codes.items()
             if code
         ]
+        completed = [
+            rank for rank in range(script.ranks) if _completion(folder / f"{rank}.json").exists()
+        ]
     return {
         "id": script.id,
         "records": records,
         "outputs": outputs,
         "codes": codes,
+        "completed": completed,
         "versions": _versions(),
     }
 
@@ -170,12 +178,21 @@ def _executed(path: Path, arguments: list[str]) -> int:
         code = worker.exit_code_of(leaving)
         if code:
             _keep(leaving, code)
-        return code
+            return code
     except BaseException as error:
         _keep(error, 1)
         show(error)
         return 1
+    _completion(Path(os.environ["REPRODUCTION_RECORD"])).touch()
     return 0
+
+
+def _completion(record: Path) -> Path:
+    """The file that a rank leaves whose script has run to its end, beside what would be its record.
+
+    gloo sometimes aborts after that, when the process ends: its exit code doesn't tell.
+    """
+    return record.with_suffix(".completed")
 
 
 def _keep(error: BaseException, code: int) -> None:
@@ -198,10 +215,18 @@ def _waited(pids: dict[int, int], end: float) -> dict[int, int]:
         if time.monotonic() > end:
             for pid, rank in pids.items():
                 if rank not in codes:
-                    os.killpg(pid, signal.SIGKILL)
+                    _kill(pid)
             end = float("inf")
         time.sleep(0.02)
     return codes
+
+
+def _kill(pid: int) -> None:
+    """Kills a rank and all that it has started: a compiler has a session of its own."""
+    rank = psutil.Process(pid)
+    for process in (*rank.children(recursive=True), rank):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _record_of(rank: int, code: int, output: str, path: Path) -> dict[str, object]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 SCENARIOS = TESTS / "scenarios"
 EXAMPLES = ROOT / "examples"
+COMPILES = """
+from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
+ShareMemCommBuilder().load(verbose=False)
+"""
+"""What DeepSpeed does in the first training on CPUs: about half a minute of a core."""
+ONE_THREAD = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -22,14 +32,21 @@ class Stack:
         name: its environment in scripts/environment.
         bin: folder with its commands.
         extensions: where its DeepSpeed builds operations; two versions can't share one.
+        packages: a folder of packages that hide those of the environment.
     """
 
     name: str
     bin: Path
     extensions: Path
+    packages: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        """Variables for commands of this stack."""
+        """Variables for commands of this stack, whose operations are compiled by now."""
+        with ONE_THREAD:  # a cached function may run in two at once
+            self._use()
+        return self._variables()
+
+    def _variables(self) -> dict[str, str]:
         return {
             **os.environ,
             "PATH": f"{self.bin}:{os.environ['PATH']}",
@@ -37,7 +54,33 @@ class Stack:
             "DS_ACCELERATOR": "cpu",
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
+            **({} if self.packages is None else {"PYTHONPATH": str(self.packages)}),
         }
+
+    @functools.cache  # noqa: B019 - few stacks, and the file stays open as long as this process
+    def _use(self) -> IO[str]:
+        """Compiles DeepSpeed's operation unless somebody has, or waits for who is just at it.
+
+        A test may limit the memory, which no compiler bears. Every user of the folder holds its
+        lock; who is alone there removes what a killed compiler has left, for which torch would
+        wait for ever.
+        """
+        self.extensions.mkdir(parents=True, exist_ok=True)
+        file = (self.extensions / "in-use").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            return file
+        for stale in self.extensions.glob("*/lock"):
+            stale.unlink()
+        compiled = self.extensions / "compiled"
+        if not compiled.exists() or compiled.read_text() != str(self.extensions):  # or was moved
+            command = [str(self.bin / "python"), "-c", COMPILES]
+            subprocess.run(command, env=self._variables(), capture_output=True, check=True)
+            compiled.write_text(str(self.extensions))
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return file
 
     def run(
         self, *command: str | Path, cwd: Path, seconds: float = 240, **variables: str
@@ -64,6 +107,13 @@ OLDER = Stack(
     Path(os.environ.get("SAFE_LAUNCH_OLDER", ROOT / ".environments/older/bin")),
     ROOT / ".environments/older/extensions",
 )
+RELEASING = Stack(
+    "deepspeed-0.19.2",
+    CURRENT.bin,
+    ROOT / ".environments/current/extensions-0.19.2",
+    ROOT / ".environments/current/deepspeed-0.19.2",
+)
+"""The current one with the last DeepSpeed that releases parameters before they are recomputed."""
 TORCH_2_6 = Stack(
     "torch-2.6",
     ROOT / ".environments/torch-2.6/bin",

@@ -12,8 +12,6 @@ import pytest
 from support.stacks import CURRENT, EXAMPLES, OLDER, SCENARIOS, Stack
 from support.trainings import TO_OTHER, TRAINER, attempts, launched, reference
 
-pytestmark = pytest.mark.frameworks
-
 SCRIPT = SCENARIOS / "hf_own_checkpoint.py"
 ZERO3 = SCENARIOS / "zero3.json"
 

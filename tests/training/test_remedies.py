@@ -12,8 +12,6 @@ import pytest
 from support.stacks import CURRENT, SCENARIOS, Stack
 from support.trainings import OTHER, TRAINER, attempts, launched, reference
 
-pytestmark = pytest.mark.frameworks
-
 HOUSE_RULE = """\
 ---
 id: {id}

@@ -25,8 +25,6 @@ from support.trainings import (
     reference,
 )
 
-pytestmark = pytest.mark.frameworks
-
 COMMON += ["--max_steps=8", "--weight_decay=1.0"]
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 UNCHECKED = (".py", ".md")

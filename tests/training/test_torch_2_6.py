@@ -11,10 +11,7 @@ import pytest
 from support.stacks import SCENARIOS, TORCH_2_6, Stack
 from support.trainings import BARE_ASSERTION, CASES, TO_OTHER, Case, loop_case, trains_corrected
 
-pytestmark = [
-    pytest.mark.frameworks,
-    pytest.mark.parametrize("stack", [TORCH_2_6], ids=[TORCH_2_6.name], indirect=True),
-]
+pytestmark = pytest.mark.parametrize("stack", [TORCH_2_6], ids=[TORCH_2_6.name], indirect=True)
 SAMPLE = (
     "block twice under ZeRO-2",
     "LoRA under ZeRO-3",
@@ -43,7 +40,7 @@ dist.destroy_process_group()
 @pytest.mark.parametrize(
     "case",
     [*(one for one in CASES if one.name in SAMPLE), TWICE_UNDER_ZERO_3],
-    ids=lambda case: case.name.replace(" ", "-"),
+    ids=lambda case: case.id,
 )
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
     """As on the other stacks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safe_launch.evidence.observations import Observations, shape_of
@@ -44,6 +45,7 @@ def test_equal_layers_are_one_kind() -> None:
     assert found["model.embed_tokens.weight"] == [[50, 16], True, None, 1]
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_adapters_keep_the_models_own_names() -> None:
     """Peft's prefixes are taken off, the frozen base is told from what is trained."""
     model = get_peft_model(LlamaForCausalLM(CONFIG), LoraConfig(r=4, target_modules=["q_proj"]))

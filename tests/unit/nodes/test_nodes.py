@@ -52,6 +52,7 @@ from support.links import (
     heard,
     linked,
 )
+from support.ports import free_port
 from support.stacks import CURRENT, ROOT
 
 TIMES = JoinTimes(join=LONG)
@@ -168,17 +169,17 @@ class Nodes:
     """
 
     def __init__(self, pool: ThreadPoolExecutor, nodes: int, least: int, times: JoinTimes) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        self.placement = Placement(nodes, least, 0, "127.0.0.1", port, "job", times=times)
+        self.placement = Placement(nodes, least, 0, "127.0.0.1", free_port(), "job", times=times)
         self.said: list[str] = []
         self.pool = pool
+        self.coming: list[Future[tuple[Connection, RunStarted]]] = []
         self.joined: Future[Joined] = pool.submit(gather, self.placement, HEAD, self.said.append)
 
     def come(self, own: Join) -> Future[tuple[Connection, RunStarted]]:
         """Another node joins."""
         placement = replace(self.placement, rank=own.rank)
-        return self.pool.submit(join, placement, own, lambda _line: None)
+        self.coming.append(self.pool.submit(join, placement, own, lambda _line: None))
+        return self.coming[-1]
 
     def connect(self) -> Connection:
         """A connection on which nobody says anything yet."""
@@ -196,7 +197,11 @@ class Nodes:
 def nodes(count: int, least: int | None = None, times: JoinTimes = TIMES) -> Iterator[Nodes]:
     """Node 0 of a job waits for the others."""
     with ThreadPoolExecutor(128) as pool:
-        yield Nodes(pool, count, least or count, times)
+        job = Nodes(pool, count, least or count, times)
+        yield job
+    for node in job.coming:
+        if node.exception() is None:
+            node.result()[0].close()
 
 
 def welcomed(joined: Joined) -> None:
@@ -264,7 +269,9 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
         link = watched(proxy.accept()[0], "other", LONG, FromOthers)
         assert isinstance(heard(link), Join)
         link.send(Accepted(2, 2), RunStarted(RUN, 1, 2))
-        assert coming.result(LONG)[1] == RunStarted(RUN, 1, 2)
+        own, started = coming.result(LONG)
+        assert started == RunStarted(RUN, 1, 2)
+        own.close()
         link.close()
 
 

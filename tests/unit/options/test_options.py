@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-
 import pytest
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.core.errors import ExitCode, LaunchError
@@ -12,9 +9,8 @@ from safe_launch.core.output_routing import Streams, which, words
 from safe_launch.options import parser, table
 from safe_launch.options.option import Option
 from safe_launch.options.page import page
-from support.stacks import ROOT, STACKS, Stack
+from support.stacks import ROOT
 
-TOOLS = ("torchrun", "deepspeed")
 VALUES = {
     "--nnodes": "1:2",
     "--nproc-per-node": "2",
@@ -40,42 +36,6 @@ VALUES = {
 CATALOGUE = read_catalogue()
 TAKEN = [one for one in table.TABLE if not one.instead]
 REFUSED = [one for one in table.TABLE if one.instead]
-
-
-@cache
-def theirs(stack: Stack, tool: str) -> dict[str, dict[str, object]]:
-    """What the parser of an installed version has, by spelling."""
-    done = stack.run("python", ROOT / "tests" / "programs" / "parsers.py", tool, cwd=ROOT / "tests")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {spelling: one for one in found for spelling in one["spellings"]}
-
-
-def named(spelling: str) -> Option | None:
-    """The option of ours that is spelt so."""
-    return next((one for one in table.TABLE if spelling in one.spellings), None)
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
-    """In every spelling, as a switch or with a value, and with its PET_* variable; none is new."""
-    found = theirs(stack, tool)
-    assert len(found) > 20
-    for spelling, one in found.items():
-        own = named(spelling)
-        assert own is not None, f"{tool} has a new option {spelling}"
-        assert tool in own.tools, f"{spelling} is {tool}'s, too"
-        assert bool(own.value) == one["has_value"], spelling
-        if tool == "torchrun":
-            assert own.variable == one["variable"], spelling
-
-
-@pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
-def test_no_option_of_ours_is_made_up(one: Option) -> None:
-    """Each is in the parser of a version that is installed, for every tool that it is said of."""
-    for tool in one.tools:
-        found = {spelling for stack in STACKS for spelling in theirs(stack, tool)}
-        assert found & set(one.spellings), f"{tool} has no {one.name}"
 
 
 @pytest.mark.parametrize("one", TAKEN, ids=lambda one: one.name)

@@ -53,6 +53,7 @@ from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
 from safe_launch.report.explain_failure import model_text, unexplained_rows
 from support.links import GPU, HARDWARE, HEAD, LONG, MESSAGES, RECORD, heard, linked
+from support.ports import free_port
 from support.stacks import CURRENT
 
 RUN = "20260103-040506-789abc"
@@ -261,12 +262,6 @@ def test_what_is_printed_drives_no_terminal(tmp_path: Path) -> None:
         )
         assert follower.ended() == 3
         assert "node 0 ended the run: abcde exit code 3" in follower.words()
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def come(port: int, process: subprocess.Popen[str]) -> Connection:

@@ -1,0 +1,49 @@
+"""The options of torchrun and deepspeed as installed versions have them: ours are all of them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+from safe_launch.options import table
+from safe_launch.options.option import Option
+from support.stacks import ROOT, STACKS, Stack
+
+TOOLS = ("torchrun", "deepspeed")
+
+
+@cache
+def theirs(stack: Stack, tool: str) -> dict[str, dict[str, object]]:
+    """What the parser of an installed version has, by spelling."""
+    done = stack.run("python", ROOT / "tests" / "programs" / "parsers.py", tool, cwd=ROOT / "tests")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {spelling: one for one in found for spelling in one["spellings"]}
+
+
+def named(spelling: str) -> Option | None:
+    """The option of ours that is spelt so."""
+    return next((one for one in table.TABLE if spelling in one.spellings), None)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
+    """In every spelling, as a switch or with a value, and with its PET_* variable; none is new."""
+    found = theirs(stack, tool)
+    assert len(found) > 20
+    for spelling, one in found.items():
+        own = named(spelling)
+        assert own is not None, f"{tool} has a new option {spelling}"
+        assert tool in own.tools, f"{spelling} is {tool}'s, too"
+        assert bool(own.value) == one["has_value"], spelling
+        if tool == "torchrun":
+            assert own.variable == one["variable"], spelling
+
+
+@pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
+def test_no_option_of_ours_is_made_up(one: Option) -> None:
+    """Each is in the parser of a version that is installed, for every tool that it is said of."""
+    for tool in one.tools:
+        found = {spelling for stack in STACKS for spelling in theirs(stack, tool)}
+        assert found & set(one.spellings), f"{tool} has no {one.name}"
