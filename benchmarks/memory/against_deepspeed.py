@@ -284,7 +284,7 @@ def compare(row: dict[str, str]) -> Compared:
     from safe_launch.core.hardware import Accelerator, Hardware
     from safe_launch.core.settings import Precision, Setting
     from safe_launch.planning.estimates import memory
-    from safe_launch.planning.estimates.model_sizes import job_of
+    from safe_launch.planning.estimates.model_sizes import model_sizes_of
     from safe_launch.planning.estimates.ranks import Ranks
     from safe_launch.planning.estimates.training_states import states_of
 
@@ -299,7 +299,7 @@ def compare(row: dict[str, str]) -> Compared:
         Setting.PRECISION: row["precision"],
     }
     workload, world = workload_of(row), int(row["world"])
-    job = job_of(workload)
+    job = model_sizes_of(workload)
     assert job is not None
     states = states_of(job, candidate, world)
     stays = states.parameters + states.optimizer + states.host

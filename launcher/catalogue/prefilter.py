@@ -16,10 +16,10 @@ from .signature import Signature, collapsed
 
 FEW = 16
 """Records below which the automaton isn't worth its making, a tenth of a second."""
-Narrowing = Callable[[FailureRecord], Sequence[KnownFailure]]
+Prefilter = Callable[[FailureRecord], Sequence[KnownFailure]]
 
 
-def narrowing(catalogue: Sequence[KnownFailure], records: int) -> Narrowing:
+def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
     """What gives the entries of a catalogue that a record may show, in their order.
 
     An entry that it leaves out doesn't match: a signature needs the exception that it names, and

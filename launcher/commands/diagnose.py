@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..logs import files, pasted, report
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
@@ -82,7 +82,7 @@ def _is_known(attempts: Sequence[Judgement]) -> bool:
     return decisive(attempts).verdict is Verdict.KNOWN
 
 
-def _spots(judgement: Judgement) -> tuple[Spot, ...]:
+def _spots(judgement: Judgement) -> tuple[SourceLocation, ...]:
     """The user's lines that the failure is about, where their files are on this machine."""
     root = judgement.root
     if root is None or root.finding.entry is None or root.finding.entry.points_at is None:

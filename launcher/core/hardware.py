@@ -69,7 +69,7 @@ class Hardware:
     notes: tuple[str, ...] = ()
 
 
-def least(every: Sequence[Accelerator]) -> Accelerator:
+def common_device(every: Sequence[Accelerator]) -> Accelerator:
     """One device that stands for all: the least memory and rates, what all can do and one needs."""
     return replace(
         min(every, key=lambda device: device.memory),

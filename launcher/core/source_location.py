@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SourceLocation:
     """A place in a user's source file: path, line number and the text of the line.
 
     Attributes:

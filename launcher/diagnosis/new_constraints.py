@@ -9,8 +9,8 @@ from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.refused import Refused
 from ..core.settings import Fact, Name, Offload, Origin, Setting, Value
 from ..core.workload import Known, Statement, Workload
-from ..planning.estimates.model_sizes import job_of
-from ..planning.search import Rules, judged_for
+from ..planning.estimates.model_sizes import model_sizes_of
+from ..planning.search import Rules, evaluate_candidate
 from .allocator_message import is_of_host
 from .attempt import Attempt, Seen
 from .memory_calibration import measured_of
@@ -59,7 +59,7 @@ def learned_from(
     if root.entry.kind is Kind.MEMORY:
         if is_of_host(root.record) and rules.hardware.accelerator.memory:
             return _less_in_host_memory(now, attempt, rules)
-        if job_of(now) is None:
+        if model_sizes_of(now) is None:
             why = "the model's shape isn't known" if now.model is None else NOT_MODELLED
             return Refused(f"{why}, so no smaller plan can be computed")
         now = now.informed(observed)
@@ -151,5 +151,5 @@ def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
     Memory ends a running attempt only where what is expected does not fit; that the bound does not
     fit is a reason not to start, not a reason to stop.
     """
-    candidate = judged_for(tried_settings(attempt, workload), workload, rules)
+    candidate = evaluate_candidate(tried_settings(attempt, workload), workload, rules)
     return candidate.constraint is not None and not candidate.is_tight

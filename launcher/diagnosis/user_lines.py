@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ..catalogue.entry import Finding
 from ..core.request import LaunchRequest
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..workload.script.line_searches import spots
 from ..workload.script.user_files import user_files
 
 
-def spots_of(root: Finding, request: LaunchRequest) -> tuple[Spot, ...]:
+def spots_of(root: Finding, request: LaunchRequest) -> tuple[SourceLocation, ...]:
     """The user's own lines that a failure is about.
 
     Of the files that another node names, only sources of this node's own training are opened.

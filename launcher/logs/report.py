@@ -9,7 +9,7 @@ from typing import Any
 
 from ..catalogue.entry import Kind, Role
 from ..core.row import Row
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, first_paragraph, short, spot_text, user_frame
@@ -46,7 +46,7 @@ def headline(judgement: Judgement) -> str:
     return "no failure: the training finished"
 
 
-def rows(judgement: Judgement, spots: Sequence[Spot]) -> list[Row]:
+def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     """The root cause: what, where, why, what to do; then what else there is."""
     if judgement.break_off is not None:
         return _break_off_rows(judgement.break_off)
@@ -122,7 +122,7 @@ def _seen(evidence: Evidence) -> list[str]:
     return [f"{short(evidence.file)}:{number}: {text[:WIDEST]}" for number, text in evidence.lines]
 
 
-def _where(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
+def _where(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
     texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
     if frame is not None and not spots:
@@ -159,7 +159,10 @@ def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
 
 
 def document(
-    judgement: Judgement, attempts: Sequence[Judgement], notes: Sequence[str], spots: Sequence[Spot]
+    judgement: Judgement,
+    attempts: Sequence[Judgement],
+    notes: Sequence[str],
+    spots: Sequence[SourceLocation],
 ) -> Mapping[str, Any]:
     """The same for programs."""
     return {

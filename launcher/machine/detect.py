@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.hardware import Accelerator, Hardware, least
+from ..core.hardware import Accelerator, Hardware, common_device
 from ..core.units import GIB
 from . import host
 from .probes.device import Device, visible
@@ -87,7 +87,7 @@ def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
         notes.append(in_use_note(in_use))
     return replace(
         here,
-        accelerator=least([device for device, _ in facts]),
+        accelerator=common_device([device for device, _ in facts]),
         accelerators=len(found),
         in_use=in_use,
         notes=tuple(notes),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.errors import ExitCode
-from ..core.hardware import Hardware, least
+from ..core.hardware import Hardware, common_device
 from .messages import Join, Refusal
 
 EXACT = ("safe-launch",)
@@ -97,7 +97,7 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
         notes.append(f"the nodes' devices differ ({', '.join(names)}): planned for the least")
     return replace(
         every[0],
-        accelerator=least([hardware.accelerator for hardware in every]),
+        accelerator=common_device([hardware.accelerator for hardware in every]),
         accelerators=min(hardware.accelerators for hardware in every),
         cores=min(hardware.cores for hardware in every),
         host_memory=min(hardware.host_memory for hardware in every),

@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class HostChoice:
     """The hosts of a launch.
 
     Attributes:
@@ -88,7 +88,7 @@ class Chosen:
         return "hosts", f"workers of {each} ({self.source})"
 
 
-def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
+def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     """The hosts and devices to launch on.
 
     Args:
@@ -114,7 +114,9 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> Chosen:
         hosts, source = (Host(LOCALHOST, tuple(range(count))),), "no hostfile"
     hosts = hostfile.filtered(hosts, asked.include, asked.exclude)
     hosts = hostfile.first(hosts, asked.nodes, asked.devices)
-    return Chosen(hosts, source, asked, len(hosts) == 1 and owns(hosts[0].name) and not asked.force)
+    return HostChoice(
+        hosts, source, asked, len(hosts) == 1 and owns(hosts[0].name) and not asked.force
+    )
 
 
 def _text(path: Path) -> str:

@@ -12,7 +12,7 @@ from ..core.placement import PORT
 from ..schedulers.this_host import this_host
 from ..system.typed_yaml import near
 from . import host_choice, hostfile, table
-from .host_choice import Asked, Chosen, Shell, contradiction
+from .host_choice import Asked, HostChoice, Shell, contradiction
 
 LAUNCHERS = ("ssh", "pdsh")
 """Ways to the hosts. deepspeed's pdsh does nothing but start an ssh for each host (it sets
@@ -92,7 +92,7 @@ def asked(given: argparse.Namespace) -> Asked:
     )
 
 
-def chosen(values: argparse.Namespace) -> Chosen | None:
+def chosen(values: argparse.Namespace) -> HostChoice | None:
     """The hosts to launch on; None where nobody says anything of them.
 
     deepspeed's own place for a hostfile is looked at too, unless something else says how many

@@ -126,10 +126,10 @@ def evaluate(
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
     """The first constraint that forbids the candidate; None where it may be launched."""
-    return judged_for(candidate, workload, rules).constraint
+    return evaluate_candidate(candidate, workload, rules).constraint
 
 
-def judged_for(candidate: Candidate, workload: Workload, rules: Rules) -> Considered:
+def evaluate_candidate(candidate: Candidate, workload: Workload, rules: Rules) -> Considered:
     """Evaluates a single candidate."""
     sizes = calibrated_sizes(workload, rules.hardware, rules.ranks)
     return evaluate(candidate, workload, rules, sizes)

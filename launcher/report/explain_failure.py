@@ -11,7 +11,7 @@ from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure
 from ..core.preset import describe
 from ..core.row import Row
 from ..core.settings import Setting, Value
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..evidence.exit_reason import death_text
@@ -20,7 +20,10 @@ from ..planning.budget import gib
 
 
 def failure_rows(
-    finding: Finding, attempt: int, spots: Sequence[Spot], overrides: Mapping[Setting, Value]
+    finding: Finding,
+    attempt: int,
+    spots: Sequence[SourceLocation],
+    overrides: Mapping[Setting, Value],
 ) -> list[Row]:
     """A known failure: what, where, why, and where to read on."""
     record, entry = finding.record, finding.entry
@@ -103,7 +106,7 @@ def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
             return f"failed: {death_text(finding.record)} ({name})"
 
 
-def where_texts(record: FailureRecord, spots: Sequence[Spot]) -> list[str]:
+def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
     """The user's own lines that the failure is about, then the parameters."""
     texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
@@ -140,7 +143,7 @@ def model_text(record: FailureRecord) -> str:
     return f"{record.model.get('class')}: {trained:,} parameters trained, {frozen:,} frozen{peft}"
 
 
-def spot_text(spot: Spot) -> str:
+def spot_text(spot: SourceLocation) -> str:
     """A line of the user's, and below it the line as it should be."""
     text = f"{short(spot.file)}:{spot.line}: {spot.text}"
     return f"{text}\n-> {spot.change}" if spot.change else text

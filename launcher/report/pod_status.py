@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..catalogue.entry import Finding
 from ..core.errors import ExitCode, LaunchError, meaning
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..evidence.exit_reason import death_text
 from ..planning.plan import NoPlan
 from . import explain_failure, explain_plan
@@ -25,7 +25,7 @@ MESSAGE = 2000
 """Bytes of an exception's message at most, so that there is room for the line that raised it."""
 
 
-def failure_line(code: int, finding: Finding, spots: Sequence[Spot] = ()) -> str:
+def failure_line(code: int, finding: Finding, spots: Sequence[SourceLocation] = ()) -> str:
     """A failed training in one line: what began it, the user's own line, and what to do.
 
     Args:

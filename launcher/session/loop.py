@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
-from ..catalogue.prefilter import narrowing
+from ..catalogue.prefilter import prefilter
 from ..checkpoints.resume_point import Start
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware
@@ -113,7 +113,7 @@ def _diagnosed(
     if not isinstance(outcome, Failed):
         return state.after(outcome, None), None
     attempt, records = outcome.attempt, outcome.records
-    diagnosis = diagnose(records, entries, narrowing(entries, len(records)))
+    diagnosis = diagnose(records, entries, prefilter(entries, len(records)))
     summary.write_or_warn(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
     state = state.after(outcome, diagnosis.root)
     suspect = None

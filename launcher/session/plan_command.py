@@ -13,7 +13,7 @@ from ..core.plain_json import plain
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.workload import Workload
-from ..planning.estimates.model_sizes import job_of
+from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
 from ..report import explain_plan, plan_table
@@ -66,6 +66,6 @@ def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLin
 
 
 def _what_is_known(workload: Workload) -> list[Row]:
-    job = job_of(workload)
+    job = model_sizes_of(workload)
     model = plan_table.model_text(workload, None if job is None else job.trained)
     return [("model", model), *plan_table.known_rows(workload)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..catalogue.entry import KnownFailure, constraints_of
 from ..core.settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
-from ..core.source_location import Spot
+from ..core.source_location import SourceLocation
 from ..planning.plan import Plan
 from ..workload.script.line_searches import spots
 from ..workload.script.user_files import user_files
@@ -23,7 +23,7 @@ class SuspectLine:
     """
 
     entry: KnownFailure
-    spot: Spot
+    spot: SourceLocation
 
 
 def _has_several(plan: Plan) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ...core.errors import ExitCode, LaunchError
 from ...core.placement import JoinTimes
 from ...options import process_options, table
-from ...options.host_choice import Chosen
+from ...options.host_choice import HostChoice
 from ...options.host_options import declare
 from ...system import terminal
 from . import launch_over_ssh
@@ -28,7 +28,7 @@ def without_hosts(own: Sequence[str]) -> list[str]:
 
 
 def launch(
-    chosen: Chosen,
+    chosen: HostChoice,
     own: Sequence[str],
     command: Sequence[str],
     values: argparse.Namespace,

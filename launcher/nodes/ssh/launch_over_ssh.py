@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.hardware import VISIBLE
-from ...options.host_choice import Chosen, _text
+from ...options.host_choice import HostChoice, _text
 from ...options.hostfile import Host
 from ...schedulers.this_host import owns
 from ...system import terminal
@@ -44,7 +44,7 @@ def size_of(slots: Sequence[int]) -> dict[str, str]:
     return {"LOCAL_SIZE": str(len(slots))}
 
 
-def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience: float) -> int:
+def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patience: float) -> int:
     """Launches on all hosts; returns the exit code.
 
     Args:
@@ -94,7 +94,7 @@ def launch(chosen: Chosen, own: Sequence[str], command: Sequence[str], patience:
     )
 
 
-def placed(chosen: Chosen, rank: int, head: str = "") -> list[str]:
+def placed(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
     """The options that say which of the hosts a launcher is on; the first is at `head`."""
     hosts, asked = chosen.hosts, chosen.asked
     address = asked.address or head or hosts[0].name
@@ -105,7 +105,7 @@ def placed(chosen: Chosen, rank: int, head: str = "") -> list[str]:
     ]
 
 
-def part_of(chosen: Chosen, rank: str | None) -> tuple[int, Host]:
+def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
     """Which of the hosts this one is, where each is given the command by itself.
 
     Args:

@@ -10,7 +10,7 @@ from ...core.workload import Workload
 from .activations import Types, activations_of, logits_of, tokens_of
 from .adapters import assumed
 from .estimate import Component, Estimate, Phase
-from .model_sizes import ModelSizes, job_of
+from .model_sizes import ModelSizes, model_sizes_of
 from .ranks import Ranks
 from .training_states import (
     Candidate,
@@ -83,7 +83,7 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
     too. The first time what comes and goes in a step is scaled; if that was not enough, what is
     missing doesn't shrink with the batch, and counts as context.
     """
-    sizes = job_of(workload)
+    sizes = model_sizes_of(workload)
     if sizes is None or not workload.measured:
         return sizes
     contexts = [measured.context for measured in workload.measured if measured.context is not None]

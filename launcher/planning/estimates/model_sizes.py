@@ -82,7 +82,7 @@ class ModelSizes:
         return DEEPSPEED_DEFAULTS[fact]
 
 
-def job_of(workload: Workload) -> ModelSizes | None:
+def model_sizes_of(workload: Workload) -> ModelSizes | None:
     """The sizes of a workload's model; None where it isn't known, or what it does isn't modelled.
 
     That is FSDP, and ranks that share a sample or a copy of the model.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.source_location import Spot
+from ...core.source_location import SourceLocation
 from . import unguarded_calls
 from .parameter_reductions import parameter_reductions
 
@@ -101,7 +101,7 @@ SEARCHES: Mapping[str, Search] = {
 """The searches that an entry's `points_at` may name."""
 
 
-def spots(name: str, paths: Sequence[str]) -> tuple[Spot, ...]:
+def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
     """What the search of that name finds in the files; files that can't be parsed are skipped.
 
     Nothing where the files together name what makes such lines harmless.
@@ -118,7 +118,7 @@ def spots(name: str, paths: Sequence[str]) -> tuple[Spot, ...]:
     if words & search.unless or not search.only_with <= words:
         return ()
     return tuple(
-        Spot(path, number, text := lines[number - 1].strip(), search.changed(text))
+        SourceLocation(path, number, text := lines[number - 1].strip(), search.changed(text))
         for path, lines, tree in parsed
         for number in dict.fromkeys(search.find(tree))
     )

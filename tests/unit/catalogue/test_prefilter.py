@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from safe_launch.catalogue.prefilter import FEW, narrowing
+from safe_launch.catalogue.prefilter import FEW, prefilter
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose, finding_of
 from safe_launch.evidence.failure_record import FailureRecord
@@ -33,7 +33,7 @@ def corpus() -> list[FailureRecord]:
 def test_the_findings_are_the_same() -> None:
     """For what real logs tell, with exceptions and without."""
     records = corpus()
-    narrowed = narrowing(CATALOGUE, len(records))
+    narrowed = prefilter(CATALOGUE, len(records))
     findings = [finding_of(record, CATALOGUE) for record in records]
     assert sum(one.entry is not None for one in findings) > 200
     assert [finding_of(record, narrowed(record)) for record in records] == findings
@@ -44,6 +44,6 @@ def test_the_findings_are_the_same() -> None:
 def test_few_records_need_no_automaton() -> None:
     """What is made costs more than it saves; the judgement is the same."""
     records = [FailureRecord(rank, float(rank), exit_code=1) for rank in range(FEW - 1)]
-    narrowed = narrowing(CATALOGUE, len(records))
+    narrowed = prefilter(CATALOGUE, len(records))
     assert narrowed(records[0]) == CATALOGUE
     assert diagnose(records, CATALOGUE, narrowed) == diagnose(records, CATALOGUE)

@@ -10,7 +10,7 @@ import pytest
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.core.control_sequences import cleaned
 from safe_launch.core.errors import ExitCode, meaning
-from safe_launch.core.hardware import least
+from safe_launch.core.hardware import common_device
 from safe_launch.core.model import Weight, grouped
 from safe_launch.core.output_routing import EVERY, Streams, which, words
 from safe_launch.core.placement import Placement
@@ -95,7 +95,7 @@ def test_one_device_for_all() -> None:
     """The least of what each has, the most of what each needs, and only what all compute in."""
     small = replace(CPU, memory=5, taken=1, bandwidth=9.0, restrictions=("no bf16",))
     large = replace(CPU, memory=7, taken=2, bandwidth=3.0, precisions=frozenset({Precision.FP32}))
-    merged = least([large, small])
+    merged = common_device([large, small])
     assert (merged.memory, merged.taken, merged.bandwidth) == (5, 2, 3.0)
     assert merged.precisions == {Precision.FP32}
     assert merged.restrictions == ("no bf16",)

@@ -8,7 +8,7 @@ import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.settings import Fact, Setting, Value
-from safe_launch.core.source_location import Spot
+from safe_launch.core.source_location import SourceLocation
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
@@ -131,7 +131,7 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
         model={"class": "Net", "trainable_parameters": 1234, "frozen_parameters": 5, "peft": True},
     )
     finding = Finding(record, Role.INITIATING, weather(tmp_path))
-    spots = [Spot("/u/train.py", 7, "loss += sum(p.sum() for p in m.parameters())")]
+    spots = [SourceLocation("/u/train.py", 7, "loss += sum(p.sum() for p in m.parameters())")]
     assert page(failure_rows(finding, 1, spots, {Setting.ZERO_STAGE: 2})) == (
         "what     rank 1 raised RuntimeError after 3 steps: the weather is bad\n"
         "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"

@@ -11,7 +11,7 @@ from safe_launch import cli
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.core.errors import MEANINGS, ExitCode, LaunchError, meaning
-from safe_launch.core.source_location import Spot
+from safe_launch.core.source_location import SourceLocation
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.report import pod_status
 
@@ -37,7 +37,7 @@ def test_an_unknown_failure_is_told_with_the_users_line() -> None:
 
 def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
     """Its title and id, the line that it points at, and the entry's advice."""
-    spot = Spot("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
+    spot = SourceLocation("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
     line = pod_status.failure_line(78, found("zero3-parameter-outside-forward"), (spot,))
     entry = ENTRIES["zero3-parameter-outside-forward"]
     assert line.startswith(

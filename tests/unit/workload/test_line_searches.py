@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safe_launch.core.source_location import Spot
+from safe_launch.core.source_location import SourceLocation
 from safe_launch.workload.script.line_searches import spots
 
 
-def found(text: str, folder: Path) -> tuple[Spot, ...]:
+def found(text: str, folder: Path) -> tuple[SourceLocation, ...]:
     """What the search for reduced parameters finds in a text."""
     path = folder / "train.py"
     path.write_text(text)
@@ -38,7 +38,7 @@ def found(text: str, folder: Path) -> tuple[Spot, ...]:
 def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
     """Comprehensions and loops over parameters whose element is reduced."""
     number, text = len(line.splitlines()) + 1, line.splitlines()[-1].strip()
-    spot = Spot(str(tmp_path / "train.py"), number, text)
+    spot = SourceLocation(str(tmp_path / "train.py"), number, text)
     assert found(f"loss = 0\n{line}\n", tmp_path) == (spot,)
 
 
@@ -94,8 +94,8 @@ def test_every_line_is_told_once_and_in_its_own_words(tmp_path: Path) -> None:
     )
     path = str(tmp_path / "train.py")
     assert sorted(found(text, tmp_path), key=lambda spot: spot.line) == [
-        Spot(path, 4, "scaled = parameter.pow(2).sum()"),
-        Spot(path, 7, "one.sum()"),
+        SourceLocation(path, 4, "scaled = parameter.pow(2).sum()"),
+        SourceLocation(path, 7, "one.sum()"),
     ]
 
 
