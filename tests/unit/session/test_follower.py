@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from safe_launch.checkpoints.checkpoint import Resume, Saves
 from safe_launch.core.errors import ExitCode
 from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.messages import AttemptEnd, Ended, Order, RunStarted
+from safe_launch.nodes.attempt_end import AttemptEnd
+from safe_launch.nodes.messages import Ended, Order, RunStarted
 from safe_launch.session.follower import contradiction, order_text, own_code, resume_variable
 from support.worlds import REQUEST
 
@@ -23,17 +25,17 @@ STARTED = RunStarted("run", 1, 2)
     ("order", "words"),
     [
         (ORDER, None),
-        (replace(ORDER, run_id="other"), "an attempt of run other, and this is run run"),
+        (structs.replace(ORDER, run_id="other"), "an attempt of run other, and this is run run"),
         (
-            replace(ORDER, rank=2, workers=(2, 2, 2)),
+            structs.replace(ORDER, rank=2, workers=(2, 2, 2)),
             "node 2 of 3, and this is node 1 of 2",
         ),
-        (replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
+        (structs.replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
         (
-            replace(ORDER, workers=(2, 3)),
+            structs.replace(ORDER, workers=(2, 3)),
             "3 workers here, and this node has said that it starts 2",
         ),
-        (replace(ORDER, rank=0, workers=(2,)), None),  # the others have been lost
+        (structs.replace(ORDER, rank=0, workers=(2,)), None),  # the others have been lost
     ],
 )
 def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> None:
@@ -44,15 +46,15 @@ def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> N
 
 def test_an_order_to_the_next_node() -> None:
     """The number of nodes may be right, and the rank of another."""
-    welcome = replace(STARTED, nodes=3)
-    order = replace(ORDER, rank=2, workers=(2, 2, 2))
+    welcome = structs.replace(STARTED, nodes=3)
+    order = structs.replace(ORDER, rank=2, workers=(2, 2, 2))
     expected = Refused("node 2 of 3, and this is node 1 of 3")
     assert contradiction(order, welcome, REQUEST) == expected
 
 
 def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     """A folder that workers of this node have named, and no other."""
-    order = replace(ORDER, resume=Resume(0, "checkpoint-4"))
+    order = structs.replace(ORDER, resume=Resume(0, "checkpoint-4"))
     part = AttemptEnd({1: Ended(False)}, saves=Saves(str(tmp_path)))
     assert resume_variable(ORDER, []) == ""
     assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
@@ -85,5 +87,5 @@ def test_no_attempt_here_is_no_success() -> None:
 def test_a_further_attempt_in_a_line() -> None:
     """With what node 0 has corrected."""
     assert order_text(ORDER) == "node 0 relaunches with the same plan"
-    order = replace(ORDER, overrides={Setting.ZERO_STAGE: 1})
+    order = structs.replace(ORDER, overrides={Setting.ZERO_STAGE: 1})
     assert order_text(order) == "node 0 relaunches with ZeRO stage 1"

@@ -120,13 +120,14 @@ def node(
         if store is not None:
             stack.callback(store.wait)
         server: Any = SimpleNamespace(
-            keeper=store and store.pid, pids=set(), mark="no-run", end_of_store=lambda: fault
+            store_host=store and store.pid, pids=set(), mark="no-run", store_failure=lambda: fault
         )
         output = Output(folder, notices.append)
         output.open(range(len(commands)))
         for stream in output.streams:
             stack.callback(os.close, stream.reader)
             stack.callback(os.close, stream.writer)
+        stack.callback(output.finish, lambda: True)
         watch = Watch(allowed or (lambda _observed, _model: True), notices.append, imports.append)
         pids = {rank: process.pid for rank, process in enumerate(processes)}
         supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers or Peers())
