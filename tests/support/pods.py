@@ -251,7 +251,7 @@ def job(folder: Path, hosts: Sequence[Host], *command: object) -> Iterator[Job]:
     """
     name = hosts[0].name.removesuffix("-0")
     own = ("--log-dir", folder / "runs", *command)
-    wanted = template_command.Job(name, len(hosts), 1, tuple(map(str, own)))
+    wanted = template_command.TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
     text = kubernetes.fill(wanted, Namespace(image="none", variant="indexed-job"))
     _, manifest = yaml.safe_load_all(text)
     found = Job(manifest, hosts, folder)

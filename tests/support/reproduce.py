@@ -198,9 +198,10 @@ def _completion(record: Path) -> Path:
 def _keep(error: BaseException, code: int) -> None:
     from safe_launch.core.plain_json import plain
     from safe_launch.evidence import from_exception
+    from safe_launch.evidence.observations import Observations
 
-    first = from_exception.announcement(error, int(os.environ["RANK"]), time.monotonic(), code)
-    record = from_exception.record(error, first)
+    first = from_exception.first_record(error, int(os.environ["RANK"]), time.monotonic(), code)
+    record = from_exception.full_record(error, first, Observations())
     Path(os.environ["REPRODUCTION_RECORD"]).write_text(json.dumps(record, default=plain))
 
 

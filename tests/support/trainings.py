@@ -295,14 +295,12 @@ def attempts(said: str) -> int:
 
 
 LATE = SCENARIOS / "hf_late.py"
-
-
-COMMON = [one for one in TRAINER if not one.startswith(("--max_steps", "--save_strategy"))]
-
-
+COMMON = (
+    *(option for option in TRAINER if not option.startswith(("--max_steps", "--save_strategy"))),
+    "--max_steps=8",
+    "--weight_decay=1.0",
+)
 SINGLE = (*COMMON, "--save_strategy=no", "--per_device_train_batch_size=8")
-
-
 TWO = (*COMMON, "--save_strategy=steps", "--per_device_train_batch_size=4")
 
 

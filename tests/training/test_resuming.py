@@ -12,7 +12,6 @@ from safe_launch.checkpoints.checkpoint import Saves
 from safe_launch.core.settings import Engine
 from support.stacks import CURRENT, EXAMPLES, SCENARIOS, Stack
 from support.trainings import (
-    COMMON,
     LATE,
     REENTRANT,
     SINGLE,
@@ -25,7 +24,6 @@ from support.trainings import (
     reference,
 )
 
-COMMON += ["--max_steps=8", "--weight_decay=1.0"]
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 UNCHECKED = (".py", ".md")
 """Endings of files that nobody needs to go on, and whose end nothing tells."""
