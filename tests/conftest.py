@@ -22,14 +22,17 @@ class Tier:
     Attributes:
         seconds: after which a test hangs, on a busy machine.
         trains: whether it trains for real.
+        filters: of warnings, as `warnings.filterwarnings` has them.
     """
 
     seconds: float
     trains: bool = False
+    filters: tuple[str, ...] = ()
 
 
 TIERS = {
-    "unit": Tier(120),
+    # A launcher that is refused ends, and its connections with it.
+    "unit": Tier(120, filters=("error", "ignore:unclosed <socket:ResourceWarning")),
     "project": Tier(120),
     "processes": Tier(300),
     "clusters": Tier(900),
@@ -63,6 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         tier = TIERS[item.path.relative_to(TESTS).parts[0]]
         item.add_marker(pytest.mark.timeout(tier.seconds))
+        if tier.filters:  # before a test's own, which hold
+            item.add_marker(pytest.mark.filterwarnings(*tier.filters), append=False)
         if tier.trains:
             item.add_marker(pytest.mark.trains)
         if item.get_closest_marker("trains"):
