@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -26,9 +27,13 @@ FAST = ("--leave-timeout=0.5", "--interrupt-timeout=0.5", "--shutdown-timeout=0.
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a launch, with a temporary folder of its own; nobody may be left behind."""
-    (tmp_path / "tmp").mkdir()
-    yield tmp_path
+    """A folder for a launch, with a temporary folder of its own; nobody may be left behind.
+
+    Its path is short, as multiprocessing makes sockets in it, whose path has 107 bytes at most.
+    """
+    with TemporaryDirectory() as short:
+        (tmp_path / "tmp").symlink_to(short)
+        yield tmp_path
     left = [one for one in psutil.process_iter() if belongs(one, tmp_path)]
     for process in left:
         process.kill()
@@ -45,7 +50,7 @@ def belongs(process: psutil.Process, folder: Path) -> bool:
 
 def environment(folder: Path, **variables: object) -> dict[str, str]:
     """The environment of a launch."""
-    own = {"WORKSHOP": folder, "TMPDIR": folder / "tmp", **variables}
+    own = {"WORKSHOP": folder, "TMPDIR": (folder / "tmp").resolve(), **variables}
     return {**CURRENT.environment(), **{name: str(value) for name, value in own.items()}}
 
 
