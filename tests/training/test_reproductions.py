@@ -62,6 +62,8 @@ Key = tuple[str, str, bool]
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[dict[str, Any]]]]:
     """What becomes of every case that is asked for; every thread has a forge of its own."""
+    for stack in STACKS:
+        stack.compile_adam()
     forges: list[Forge] = []
     own = threading.local()
     workers = {stack.name: ThreadPoolExecutor(FORGES) for stack in STACKS}
