@@ -231,7 +231,8 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
         + "    pool = pathlib.Path(f'/proc/{parent}/task/{parent}/children').read_text().split()\n"
         + "    alike = [p for p in pool if pathlib.Path(f'/proc/{p}/cmdline').read_bytes() == me]\n"
         + "    if os.environ['RANK'] == '0':\n"
-        + "        os.kill(min(map(int, alike)), signal.SIGKILL)\n"
+        + "        begun = lambda p: int(pathlib.Path(f'/proc/{p}/stat').read_text().split()[-31])\n"
+        + "        os.kill(int(min(alike, key=begun)), signal.SIGKILL)\n"
         + "        raise RuntimeError('once')\n"
         + "    time.sleep(600)\n",
     )
