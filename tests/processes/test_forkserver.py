@@ -231,8 +231,9 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
         + "    pool = pathlib.Path(f'/proc/{parent}/task/{parent}/children').read_text().split()\n"
         + "    alike = [p for p in pool if pathlib.Path(f'/proc/{p}/cmdline').read_bytes() == me]\n"
         + "    if os.environ['RANK'] == '0':\n"
-        + "        begun = lambda p: int(pathlib.Path(f'/proc/{p}/stat').read_text().split()[-31])\n"
-        + "        os.kill(int(min(alike, key=begun)), signal.SIGKILL)\n"
+        + "        stat = {p: pathlib.Path(f'/proc/{p}/stat').read_text().split() for p in alike}\n"
+        + "        oldest = min(alike, key=lambda p: int(stat[p][-31]))  # its starttime\n"
+        + "        os.kill(int(oldest), signal.SIGKILL)\n"
         + "        raise RuntimeError('once')\n"
         + "    time.sleep(600)\n",
     )
