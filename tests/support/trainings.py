@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.stacks import EXAMPLES, SCENARIOS, Stack
+from support.warm_python import Training, warm
 
 TRAINER = [
     "--max_steps=12",
@@ -61,7 +62,7 @@ class Case:
         script: an ordinary training script.
         arguments: what makes it die on two ranks.
         reference: arguments of the same training in one process.
-        dies: what plain torchrun prints on its way out.
+        dies: what its ranks print on their way out.
         change: the correction, as the launcher says it.
         entry: the known failure; None where the plan avoids it before any attempt.
         fails_on: stacks that have the failure; on the others the run must be left alone.
@@ -214,16 +215,27 @@ FIRST_FIVE = (
 """The cases of the failures that safe-launch began with; the fifth is an allocator's."""
 
 
-def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
-    """One case on one stack."""
-    expected = reference(stack, case.script, *case.reference)
+def dies_under_torchrun(stack: Stack, case: Case, folder: Path) -> None:
+    """The case without us."""
+    command = ("torchrun", "--nproc-per-node=2", case.script, *case.arguments)
+    plain = stack.run(*command, cwd=folder)
+    assert plain.returncode != 0
+    assert re.search(case.dies, plain.stderr, re.DOTALL), plain.stderr[-4000:]
 
+
+def dies_plainly(stack: Stack, case: Case, folder: Path) -> None:
+    """The same in less time: without a launcher, in ranks that needn't import the frameworks."""
+    own = (*case.arguments, f"--loss_file={folder / 'losses.json'}")
+    ended = warm(stack).run(Training(str(case.script), own, 2, str(folder), grace=1))
+    output = "".join(ended.outputs)
+    assert any(ended.codes.values()), output[-4000:]
+    assert re.search(case.dies, output, re.DOTALL), output[-4000:]
+
+
+def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
+    """With us it trains to the losses of a single process."""
+    expected = reference(stack, case.script, *case.reference)
     fails = stack.name in case.fails_on
-    if fails:
-        command = ("torchrun", "--nproc-per-node=2", case.script, *case.arguments)
-        plain = stack.run(*command, cwd=folder)
-        assert plain.returncode != 0
-        assert re.search(case.dies, plain.stderr, re.DOTALL), plain.stderr[-4000:]
 
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
     ours, told = launched(stack, folder, *run)
@@ -265,18 +277,18 @@ def trains_smaller(
 @functools.cache
 def reference(stack: Stack, script: Path, *arguments: str) -> list[float]:
     """The losses of a single process."""
+    return losses_of(stack, script, *arguments)
+
+
+def losses_of(stack: Stack, script: Path, *arguments: str, ranks: int = 0) -> list[float]:
+    """The losses of a training without a launcher; 0 ranks are a single process."""
     with tempfile.TemporaryDirectory() as folder:
-        return losses_of(stack, Path(folder), "python", script, *arguments)
-
-
-def losses_of(stack: Stack, folder: Path, *command: str | Path) -> list[float]:
-    """The losses that a command writes."""
-    target = folder / "losses.json"
-    target.unlink(missing_ok=True)
-    done = stack.run(*command, f"--loss_file={target}", cwd=folder)
-    assert target.exists(), done.stderr[-4000:]
-    losses: list[float] = json.loads(target.read_text())
-    return losses
+        target = Path(folder) / "losses.json"
+        own = (*arguments, f"--loss_file={target}")
+        ended = warm(stack).run(Training(str(script), own, ranks, folder))
+        assert target.exists(), ended.outputs[0][-4000:]
+        losses: list[float] = json.loads(target.read_text())
+        return losses
 
 
 def launched(stack: Stack, folder: Path, *command: str | Path) -> tuple[list[float], str]:

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 from support.stacks import CURRENT, RELEASING
-from support.trainings import CASES, FIRST_FIVE, Case, trains_corrected, trains_smaller
+from support.trainings import (
+    CASES,
+    FIRST_FIVE,
+    Case,
+    dies_under_torchrun,
+    trains_corrected,
+    trains_smaller,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +26,7 @@ from support.trainings import CASES, FIRST_FIVE, Case, trains_corrected, trains_
 def test_dies_plainly_and_trains_corrected(case: Case, tmp_path: Path) -> None:
     """Plainly it dies; corrected it trains with the reference's losses, one relaunch at most."""
     stack = CURRENT if CURRENT.name in case.fails_on else RELEASING
+    dies_under_torchrun(stack, case, tmp_path)
     trains_corrected(stack, case, tmp_path)
 
 

@@ -8,15 +8,12 @@ its own.
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safe_launch.catalogue.entry import Kind
@@ -25,34 +22,12 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.worker_receiver import record_of
 from support import reproduce
 from support.stacks import STACKS, Stack
+from support.warm_python import Ended, WarmPython
 
-ENTRIES = {one.id: one for one in read_catalogue()}
+ENTRIES = {entry.id: entry for entry in read_catalogue()}
 SCRIPTS = reproduce.scripts()
-FORGES = 2
+SERVERS = 2
 """For each stack."""
-
-
-class Forge:
-    """A Python of one stack with warm imports, which runs reproductions one after the other."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.process = subprocess.Popen(
-            [str(stack.bin / "python"), reproduce.__file__, "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=stack.environment(),
-            text=True,
-        )
-
-    def run(self, script: reproduce.Script, *arguments: str) -> dict[str, Any]:
-        """What became of each rank, see `reproduce.run`."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        asked = {"script": str(script.path), "arguments": arguments}
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
 
 
 Key = tuple[str, str, bool]
@@ -60,21 +35,21 @@ Key = tuple[str, str, bool]
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[dict[str, Any]]]]:
-    """What becomes of every case that is asked for; every thread has a forge of its own."""
+def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[Ended]]]:
+    """What becomes of every case that is asked for; every thread has a Python of its own."""
     for stack in STACKS:
         stack.compile_adam()
-    forges: list[Forge] = []
+    servers: list[WarmPython] = []
     own = threading.local()
-    workers = {stack.name: ThreadPoolExecutor(FORGES) for stack in STACKS}
-    started: dict[Key, Future[dict[str, Any]]] = {}
+    workers = {stack.name: ThreadPoolExecutor(SERVERS) for stack in STACKS}
+    started: dict[Key, Future[Ended]] = {}
 
-    def work(stack: Stack, script: reproduce.Script, is_advised: bool) -> dict[str, Any]:
-        if not hasattr(own, "forge"):
-            own.forge = Forge(stack)
-            forges.append(own.forge)
-        result: dict[str, Any] = own.forge.run(script, *["--advised"] * is_advised)
-        return result
+    def work(stack: Stack, script: reproduce.Script, is_advised: bool) -> Ended:
+        if not hasattr(own, "server"):
+            own.server = WarmPython(stack)
+            servers.append(own.server)
+        ended: Ended = own.server.run(script.training(is_advised=is_advised))
+        return ended
 
     for item in request.session.items:
         if item.path == request.path and "results" in item.fixturenames:
@@ -84,10 +59,8 @@ def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[dict[st
     yield started
     for worker in workers.values():
         worker.shutdown(cancel_futures=True)
-    for forge in forges:
-        assert forge.process.stdin is not None
-        forge.process.stdin.close()
-        forge.process.wait()
+    for server in servers:
+        server.close()
 
 
 CASES = [
@@ -106,13 +79,13 @@ CURED = [
 
 @pytest.mark.parametrize(("stack", "script"), CASES)
 def test_it_fails_as_the_entry_says(
-    stack: Stack, script: reproduce.Script, results: dict[Key, Future[dict[str, Any]]]
+    stack: Stack, script: reproduce.Script, results: dict[Key, Future[Ended]]
 ) -> None:
     """The root of what all ranks tell is this entry, among those that concern these versions."""
     result = results[stack.name, script.id, False].result()
-    records = [record_of(one) for one in result["records"]]
-    assert records, f"nothing failed: {result['outputs']}"
-    catalogue = [one for one in ENTRIES.values() if concerns(one, result["versions"])]
+    records = [record_of(told) for told in result.records]
+    assert records, f"nothing failed: {result.outputs}"
+    catalogue = [entry for entry in ENTRIES.values() if concerns(entry, result.versions)]
     root = diagnose(records, catalogue).root
     assert root.entry is not None, root.record
     assert root.entry.id == script.id
@@ -120,13 +93,13 @@ def test_it_fails_as_the_entry_says(
 
 @pytest.mark.parametrize(("stack", "script"), CASES)
 def test_the_advice_works(
-    stack: Stack, script: reproduce.Script, results: dict[Key, Future[dict[str, Any]]]
+    stack: Stack, script: reproduce.Script, results: dict[Key, Future[Ended]]
 ) -> None:
     """Where the script does as the entry says, every rank runs to its end."""
     result = results[stack.name, script.id, True].result()
-    assert result["completed"] == list(range(script.ranks)), result["outputs"]
+    assert result.completed == list(range(script.ranks)), result.outputs
     # gloo sometimes aborts when a process ends whose script has run to its end.
-    assert set(result["codes"].values()) <= {0, -signal.SIGABRT}, result["outputs"]
+    assert set(result.codes.values()) <= {0, -signal.SIGABRT}, result.outputs
 
 
 @pytest.mark.parametrize(("stack", "script"), CURED)

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 from support.stacks import SCENARIOS, TORCH_2_6, Stack
-from support.trainings import BARE_ASSERTION, CASES, TO_OTHER, Case, loop_case, trains_corrected
+from support.trainings import (
+    BARE_ASSERTION,
+    CASES,
+    TO_OTHER,
+    Case,
+    dies_plainly,
+    loop_case,
+    trains_corrected,
+)
 
 pytestmark = pytest.mark.parametrize("stack", [TORCH_2_6], ids=[TORCH_2_6.name], indirect=True)
 SAMPLE = (
@@ -44,6 +52,7 @@ dist.destroy_process_group()
 )
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
     """As on the other stacks."""
+    dies_plainly(stack, case, tmp_path)
     trains_corrected(stack, case, tmp_path)
 
 
