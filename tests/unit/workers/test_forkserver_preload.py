@@ -170,7 +170,7 @@ def test_a_worker_reports_the_variables_that_were_changed() -> None:
     report = Fork({"A": "old", "B": "same", "GONE": "x"}).report({"A": "new", "B": "same"})
     assert report.variables.keys() == {"A", "GONE"}
     late = Preloaded(late_reads={"A"})
-    assert follow(report, late, None) == "a later import reads A, which is the worker's own"
+    assert follow(report, late, None) == "a later import reads A, which differs in the worker"
 
 
 def test_the_first_seed_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
