@@ -1,4 +1,4 @@
-"""How the nodes of a job come together: node 0 waits for the others, the others look for it."""
+"""The rendezvous of a job's nodes: node 0 waits for the others, which look for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .messages import Accepted, FromHead, Join, Refusal, RunStarted
 from .waiting import PATIENCE, STRANGERS, Waiting
 
 OTHERS = 256
-"""Descriptors that node 0 holds beside its connections: its workers' pipes, files, libraries."""
+"""Descriptors that node 0 needs besides its connections: its workers' pipes, files, libraries."""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""Seconds between two looks for node 0; the last one repeats."""
+"""Seconds between attempts to reach node 0; the last value repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Joined:
     """The nodes of a job, as node 0 knows them.
 
     Attributes:
-        joins: what each node said, in the order of their ranks, node 0's own first.
-        connections: those to the others, in the same order.
-        listener: where late nodes knock.
+        joins: the nodes' joins, in the order of their ranks, node 0's first.
+        connections: connections to the other nodes, in the same order.
+        listener: the job's port, for nodes that come too late.
     """
 
     joins: tuple[Join, ...]
@@ -51,7 +51,7 @@ class Joined:
 
 
 def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
-    """What this node says of itself."""
+    """This node's join."""
     is_file = not request.is_module and not request.is_program
     script = _digest(Path(request.script).read_bytes()) if is_file else ""
     return Join(
@@ -76,13 +76,13 @@ def _digest(content: bytes) -> str:
 
 
 def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joined:
-    """Node 0's part: waits until the nodes have come.
+    """Node 0's part: waits until the nodes have joined.
 
-    A node that says who it is and then goes again may come back for as long as a silent one is
+    A node that joins and then disconnects may come back within the time for which a silent node is
     waited for.
 
     Raises:
-        LaunchError: the port is taken, or too few nodes have come in time.
+        LaunchError: the port is taken, or too few nodes have joined in time.
     """
     listener = _listener(placement)
     waiting = Waiting(placement, own, say)
@@ -122,11 +122,11 @@ def _listener(placement: Placement) -> socket.socket:
 def join(
     placement: Placement, own: Join, say: Callable[[str], None]
 ) -> tuple[Connection, RunStarted]:
-    """Another node's part: finds node 0, says who it is, and waits until all have come.
+    """Another node's part: finds node 0, joins, and waits until all nodes have joined.
 
-    Who takes the connection and ends it without a word may be a proxy in front of a node 0 that
-    isn't up yet, or a node 0 that has died: it is asked again for as long as a silent node is
-    waited for.
+    If a connection is accepted and then closed without a message, that may be a proxy in front of
+    a node 0 that isn't up yet, or a node 0 that has died. It is tried again for as long as a silent
+    node is waited for.
 
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.
@@ -151,7 +151,7 @@ def join(
 def _start_of_run(
     connection: Connection, placement: Placement, where: str, say: Callable[[str], None]
 ) -> RunStarted | None:
-    """Node 0's word that all nodes have come; None where the connection ended before any word.
+    """Node 0's message that all nodes have joined; None if it closed without any message.
 
     Raises:
         LaunchError: node 0 refuses this node, ends, or doesn't answer.
@@ -167,7 +167,7 @@ def _start_of_run(
                 problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
             connection.waiting += connection.receive()
-            while connection.waiting:  # the first order may come with it
+            while connection.waiting:  # the first order may already follow it
                 match connection.waiting.pop(0):
                     case Refusal(code=code, problem=problem, hint=hint):
                         raise LaunchError(ExitCode(code), problem, hint)
@@ -187,7 +187,7 @@ def _start_of_run(
 
 
 def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
-    """A connection to node 0, which may not be up yet, nor have a name yet."""
+    """A connection to node 0, which may not run yet, or whose name may not resolve yet."""
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
     deadline = began + placement.times.join
@@ -212,7 +212,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Why a connection failed, in words."""
+    """Why a connection failed, as a clause."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "its name isn't known (yet)"
     if isinstance(error, TimeoutError):

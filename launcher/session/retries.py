@@ -10,11 +10,11 @@ from ..evidence.failure_record import FailureRecord
 
 
 def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
-    """The number of the restart that is due, 1 for the first.
+    """The number of the next restart, 1 for the first; or why there is none.
 
     Args:
-        limit: what --max-restarts says.
-        used: how many restarts there have been.
+        limit: the value of --max-restarts.
+        used: the number of restarts so far.
         roots: the root cause of each attempt that has failed, the latest last.
     """
     *earlier, root = roots
@@ -28,7 +28,7 @@ def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refus
 
 
 def _manner(record: FailureRecord) -> tuple[object, ...]:
-    """How it has ended: what was raised where, in which step."""
+    """What identifies a failure: what was raised, where, and in which step."""
     frame = record.frames[-1] if record.frames else None
     death = (record.exit_code, record.signal)
     return record.exception, record.message, frame, record.step, death
