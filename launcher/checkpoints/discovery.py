@@ -83,7 +83,7 @@ def _written(folder: Path) -> int:
         return 0
 
 
-def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
+def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
     """The checkpoints that have been written since the training began, the newest first.
 
     Args:
@@ -319,12 +319,12 @@ def set_aside(folders: Collection[Path]) -> list[Path]:
     places: dict[Path, Path] = {}
     for folder in folders:
         if folder.parent not in places:
-            places[folder.parent] = _free_place(folder.parent)
+            places[folder.parent] = _make_free_folder(folder.parent)
         folder.rename(places[folder.parent] / folder.name)
     return list(places.values())
 
 
-def _free_place(output_dir: Path) -> Path:
+def _make_free_folder(output_dir: Path) -> Path:
     for number in count(1):
         place = output_dir / f"set-aside-{number}"
         try:

@@ -58,7 +58,7 @@ def learned_from(
     observed = observed_statements(attempt, root.record.observed)
     if root.entry.kind is Kind.MEMORY:
         if is_of_host(root.record) and rules.hardware.accelerator.memory:
-            return _less_in_host_memory(now, attempt, rules)
+            return _forbid_offload(now, attempt, rules)
         if model_sizes_of(now) is None:
             why = "the model's shape isn't known" if now.model is None else NOT_MODELLED
             return Refused(f"{why}, so no smaller plan can be computed")
@@ -74,7 +74,7 @@ def learned_from(
     return Learned(now.informed(lesson.statements), (*rules.constraints, *added))
 
 
-def _less_in_host_memory(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
+def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
     """Forbids the tried offload after a host with accelerators ran out of memory.
 
     Nothing says how much of the host memory was the offload's and how much the data loaders', so

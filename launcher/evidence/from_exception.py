@@ -55,17 +55,17 @@ def full_record(
         chain=tuple(chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
-        step=attempted(observations.step),
-        parameters=tuple(attempted(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
+        step=or_none(observations.step),
+        parameters=tuple(or_none(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
         observed=dict(observations.observed),
-        model=attempted(observations.describe_model) or {},
+        model=or_none(observations.describe_model) or {},
         versions={
             name: str(getattr(sys.modules[name], "__version__", ""))
             for name in FRAMEWORKS
             if name in sys.modules
         },
         user_files=tuple(dict.fromkeys(user_files())),
-        memory=attempted(lambda: memory(error, observations.before_model)) or {},
+        memory=or_none(lambda: memory(error, observations.before_model)) or {},
     )
 
 
@@ -77,7 +77,7 @@ def memory(error: BaseException, before_model: int | None) -> dict[str, int]:
     return {**from_memory.seen(), **before}
 
 
-def attempted(question: Any) -> Any:
+def or_none(question: Any) -> Any:
     """The result of `question`, or None if it raises: a broken model must not hide the failure."""
     with contextlib.suppress(Exception):
         return question()
@@ -157,7 +157,7 @@ def parameters(error: BaseException, observations: Observations) -> Iterator[str
     innermost = [entry.tb_frame.f_locals for entry in list(_entries(error.__traceback__))[-3:]]
     text = message_of(error)
     for found in (
-        [names[key] for scope in innermost for key in _twice(scope) if key in names],
+        [names[key] for scope in innermost for key in _repeated_ids(scope) if key in names],
         [names[id(value)] for scope in innermost for value in scope.values() if id(value) in names],
         list(_by_index(text, models)),
         list(_by_shape(text, models)),
@@ -167,7 +167,7 @@ def parameters(error: BaseException, observations: Observations) -> Iterator[str
             return
 
 
-def _twice(scope: Mapping[str, Any]) -> Iterator[int]:
+def _repeated_ids(scope: Mapping[str, Any]) -> Iterator[int]:
     """Ids of objects that occur more than once in a list, in a scope or in its `self`."""
     for value in (*scope.values(), *getattr(scope.get("self"), "__dict__", {}).values()):
         if isinstance(value, list):

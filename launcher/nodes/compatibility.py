@@ -59,10 +59,10 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
     if others := [node.host for node in joins if node.script != head.script]:
-        notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
+        notes.append(f"the script on {_first_hosts(others)} isn't the one on {head.host}")
     if others := [node.host for node in joins if node.arguments != head.arguments]:
         notes.append(
-            f"the script's arguments on {_some(others)} aren't those on {head.host}; "
+            f"the script's arguments on {_first_hosts(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
     if text := _differing({node.host: node.nnodes for node in joins}):
@@ -79,10 +79,10 @@ def _differing(values: Mapping[str, str]) -> str:
         hosts.setdefault(value, []).append(host)
     if len(hosts) == 1:
         return ""
-    return "; ".join(f"{value} on {_some(own)}" for value, own in hosts.items())
+    return "; ".join(f"{value} on {_first_hosts(own)}" for value, own in hosts.items())
 
 
-def _some(hosts: Sequence[str]) -> str:
+def _first_hosts(hosts: Sequence[str]) -> str:
     """The first three hosts, and the number of the others."""
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
     return ", ".join(hosts[:3]) + more
@@ -106,7 +106,7 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
     )
 
 
-def numbered(joins: Sequence[Join]) -> tuple[int, ...]:
+def in_rank_order(joins: Sequence[Join]) -> tuple[int, ...]:
     """The nodes in the order of their ranks, as indices of `joins`: node 0 first.
 
     Nodes without a rank take the free ranks, by host name; numbers in names sort as numbers.

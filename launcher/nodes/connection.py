@@ -155,7 +155,7 @@ def decoded(line: bytes, allowed: UnionType) -> Message:
     return message
 
 
-def watched(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
+def keep_alive(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
     """A connection with keep-alive probes.
 
     Args:
@@ -214,7 +214,7 @@ def arrivals(listener: socket.socket, silence: float) -> list[Connection]:
             except (ConnectionError, TimeoutError):  # closed before it was accepted
                 continue
             peer = address[0].removeprefix("::ffff:")
-            found.append(watched(opened, peer, silence, FromOthers))
+            found.append(keep_alive(opened, peer, silence, FromOthers))
     return found
 
 

@@ -108,13 +108,13 @@ class Peers:
             elif isinstance(message, Ended):
                 self._end(rank, message)
             elif isinstance(message, Refusal):
-                self._lose(rank, message.problem)
+                self._mark_lost(rank, message.problem)
             elif isinstance(message, Stop | RunEnded):
                 self.is_answered = True
                 connection.waiting += [message] if isinstance(message, RunEnded) else []
             received.append(message)
         if connection.fault is not None and rank not in self.lost:
-            self._lose(rank, connection.fault)
+            self._mark_lost(rank, connection.fault)
         return received
 
     def survivors(self) -> Peers:
@@ -129,7 +129,7 @@ class Peers:
     def expire(self) -> None:
         """Marks nodes that haven't answered in time as lost."""
         for rank in self.awaited():
-            self._lose(rank, "it doesn't answer any more")
+            self._mark_lost(rank, "it doesn't answer any more")
             if not self.is_head:
                 self.connections[rank].fault = "it doesn't answer any more"
 
@@ -143,9 +143,9 @@ class Peers:
         if ended.is_success or records or ended.signal or was_told:
             self.ended[rank] = ended
         else:
-            self._lose(rank, "its workers have ended, and it doesn't say of what")
+            self._mark_lost(rank, "its workers have ended, and it doesn't say of what")
 
-    def _lose(self, rank: int, why: str) -> None:
+    def _mark_lost(self, rank: int, why: str) -> None:
         text = f"node {rank} ({self.connections[rank].peer}) is lost: {why}"
         self.lost[rank] = (time.monotonic(), text)
 

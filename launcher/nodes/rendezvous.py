@@ -18,8 +18,8 @@ from ..core.placement import Placement
 from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..machine import host
-from .compatibility import numbered
-from .connection import Connection, broadcast, listening, watched
+from .compatibility import in_rank_order
+from .connection import Connection, broadcast, keep_alive, listening
 from .messages import Accepted, FromHead, Join, Refusal, RunStarted
 from .waiting import PATIENCE, STRANGERS, Waiting
 
@@ -96,7 +96,7 @@ def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joine
         hint = "did safe-launch start on every node, and can they reach this one?"
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
     joins = (own, *(node for node, _ in waiting.nodes))
-    order = numbered(joins)
+    order = in_rank_order(joins)
     connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
     return Joined(tuple(joins[place] for place in order), connections, listener)
 
@@ -134,7 +134,7 @@ def join(
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:
-        connection = _found(placement, say)
+        connection = _find_node_0(placement, say)
         connection.send(own)
         started = _start_of_run(connection, placement, where, say)
         if started is not None:
@@ -186,7 +186,7 @@ def _start_of_run(
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 
-def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
+def _find_node_0(placement: Placement, say: Callable[[str], None]) -> Connection:
     """A connection to node 0, which may not run yet, or whose name may not resolve yet."""
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
@@ -196,7 +196,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
     while True:
         try:
             opened = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(opened, placement.address, placement.times.silence, FromHead)
+            return keep_alive(opened, placement.address, placement.times.silence, FromHead)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -61,21 +61,21 @@ def follow(
     outcomes: list[AttemptEnd] = []
     try:
         while True:
-            match _next(link):
+            match _next_message(link):
                 case Order() as order:
-                    own = Own(environment, _accepted(order, welcome, request, outcomes, link))
+                    own = Own(environment, _check_order(order, welcome, request, outcomes, link))
                     outcomes.append(_take_part(request, order, own, server, run, link))
                 case RunEnded() as farewell:
                     return _end(farewell, own_code(outcomes))
                 case Refusal() as refusal:
                     raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
                 case None:
-                    return _lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
+                    return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
         guardian.dismiss()
 
 
-def _next(link: Connection) -> Message | None:
+def _next_message(link: Connection) -> Message | None:
     """The next message from node 0; None where it is gone."""
     with selectors.DefaultSelector() as selector:
         if link.fault is None:
@@ -86,7 +86,7 @@ def _next(link: Connection) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _accepted(
+def _check_order(
     order: Order,
     welcome: RunStarted,
     request: LaunchRequest,
@@ -162,7 +162,7 @@ def own_code(outcomes: Sequence[AttemptEnd]) -> int:
     return 128 + ended.signal if ended.signal else ended.records[0].exit_code or 1
 
 
-def _lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
+def _report_lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
     """Reports that node 0 is gone; returns the exit code."""
     ended = _last_end(outcomes)
     stopped = None if ended is None else ended.signal

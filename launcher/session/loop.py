@@ -86,7 +86,7 @@ def run_attempts(
         summary.write_or_warn(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.constraints)
         outcome = effects.launch(attempt, start, rules)
-        state, suspect = _diagnosed(state, outcome, entries, effects)
+        state, suspect = _diagnose(state, outcome, entries, effects)
         decision = decide(state, rules, suspect, effects.pause)
         if decision.note:
             effects.reporter.note(decision.note)
@@ -106,7 +106,7 @@ def run_attempts(
         plan, start = step.plan, step.start
 
 
-def _diagnosed(
+def _diagnose(
     state: RunState, outcome: Outcome, entries: Sequence[KnownFailure], effects: Effects
 ) -> tuple[RunState, SuspectCorrection | None]:
     """Diagnoses, records and reports a failure; returns the state after the outcome."""

@@ -36,10 +36,10 @@ def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start 
             return start
         start = replace(start, training=saves[-1].number if saves else 0)
         if start.checkpoint is None or start.loading is not Loading.UNIVERSAL:
-            return _with_room(start)
+            return _move_newer(start)
         made = universal.convert(start.checkpoint, {orphans.VARIABLE: run_id})
         if not isinstance(made, Refused):
-            return _with_room(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
+            return _move_newer(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
         checkpoints = resume_point.without(checkpoints, start.checkpoint, made.sentence)
 
 
@@ -68,14 +68,14 @@ def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Checkpo
     worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
     first = {place.output_dir: place for place in reversed(saves)}
-    found = [discovery.found(place, worlds, local) for place in first.values()]
+    found = [discovery.find_all(place, worlds, local) for place in first.values()]
     return newest_first(
         (checkpoint for each in found for checkpoint in each.complete),
         (checkpoint for each in found for checkpoint in each.unusable),
     )
 
 
-def _with_room(start: Start) -> Start | Refused:
+def _move_newer(start: Start) -> Start | Refused:
     """Moves later checkpoints out of the way; returns the start, with that in its sentence."""
     try:
         places = discovery.set_aside([checkpoint.folder for checkpoint in start.aside])

@@ -20,14 +20,14 @@ def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refus
     *earlier, root = roots
     if root.entry is not None and root.entry.kind is Kind.USER:
         return Refused(f"the same input fails with {root.entry.id} every time")
-    if any(_manner(root.record) == _manner(before.record) for before in earlier):
+    if any(_failure_key(root.record) == _failure_key(before.record) for before in earlier):
         return Refused("it has ended in the same way twice")
     if used >= limit:
         return Refused("no restart is left")
     return used + 1
 
 
-def _manner(record: FailureRecord) -> tuple[object, ...]:
+def _failure_key(record: FailureRecord) -> tuple[object, ...]:
     """What identifies a failure: what was raised, where, and in which step."""
     frame = record.frames[-1] if record.frames else None
     death = (record.exit_code, record.signal)

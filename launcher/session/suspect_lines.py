@@ -26,7 +26,7 @@ class SuspectLine:
     spot: SourceLocation
 
 
-def _has_several(plan: Plan) -> bool:
+def _has_several_devices(plan: Plan) -> bool:
     """Whether there are several ranks, each of which sees several devices."""
     here = plan.request.nproc * plan.request.placement.beside
     return here > 1 and plan.hardware.accelerators > 1
@@ -47,7 +47,7 @@ def _is_on_trainer(plan: Plan) -> bool:
     return plan.workload.framework is Framework.TRANSFORMERS
 
 
-def _is_scaled(plan: Plan) -> bool:
+def _uses_gradient_scaler(plan: Plan) -> bool:
     """Whether a full fine-tuning uses torch's gradient scaler."""
     adapted = plan.workload.value(Fact.ADAPTER) == Adapter.LORA
     partly = adapted or plan.workload.value(Fact.FROZEN_PARAMETERS) is True
@@ -56,7 +56,7 @@ def _is_scaled(plan: Plan) -> bool:
     return is_fp16 and is_ddp and not partly and _is_on_trainer(plan)
 
 
-def _transformers(plan: Plan, allowed: str) -> bool:
+def _has_transformers(plan: Plan, allowed: str) -> bool:
     """Whether the installed version of transformers is among these."""
     from packaging.specifiers import SpecifierSet
 
@@ -66,18 +66,18 @@ def _transformers(plan: Plan, allowed: str) -> bool:
 
 HARMS: dict[str, Callable[[Plan], bool]] = {
     "device_maps": lambda plan: (
-        _has_several(plan)
+        _has_several_devices(plan)
         and plan.workload.framework is not Framework.NONE
         and not _is_zero(plan, 3)
     ),
     "device_map_arguments": lambda plan: _is_zero(plan, 3) and _is_on_trainer(plan),
-    "half_precision_loads": _is_scaled,
-    "fixed_devices": lambda plan: _has_several(plan) and _is_own_loop(plan),
+    "half_precision_loads": _uses_gradient_scaler,
+    "fixed_devices": lambda plan: _has_several_devices(plan) and _is_own_loop(plan),
     "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
     # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.
-    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _transformers(plan, "<5"),
+    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _has_transformers(plan, "<5"),
     # The arguments were removed in 4.57.1 at the latest.
-    "outdated_arguments": lambda plan: _transformers(plan, ">=4.57"),
+    "outdated_arguments": lambda plan: _has_transformers(plan, ">=4.57"),
 }
 """The plans under which the lines that a search finds do harm; all, where none is given."""
 

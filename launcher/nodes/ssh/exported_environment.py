@@ -33,7 +33,7 @@ def files(environment: Mapping[str, str], home: Path, folder: Path) -> list[Path
     return [path for path in places if path.is_file()]
 
 
-def written(text: str) -> dict[str, str]:
+def parsed(text: str) -> dict[str, str]:
     """The variables in such a file: one `NAME=value` a line; quotes around a value are removed.
 
     deepspeed passes the lines to a shell in double quotes, so a `$NAME` in a value is expanded on

@@ -53,7 +53,7 @@ def launch(
     if values.no_ssh and is_launch:
         rank, host = launch_over_ssh.part_of(chosen, values.node_rank)
         os.environ.update(launch_over_ssh.variables_here(host.slots, os.environ))
-        return run([*own, *launch_over_ssh.placed(chosen, rank), *command])
+        return run([*own, *launch_over_ssh.rank_options(chosen, rank), *command])
     if is_launch and not chosen.is_here:
         silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
         times = process_options.stop_times(values, os.environ)

@@ -27,15 +27,15 @@ def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict
         LaunchError: the user's own variable chooses the devices too.
     """
     if list(slots) == list(range(len(slots))):
-        return size_of(slots)
+        return local_size(slots)
     for name in VISIBLE:
         if environment.get(name):
             problem = f"{name}={environment[name]} and the hosts' slots {[*slots]} both choose"
             raise LaunchError(ExitCode.USAGE, problem, f"leave out {name}, or the choice of slots")
-    return remote_main.with_devices(tuple(slots)) | size_of(slots)
+    return remote_main.device_variables(tuple(slots)) | local_size(slots)
 
 
-def size_of(slots: Sequence[int]) -> dict[str, str]:
+def local_size(slots: Sequence[int]) -> dict[str, str]:
     """LOCAL_SIZE, which deepspeed's launcher gives and torchrun doesn't.
 
     With it DeepSpeed on CPUs reduces over its own shared memory
@@ -62,7 +62,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
     files = exported_environment.files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.written(_text(file))
+        written |= exported_environment.parsed(_text(file))
     terminal.tell(
         *terminal.table(
             [
@@ -79,9 +79,9 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
         return [
             remote_main.Job(
                 folder=str(folder),
-                arguments=(*(*own, *placed(chosen, rank, head), "--rdzv-id", run, *command),),
+                arguments=(*(*own, *rank_options(chosen, rank, head), "--rdzv-id", run, *command),),
                 devices=host.slots,
-                environment={**environment, **size_of(host.slots)},
+                environment={**environment, **local_size(host.slots)},
                 expanded=written,
                 venv_script=chosen.asked.venv_script,
             )
@@ -94,7 +94,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
     )
 
 
-def placed(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
+def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
     """The options that give a launcher its node's rank; the first host is at `head`."""
     hosts, asked = chosen.hosts, chosen.asked
     address = asked.address or head or hosts[0].name

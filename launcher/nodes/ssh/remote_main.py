@@ -66,7 +66,7 @@ def signal_line(number: int) -> bytes:
     return f"{number}\n".encode()
 
 
-def with_devices(devices: tuple[int, ...]) -> dict[str, str]:
+def device_variables(devices: tuple[int, ...]) -> dict[str, str]:
     """The variables that let a process see these devices only."""
     return dict.fromkeys(VISIBLE, ",".join(map(str, devices)))
 
@@ -134,7 +134,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     os.environ.update(job.environment)
     for name, value in job.expanded.items():
         os.environ[name] = os.path.expandvars(value)
-    os.environ.update(with_devices(tuple(job.devices)))
+    os.environ.update(device_variables(tuple(job.devices)))
     prepared = []
     if job.venv_script:
         if not os.path.isfile(job.venv_script):  # noqa: PTH113

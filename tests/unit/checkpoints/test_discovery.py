@@ -14,7 +14,7 @@ from support.checkpoints import archive, plain_checkpoint, safetensors, zero_che
 
 def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
     """The checkpoints of a training that has saved there from the beginning."""
-    return discovery.found(Saves(str(output_dir)), worlds or (2,), local)
+    return discovery.find_all(Saves(str(output_dir)), worlds or (2,), local)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

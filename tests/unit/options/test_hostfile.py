@@ -165,7 +165,7 @@ def test_the_file_of_variables() -> None:
     """A line is a variable; values may have quotes, spaces and signs of equality."""
     text = "A=1\n\n# no=thing\nexport B = two words\nC=\"x=y\"\nD='$HOME/d'\nnothing\nE=\n"
     expected = {"A": "1", "B": "two words", "C": "x=y", "D": "$HOME/d", "E": ""}
-    assert expected == exported_environment.written(text)
+    assert expected == exported_environment.parsed(text)
 
 
 def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:
