@@ -27,7 +27,7 @@ def _differs(setting: Setting) -> Callable[[Candidate, Candidate], float]:
     return lambda candidate, asked: float(candidate.get(setting) != asked.get(setting))
 
 
-def _toggles_checkpointing(candidate: Candidate, asked: Candidate) -> float:
+def _toggles(candidate: Candidate, asked: Candidate) -> float:
     """Whether checkpointing was turned on or off, beyond a change of its implementation."""
     name = Setting.GRADIENT_CHECKPOINTING
     off = Checkpointing.OFF
@@ -36,7 +36,7 @@ def _toggles_checkpointing(candidate: Candidate, asked: Candidate) -> float:
 
 PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("precision: changes the numerics", _differs(Setting.PRECISION)),
-    ("checkpointing on or off: activations in memory, or recomputed", _toggles_checkpointing),
+    ("checkpointing on or off: activations in memory, or recomputed", _toggles),
     ("offload: traffic between host and accelerator", _differs(Setting.OFFLOAD)),
     ("micro batch: more and smaller passes", _distance(Setting.MICRO_BATCH)),
     ("ZeRO stage: memory against communication", _distance(Setting.ZERO_STAGE)),
@@ -86,7 +86,7 @@ def rank(
         candidate[setting] != value and workload.is_pinned(setting)
         for setting, value in asked.items()
         if setting in TRADED
-        and (setting is not Setting.GRADIENT_CHECKPOINTING or _toggles_checkpointing(candidate, asked))
+        and (setting is not Setting.GRADIENT_CHECKPOINTING or _toggles(candidate, asked))
     )
     slower = 0
     if evaluated.seconds is not None and reference.seconds:

@@ -59,7 +59,7 @@ def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> C
     return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
 
 
-def _need_text(candidate: Considered) -> str:
+def _need(candidate: Considered) -> str:
     assert candidate.estimate is not None, "only a known model is evaluated by memory"
     text = f"{gib(candidate.estimate.bound)} GiB a rank with {candidate.preset}"
     return (
@@ -82,7 +82,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
     found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
     if found is not None:
-        yield f"--preset zero{found.preset.zero_stage}: {_need_text(found)}"
+        yield f"--preset zero{found.preset.zero_stage}: {_need(found)}"
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     while times <= MOST_TIMES:
         found = best(refused, refused.workload, rules, times)
         if found is not None:
-            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need_text(found)}"
+            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(found)}"
             return
         times *= 2
 
@@ -108,7 +108,7 @@ def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
     ):
         found = best(refused, variant, rules)
         if found is not None:
-            yield f"{text}: {_need_text(found)}"
+            yield f"{text}: {_need(found)}"
             return
 
 
@@ -118,7 +118,7 @@ def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
     while shorter >= SHORTEST:
         found = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
         if found is not None:
-            yield f"sequences of {shorter} tokens: {_need_text(found)}"
+            yield f"sequences of {shorter} tokens: {_need(found)}"
             return
         shorter //= 2
 
@@ -130,7 +130,7 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
     found = best(refused, smaller, rules)
     # bitsandbytes' optimizers have no implementation for the CPU.
     if found is not None and found.preset.offload in (None, Offload.NONE):
-        yield f"an 8-bit optimizer: {_need_text(found)}"
+        yield f"an 8-bit optimizer: {_need(found)}"
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
