@@ -280,7 +280,7 @@ def test_another_python_without_safe_launch(workshop: Path) -> None:
         (["--", "no-such-tool"], "`no-such-tool` is in no folder of PATH"),
         (["--", "./no-such-tool"], "`./no-such-tool` is no program"),
         (["--"], "no command is given"),
-        (["swift", "sft"], "no command is given behind `--`"),
+        (["swift", "sft"], "no command is given after `--`"),
         (["--nprox=2", "--", "true"], "--nprox"),
         (["train.py", "--", "true"], "`train.py` isn't an option"),
     ],
