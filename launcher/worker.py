@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # `-m` put the working directory there; it isn't the script's
+    del sys.path[0]  # the working directory, from `-m`; the script sets its own
 
 import builtins
 import importlib.util

@@ -110,7 +110,7 @@ class Origin(IntEnum):
     PRESET = 1
     """A named preset."""
     CONFIG = 2
-    """A configuration file, or an environment variable that stands for one."""
+    """A configuration file, or an environment variable for it."""
     FLAG = 3
     """A flag on the script's command line."""
     OBSERVED = 4

@@ -34,7 +34,7 @@ class Raised:
         exception: qualified name of its type.
         message: its text.
         frame: where it was raised, if known.
-        was_handled: the next exception was raised while this one was being handled, not from it.
+        was_handled: the next exception was raised while handling this exception, not from it.
     """
 
     exception: str
@@ -56,7 +56,7 @@ class FailureRecord:
         rank: the worker's rank; None where a log doesn't say.
         host: the node that it ran on; empty for node 0.
         at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
-        exception: qualified name of the exception's type; empty where it ended without one.
+        exception: qualified name of the exception's type; empty for an end without an exception.
         message: the exception's message; without an exception, the line of a log that reports the
             failure, if it is known.
         chain: the exceptions that led to it, nearest first.

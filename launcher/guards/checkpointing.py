@@ -116,9 +116,9 @@ def _positional(
 def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The block's inputs, of which at least one requires a gradient.
 
-    The reentrant implementation records no graph at all where no input requires one, and the
-    block's own parameters would silently get no gradient. Scripts written for the non-reentrant
-    implementation have no such input; the first floating-point input is made one, values unchanged.
+    The reentrant implementation records no graph at all if no input requires a gradient, and the
+    block's own parameters would silently get none. Scripts written for the non-reentrant
+    implementation have no such input: the first floating-point input is changed to require one.
     """
     import torch
 

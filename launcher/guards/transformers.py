@@ -18,7 +18,7 @@ from .enforced import overrides, replaced
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
-"""The switch's names: the one of late 5.x, and the older one, which still works there."""
+"""The switch's names: that of late 5.x, and the older name, which still works there."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:

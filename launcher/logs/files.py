@@ -73,7 +73,7 @@ def find_logs(paths: Sequence[str]) -> LogFiles:
         else:
             problem = f"{path}: no such file or folder"
             raise LaunchError(ExitCode.USAGE, problem, "- reads the standard input")
-    runs = {run: _changed(files) for run, files in _by_run(found).items() if run is not None}
+    runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
     notes = []
@@ -114,7 +114,7 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
     return runs
 
 
-def _changed(files: Sequence[Path]) -> float:
+def _latest_change(files: Sequence[Path]) -> float:
     return max(path.stat().st_mtime for path in files)
 
 

@@ -127,26 +127,26 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
         summary_rank: the rank that torchrun's summary has named last.
     """
     if found := FAILED.search(text):
-        return _ended(number, int(found["rank"]), int(found["code"]))
+        return _death_by_code(number, int(found["rank"]), int(found["code"]))
     if found := RETURNED.search(text):
         rank = LOCAL_RANK.search(text)
-        return _ended(number, int(rank[1]) if rank else None, int(found["code"]))
+        return _death_by_code(number, int(rank[1]) if rank else None, int(found["code"]))
     if found := SUMMARY_CODE.match(text):
-        return _ended(number, summary_rank, int(found["code"]))
+        return _death_by_code(number, summary_rank, int(found["code"]))
     if found := TASK.match(text):
         if found["code"]:
-            return _ended(number, int(found["rank"]), int(found["code"]))
-        return _ended(number, int(found["rank"]), -DIED[found["what"]])
+            return _death_by_code(number, int(found["rank"]), int(found["code"]))
+        return _death_by_code(number, int(found["rank"]), -DIED[found["what"]])
     if (found := SHELL.match(text)) and TRAINS.search(found["command"] or "python"):
-        return _ended(number, None, -DIED[found["job"] or found["what"]])
+        return _death_by_code(number, None, -DIED[found["job"] or found["what"]])
     if found := FATAL.match(text):
-        return _ended(number, None, -DIED[found["what"]])
+        return _death_by_code(number, None, -DIED[found["what"]])
     if found := CONTAINER.search(text):
-        return _ended(number, None, int(found["code"]))
+        return _death_by_code(number, None, int(found["code"]))
     return None
 
 
-def _ended(number: int, rank: int | None, code: int) -> Death | None:
+def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
     """A death with an exit code of a launcher or shell; None for success."""
     if code == 0:
         return None

@@ -30,11 +30,11 @@ def mended(log: bytes) -> bytes | None:
     Every line keeps its number: where lines are joined, fillers follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
-    new = "\n".join(_joined(_unquoted(text.split("\n"))))
+    new = "\n".join(_join_wrapped(_strip_quotes(text.split("\n"))))
     return None if new == text else new.encode("utf-8", "replace")
 
 
-def _unquoted(lines: Sequence[str]) -> list[str]:
+def _strip_quotes(lines: Sequence[str]) -> list[str]:
     """Removes the quote mark of nearly all lines, or the indentation of all."""
     written = [line for line in lines if line.strip()]
     for quote in QUOTES:
@@ -44,7 +44,7 @@ def _unquoted(lines: Sequence[str]) -> list[str]:
     return [line[indent:] for line in lines]
 
 
-def _joined(lines: Sequence[str]) -> list[str]:
+def _join_wrapped(lines: Sequence[str]) -> list[str]:
     """Joins lines that a terminal has wrapped, at the greatest width."""
     lengths = Counter(len(line) for line in lines if not DRAWN.search(line))
     width = max(lengths, default=0)

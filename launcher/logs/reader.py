@@ -191,7 +191,7 @@ class _File:
         self.events.settle(0, self.reading)
 
     def _read_message(self, number: int, text: str) -> bool:
-        """Handles launchers' messages on attempts and workers; returns whether there was one."""
+        """Handles launchers' messages on attempts and workers; returns whether it was one."""
         is_start = self.reader.searches.starts.search(text) is not None
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:

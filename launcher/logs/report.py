@@ -69,7 +69,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
     if root.finding.role is Role.CASCADE:
-        result.append(("note", _who_is_missing(judgement)))
+        result.append(("note", _missing_ranks(judgement)))
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
@@ -100,7 +100,7 @@ def _missing(break_off: BreakOff) -> str:
     return "an exception, or a line that says that the training has ended"
 
 
-def _who_is_missing(judgement: Judgement) -> str:
+def _missing_ranks(judgement: Judgement) -> str:
     """Names the ranks whose failure the others saw: those without a line in the logs."""
     text = "this follows from another rank's failure, which isn't in these logs"
     seen = (failure.finding.record.rank for failure in judgement.failures)

@@ -40,11 +40,11 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     found = devices(environment)
     if found:
         hardware = of_devices(here, found)
-        return replace(hardware, notes=hardware.notes + _doubts(found, environment))
+        return replace(hardware, notes=hardware.notes + _visibility_notes(found, environment))
     for kind, (pattern, variable) in DEVICE_FILES.items():
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
         there = [name for name in names if re.fullmatch(pattern, name)]
-        if count := _counted(there, environment.get(variable)):
+        if count := _count(there, environment.get(variable)):
             device = replace(accelerator_of(profile_named(kind)), measured=False)
             note = (
                 f"{count} {kind} devices, but no tool of the vendor's says which: planned for "
@@ -54,14 +54,14 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     return here
 
 
-def _counted(there: Sequence[str], listed: str | None) -> int:
+def _count(there: Sequence[str], listed: str | None) -> int:
     """The number of devices a job may use; only the vendor's tool knows their identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
         return min(len(there), len(listed.split(",")))
     return len(visible(there, listed))
 
 
-def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
+def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Notes on variables that may make the framework use other devices than counted here."""
     kind, names = found[0].kind, {device.name for device in found}
     listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")

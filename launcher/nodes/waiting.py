@@ -74,7 +74,7 @@ class Waiting:
         return f"{text}; missing: {', '.join(map(str, missing))}"
 
     def _end(self, now: float) -> float:
-        """When the waiting ends: earlier (last call) once the minimum of nodes has joined."""
+        """When the waiting ends: once the minimum of nodes has joined, after the last call."""
         if self.count < self._placement.least:
             self._enough_since = None
             return self._deadline

@@ -58,10 +58,10 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
     words = _words(request) if alike else None
     if words is None:
         return ()
-    return tuple(name for name in alike if not any(_may_be(name, word) for word in words))
+    return tuple(name for name in alike if not any(_is_named_by(name, word) for word in words))
 
 
-def _may_be(option: str, word: str) -> bool:
+def _is_named_by(option: str, word: str) -> bool:
     """Whether a word of a source file is the option's name, or a prefix of it."""
     if option.startswith("--"):
         option, word = option.lstrip("-"), word.lstrip("-")
@@ -81,7 +81,7 @@ def _words(request: LaunchRequest) -> set[str] | None:
     files = [start]
     for path in files:  # the list grows meanwhile
         tree = tree_of(path)
-        imported = None if tree is None or _hands_on(tree) else _own_files(tree, path, root)
+        imported = None if tree is None or _passes_on(tree) else _own_files(tree, path, root)
         if tree is None or imported is None:
             return None
         words.update(_mentioned(tree))
@@ -107,7 +107,7 @@ def _mentioned(tree: ast.Module) -> Iterator[str]:
                 yield from (alias.name for alias in names)
 
 
-def _hands_on(tree: ast.Module) -> bool:
+def _passes_on(tree: ast.Module) -> bool:
     """Whether a file runs code that isn't searched, or declares options with computed names."""
     for node in ast.walk(tree):
         match node:

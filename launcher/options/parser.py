@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return f"{fitting[0] if fitting else name}{equals}{value}"
 
     def _awaits_value(self, word: str) -> bool:
-        """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
+        """Whether the next word is this option's value: `--tee`, `-t`, `-qt`, but not `-t3`."""
         known = self._option_string_actions
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
         with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]

@@ -35,15 +35,15 @@ def merged(
     counted = _first(every, "nodes")
     _refuse_lone_rank(stated, counted)
     if counted is None or counted.nodes is None:
-        only = replace(alone(scheduled, times), meeting=_meeting(stated))
+        only = replace(alone(scheduled, times), meeting=_store_port(stated))
         if scheduled is None or scheduled.rank is None:
             return only
         text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
         return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
-    least, most = _agreed(counted, scheduled)
+    least, most = _node_range(counted, scheduled)
     if most == 1:
-        return replace(alone(scheduled, times), meeting=_meeting(stated))
-    numbered = _numbered(every, scheduled)
+        return replace(alone(scheduled, times), meeting=_store_port(stated))
+    numbered = _source_of_rank(every, scheduled)
     rank = None if numbered is None else numbered.rank
     if numbered is not None and rank is not None and rank >= most:
         problem = (
@@ -70,7 +70,7 @@ def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> N
     """Refuses a rank without a number of nodes: every node would train alone, as the first.
 
     Raises:
-        LaunchError: there is one.
+        LaunchError: a rank is stated, but no number of nodes.
     """
     named = _first(stated, "rank")
     if named is not None and named.rank and (counted is None or counted.nodes == (1, 1)):
@@ -94,7 +94,7 @@ def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
     )
 
 
-def _meeting(stated: Sequence[Reported]) -> int:
+def _store_port(stated: Sequence[Reported]) -> int:
     """The port that the user names on a single node; a script may use it for a process group."""
     named = _first(stated, "port")
     return 0 if named is None or named.port is None else named.port
@@ -105,7 +105,7 @@ def _first(every: Sequence[Reported], name: str) -> Reported | None:
     return next((report for report in every if getattr(report, name) not in (None, "")), None)
 
 
-def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
+def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
     """The least and the greatest number of nodes; the scheduler knows how many it started.
 
     Raises:
@@ -129,7 +129,7 @@ def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
     )
 
 
-def _numbered(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
+def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
     """The source that states which node this is.
 
     Raises:

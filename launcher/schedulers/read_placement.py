@@ -1,7 +1,7 @@
 """The schedulers, and the placement that follows from all sources.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch
-another one, add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used,
+A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch a
+scheduler, add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used,
 so a scheduler that runs inside another precedes it.
 
 The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But

@@ -75,7 +75,7 @@ def port(text: str, name: str) -> int:
     """Parses a port number.
 
     Raises:
-        LaunchError: it isn't one.
+        LaunchError: it isn't between 1 and 65535.
     """
     value = whole(text, name)
     if not 0 < value < 2**16:

@@ -191,7 +191,7 @@ def seconds(text: str, name: str) -> float:
     """Parses a positive time in seconds.
 
     Raises:
-        LaunchError: it isn't one.
+        LaunchError: it isn't a positive number.
     """
     try:
         value = float(text)

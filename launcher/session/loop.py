@@ -139,7 +139,7 @@ def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch
 
 
 def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
-    """Another attempt with the same plan, if --max-restarts permits one."""
+    """Another attempt with the same plan, if --max-restarts permits it."""
     limit = plan.request.limits.max_restarts
     if not limit or not isinstance(state.last, Failed) or state.last.lost:
         return None

@@ -23,7 +23,7 @@ class Reporter(Protocol):
         """The plan of the first attempt, and lines of the user's that may fail under it."""
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """`--fix suggest`: the plan that is launched unchanged, and the one with the changes."""
+        """`--fix suggest`: the plan that is launched unchanged, and the plan with the changes."""
 
     def no_plan(self, refused: NoPlan) -> None:
         """No plan is left to launch."""

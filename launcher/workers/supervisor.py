@@ -114,7 +114,7 @@ class Supervisor:
             raise self._fault
 
     def end(self, node: int, output: Output) -> AttemptEnd:
-        """What became of the attempt on the nodes that this one knows of.
+        """How the attempt ended on the nodes that this node knows of.
 
         Args:
             node: this node's rank.

@@ -1,7 +1,7 @@
 """The readers: each reads what a framework will train, without running the script.
 
-A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch another one,
-add a module here and to `READERS`. Each statement has its source; of two on one name the higher
+A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch a framework,
+add a module here and to `READERS`. Each statement has its source; of two on a name the higher
 origin takes precedence, so the order here matters only among equal origins.
 """
 

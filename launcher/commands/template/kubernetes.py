@@ -62,10 +62,10 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
         "gpus": str(job.devices),
     }
     lines = shipped(f"kubernetes/{options.variant}.yaml").split("\n")
-    return "\n".join(_filled(lines, values, job.command))
+    return "\n".join(_fill(lines, values, job.command))
 
 
-def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
+def _fill(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
     """The lines, with the marked lines and those of the script replaced."""
     before = None
     for line in lines:

@@ -31,7 +31,7 @@ torch's, more where it is written in Python (transformers/activations.py)."""
 
 LOGIT_BYTES = 12
 """Bytes per token and vocabulary entry in the loss's backward: the saved log-softmax, the gradient
-that enters it and the one that leaves it, fp32 each (torch's cross_entropy;
+that enters it and the gradient that leaves it, fp32 each (torch's cross_entropy;
 transformers/loss/loss_utils.py casts the logits to fp32 before)."""
 LOGIT_BYTES_BEFORE_4_45 = 16
 """transformers up to 4.44 also holds the fp32 logits, which it returns."""

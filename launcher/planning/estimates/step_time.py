@@ -58,13 +58,13 @@ def _compute(sizes: ModelSizes, candidate: Candidate, hardware: Hardware) -> flo
     pairs = 2 if sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     tokens = length * micro_batch * pairs
     again = checkpointing_of(sizes.workload, candidate) is not Checkpointing.OFF
-    active = _active(sizes)
+    active = _active_elements(sizes)
     passes = (2 + again) * active + sizes.trained
     seconds = 2 * passes * tokens / (hardware.accelerator.compute * UTILISATION)
     return steps * (seconds + LAUNCHES * sizes.model.language.layers * (3 + again) / 3)
 
 
-def _active(sizes: ModelSizes) -> int:
+def _active_elements(sizes: ModelSizes) -> int:
     """Elements that a token passes through; of a mixture's experts, only those it is routed to."""
     stack = sizes.model.language
     if not stack.experts:

@@ -109,7 +109,7 @@ class Preloaded:
         Raises:
             PerRankVariableRead: an import looks up a variable that differs between ranks.
         """
-        with self._recording() as environment, _uncollected():
+        with self._recording() as environment, _without_collector():
             for step in steps:
                 match step:
                     case Import(module=module, names=names, line=line):
@@ -145,7 +145,7 @@ class Preloaded:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Turns off the cycle collector, which takes a quarter of the imports' time."""
     before = gc.get_threshold()
     gc.set_threshold(0)

@@ -58,7 +58,7 @@ class ConfigSizes:
         return self.defaults.get(key) if value is None else value
 
     def __getitem__(self, name: str) -> int:
-        """The size called `name`: a name of `ALIASES`, a derived one or a key.
+        """The size called `name`: a name of `ALIASES`, a derived size or a key.
 
         Raises:
             MissingSizeError: nothing gives it.

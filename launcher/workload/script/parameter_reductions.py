@@ -30,7 +30,7 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
     `named_parameters()` whose body reduces the loop's own variable. Values that are only reported,
     in a log or a comparison, are left out.
     """
-    cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
+    cut = {id(part) for node in ast.walk(tree) if _is_detached(node) for part in ast.walk(node)}
     cut |= _only_reported(tree, cut)
     for node in ast.walk(tree):
         if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
@@ -68,7 +68,7 @@ def _iterates_parameters(node: ast.expr) -> bool:
     )
 
 
-def _is_cut(node: ast.AST) -> bool:
+def _is_detached(node: ast.AST) -> bool:
     """Whether the result of a node isn't part of the graph."""
     match node:
         case ast.With(items=items):
