@@ -23,7 +23,7 @@ HEAD = """\
 
 Made from `presets/failures/` by `scripts/catalogue-docs`; a test checks that it is up to date.
 `safe-launch catalogue WORDS` searches the same from the command line, `safe-launch explain ID`
-prints an entry whole. How to add one:
+prints an entry in full. How to add one:
 [CONTRIBUTING.md](../../CONTRIBUTING.md#to-add-a-known-failure).
 """
 NOTE = """\

@@ -194,7 +194,7 @@ def _patience(options: Sequence[str]) -> float:
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     if shutil.which(command[0]) is None:
-        where = "is no program" if "/" in command[0] else "is in no folder of PATH"
+        where = "isn't a program" if "/" in command[0] else "isn't on PATH"
         raise LaunchError(ExitCode.USAGE, f"wrap: `{command[0]}` {where}", HINT)
     try:
         return subprocess.Popen(command, env=environment, start_new_session=True)
@@ -229,6 +229,6 @@ def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
             "torch.distributed.run, unless PYTHONPATH is reset before them",
         )
     if code and last and code != last:
-        terminal.say(f"exit code {last}: the launch's; `{command[0]}` made {code} of it")
+        terminal.say(f"exit code {last} of the launch; `{command[0]}` turned it into {code}")
         return last
     return code

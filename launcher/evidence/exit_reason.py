@@ -36,7 +36,7 @@ def signal_text(number: int) -> str:
         return f"signal {number}"
     meaning = {
         "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
-        "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",
+        "scheduler, or a person; `dmesg` or the cgroup's memory.events shows",
         "SIGTERM": "from outside: the scheduler or a person",
         "SIGSEGV": "invalid memory access in native code",
         "SIGABRT": "native code gave up; its message is the last in the log",

@@ -106,7 +106,7 @@ def read_profile(path: Path) -> Profile:
     _check_numbers(profile, path, text)
     if not profile.precisions:
         line = line_of("precisions", text, 1)
-        raise DocumentError(path, line, "`precisions`: a device computes in one at least")
+        raise DocumentError(path, line, "`precisions`: a device needs at least one")
     for key, values, known in (
         ("kind", [profile.kind], KINDS),
         ("precisions", profile.precisions, [str(precision.value) for precision in Precision]),
@@ -150,7 +150,7 @@ def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
         if value == -1:
             raise DocumentError(path, line, f"`{key}` is missing")
         if not 0 <= value < TOO_MUCH or (value == 0 and key in MORE_THAN_ZERO):
-            raise DocumentError(path, line, f"`{key}`: {value} can't be")
+            raise DocumentError(path, line, f"`{key}`: {value} isn't possible")
 
 
 def read_node(path: Path) -> Node:

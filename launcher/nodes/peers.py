@@ -143,7 +143,7 @@ class Peers:
         if ended.is_success or records or ended.signal or was_told:
             self.ended[rank] = ended
         else:
-            self._mark_lost(rank, "its workers have ended, and it doesn't say of what")
+            self._mark_lost(rank, "its workers have ended, but it doesn't say why")
 
     def _mark_lost(self, rank: int, why: str) -> None:
         text = f"node {rank} ({self.connections[rank].peer}) is lost: {why}"

@@ -142,7 +142,7 @@ def join(
         connection.close()
         refused_since = refused_since or time.monotonic()
         if time.monotonic() - refused_since >= placement.times.silence:
-            problem = f"{where} takes connections and ends them without an answer"
+            problem = f"{where} accepts connections and closes them without an answer"
             hint = "has node 0 ended, or is something else at that port?"
             raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
         time.sleep(PAUSES[-1])
@@ -164,7 +164,7 @@ def _start_of_run(
         selector.register(connection, selectors.EVENT_READ)
         while connection.fault is None:
             if not selector.select(max(0.0, deadline - time.monotonic())):
-                problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
+                problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
             connection.waiting += connection.receive()
             while connection.waiting:  # the first order may already follow it
@@ -182,7 +182,7 @@ def _start_of_run(
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
     if not is_admitted:
         return None
-    problem = f"node 0 ({where}) has gone before all nodes had joined: {connection.fault}"
+    problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 

@@ -134,7 +134,7 @@ class Waiting:
         gone = [join.host for join, other in self.nodes if other is connection]
         self.nodes = [(join, other) for join, other in self.nodes if other is not connection]
         if gone:
-            self._say(f"{gone[0]} has gone again ({why}); waiting for it")
+            self._say(f"{gone[0]} has left again ({why}); waiting for it")
             silence = self._placement.times.silence
             self._deadline = min(self._deadline, time.monotonic() + silence)
 

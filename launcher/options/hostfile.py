@@ -49,7 +49,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
             continue
         entry = _ENTRY.fullmatch(words)
         if entry is None or int(entry["slots"]) == 0:
-            problem = f"{source}:{number}: `{words}` names no host with its number of devices"
+            problem = f"{source}:{number}: `{words}` isn't a host with its number of devices"
             raise LaunchError(ExitCode.USAGE, problem, "a line is, e.g., `worker-1 slots=8`")
         name = entry["name"]
         if name in found:

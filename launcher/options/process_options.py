@@ -213,7 +213,7 @@ def _cores(
     listed = given.bind_core_list or mine
     if len(listed) < nproc:
         problem = f"--bind_cores_to_rank: {nproc} workers can't share {len(listed)} cores"
-        raise LaunchError(ExitCode.USAGE, problem, "each needs one at least")
+        raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
     return cpu_affinity.shared(listed, nproc)
 
 

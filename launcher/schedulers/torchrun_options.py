@@ -110,7 +110,7 @@ def refuse_backend(backend: str, name: str) -> None:
         LaunchError: it is etcd, or unknown to torchrun.
     """
     if backend.startswith("etcd"):
-        problem = f"{name} {backend}: no etcd is needed, the launcher of node 0 does what it did"
+        problem = f"{name} {backend}: etcd isn't needed, node 0's launcher replaces it"
         hint = f"{name} c10d, and --rdzv-endpoint HOST:PORT with the host of node 0"
         raise LaunchError(ExitCode.USAGE, problem, hint)
     if backend not in BACKENDS:

@@ -91,7 +91,7 @@ def _name(job: TemplateJob) -> str:
     wanted = job.name or re.sub(r"[^a-z0-9]+", "-", job.label.lower()).strip("-")
     if NAME.fullmatch(wanted):
         return wanted
-    problem = f"--name {job.name!r}" if job.name else f"{job.label!r} makes no name of a job"
+    problem = f"--name {job.name!r}" if job.name else f"{job.label!r} isn't a valid job name"
     hint = "--name: at most 50 small letters, digits and hyphens, the first one a letter"
     raise LaunchError(ExitCode.USAGE, problem, hint)
 

@@ -108,7 +108,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         with path.open("w" if force else "x") as file:
             file.write(text)
     except FileExistsError:
-        problem = f"{path} is there already"
+        problem = f"{path} already exists"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "--force replaces it") from None
     except OSError as error:
         problem = f"{path} can't be written: {error.strerror}"

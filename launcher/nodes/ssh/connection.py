@@ -78,8 +78,8 @@ class Connection:
         address: where ssh reached the host; empty where its server doesn't say.
         code: exit code of the launcher there; None while it runs, and where it is unknown.
         complaints: output before the host answered, from ssh or a shell.
-        is_first: it's the first host, whose launcher reports for all; the others' output is kept.
-        words: the latest lines of that kept output.
+        is_first: it's the first host, whose launcher speaks for all; other launchers' lines are kept.
+        words: the latest of these kept lines.
     """
 
     host: Host

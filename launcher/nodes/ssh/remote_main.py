@@ -129,7 +129,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
         os.chdir(job.folder)
     except OSError as error:
         problem = f"host {socket.gethostname()} can't use the folder {job.folder}: {error.strerror}"
-        hint = "the project must lie at the same path on all hosts: on a shared disk, or copied"
+        hint = "the project must be at the same path on all hosts: on a shared disk, or copied"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
     os.environ.update(job.environment)
     for name, value in job.expanded.items():
@@ -139,7 +139,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     if job.venv_script:
         if not os.path.isfile(job.venv_script):  # noqa: PTH113
             problem = f"host {socket.gethostname()} has no --venv_script {job.venv_script}"
-            raise LaunchError(ExitCode.USAGE, problem, "it must lie at the same path on all hosts")
+            raise LaunchError(ExitCode.USAGE, problem, "it must be at the same path on all hosts")
         prepared = ["bash", "-c", 'script=$1; shift; . "$script" && exec "$@"', "bash"]
         prepared.append(os.path.abspath(job.venv_script))  # noqa: PTH100
     return subprocess.Popen(

@@ -72,7 +72,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
-            raise ValueError(f"the key `{key}` stands twice")
+            raise ValueError(f"the key `{key}` is given twice")
     return dict(pairs)
 
 

@@ -104,7 +104,7 @@ class ConfigSizes:
         if isinstance(value, bool) and name in ALIASES:
             value = None
         if isinstance(value, (list, dict)):
-            raise MissingSizeError(f"{self.where}{key}, which isn't one number")
+            raise MissingSizeError(f"{self.where}{key}, which isn't a single number")
         if not isinstance(value, int) or value < least:
             kind = "a positive whole number" if least else "a whole number of 0 or more"
             raise LaunchError(

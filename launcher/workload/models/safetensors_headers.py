@@ -64,7 +64,7 @@ def _header(path: Path) -> list[Tensor]:
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
             pointer = first == b"version "
             if not 2 <= length <= min(_LONGEST, size - 8):
-                raise _broken(path, "its header is cut off or none", is_pointer=pointer)
+                raise _broken(path, "its header is cut off or missing", is_pointer=pointer)
             header = json.loads(file.read(length))
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
@@ -80,7 +80,7 @@ def _header(path: Path) -> list[Tensor]:
     ]
     whole = max((tensor.end for tensor in tensors), default=start)
     if whole > size:
-        raise _broken(path, f"{size:,} of {whole:,} bytes are there")
+        raise _broken(path, f"{size:,} of {whole:,} bytes exist")
     return tensors
 
 
@@ -105,7 +105,7 @@ def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
             f"{path} is a pointer of Git LFS, not the weights themselves",
             "run `git lfs pull` in that folder",
         )
-    problem = f"{path} isn't a whole safetensors file: {why}"
+    problem = f"{path} isn't a complete safetensors file: {why}"
     return LaunchError(ExitCode.USAGE, problem, "download or save it again")
 
 

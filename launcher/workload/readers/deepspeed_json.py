@@ -93,7 +93,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
         if value not in (None, "auto"):
-            script.notes.append(f"{label}: {key}: {value!r} is no positive whole number")
+            script.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
         return None
 
     zero = section(config, "zero_optimization")
@@ -179,7 +179,7 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
         if stated is not None and isinstance(stated, bool) is is_switch:
             yield fact, Known(stated, Origin.CONFIG, source)
         elif value not in (None, "auto"):
-            kind = "neither true nor false" if is_switch else "no number of elements"
+            kind = "neither true nor false" if is_switch else "not a number of elements"
             script.notes.append(f"{source}: {value!r} is {kind}")
     automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
     if not automatic:

@@ -84,7 +84,7 @@ def _positive(script: Script, name: str) -> Given | None:
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
     if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
-        problem = f"{given.source}: {text} is no batch: at least 1 is needed"
+        problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
         raise LaunchError(ExitCode.USAGE, problem)
     return script.number(name)
 

@@ -77,7 +77,7 @@ class Script:
         except ValueError:
             value = 0
         if value < 1:
-            self.notes.append(f"{given.source}: {given.value!r} is no positive whole number")
+            self.notes.append(f"{given.source}: {given.value!r} isn't a positive whole number")
             return None
         return Given(value, given.origin, given.source)
 

@@ -346,7 +346,7 @@ def test_a_node_goes_and_comes_again() -> None:
         early.close()
         while not job.said:
             time.sleep(0.01)
-        assert job.said == ["pod has gone again (its launcher has ended); waiting for it"]
+        assert job.said == ["pod has left again (its launcher has ended); waiting for it"]
         coming = [job.come(hello(1, "pod")), job.come(hello(2, "two"))]
         joined = job.joined.result(LONG)
         welcomed(joined)
