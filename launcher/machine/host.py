@@ -76,7 +76,7 @@ def _text(path: Path) -> str:
 
 
 def make_room(descriptors: int) -> int:
-    """Raises the limit of open descriptors if needed; returns how many are allowed, at most `descriptors`.
+    """Raises the limit of open descriptors if needed; returns how many are allowed.
 
     The soft limit is raised as far as needed, at most to the hard limit.
     """

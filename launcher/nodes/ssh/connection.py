@@ -78,7 +78,7 @@ class Connection:
         address: where ssh reached the host; empty where its server doesn't say.
         code: exit code of the launcher there; None while it runs, and where it is unknown.
         complaints: output before the host answered, from ssh or a shell.
-        is_first: it's the first host, whose launcher speaks for all; other launchers' lines are kept.
+        is_first: it's the first host, whose launcher speaks for all; the others' lines are kept.
         words: the latest of these kept lines.
     """
 
