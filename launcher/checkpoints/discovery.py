@@ -262,7 +262,7 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
         raise _CutOffError("DeepSpeed's model states are missing")
     world = _number_after("dp_world_size", model)
     if world is None:
-        raise _ForeignError("it doesn't tell how many ranks wrote it")
+        raise _ForeignError("it doesn't say how many ranks wrote it")
     shards = {
         int(match[1]): path for path in inner.iterdir() if (match := SHARD.fullmatch(path.name))
     }

@@ -216,7 +216,7 @@ def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, socket.gaierror | UnicodeError):
         return "its name isn't known (yet)"
     if isinstance(error, TimeoutError):
-        return "nobody answers"
+        return "no answer"
     if error.errno == errno.ECONNREFUSED:
-        return "nobody listens (yet)"
+        return "nothing listens there (yet)"
     return str(error.strerror or error)

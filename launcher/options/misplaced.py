@@ -43,7 +43,7 @@ def line(request: LaunchRequest, spellings: Collection[str]) -> str:
     them = "it" if len(strange) == 1 else "them"
     return (
         f"{', '.join(strange)}: handed to {request.script}, which doesn't know {them}; "
-        "safe-launch's own options stand before the script"
+        "safe-launch's own options must precede the script"
     )
 
 

@@ -183,7 +183,7 @@ def test_the_user_is_told_once(workshop: Path, command: tuple[str, ...]) -> None
     (told,) = [one for one in done.stderr.splitlines() if "before the script" in one]
     assert told == (
         "[safe-launch] --nproc: handed to train.py, which doesn't know it; "
-        "safe-launch's own options stand before the script"
+        "safe-launch's own options must precede the script"
     )
     if not command:
         assert done.stdout == "got ['--nproc', '2']\n"

@@ -71,7 +71,7 @@ def _require() -> None:
             "[safe-launch] error: wrap: safe-launch isn't installed for %s, which launches here\n"
         )
         os.write(2, (text % sys.executable).encode())
-        os.write(2, b"[safe-launch] hint: install it there, beside its torch\n")
+        os.write(2, b"[safe-launch] hint: install it there, with its torch\n")
         os._exit(64)
 
 

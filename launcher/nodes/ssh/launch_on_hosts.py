@@ -62,7 +62,7 @@ def launch(
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
-        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes so many of each")
+        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes N slots of each")
     if chosen.is_here:
         os.environ.update(launch_over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:

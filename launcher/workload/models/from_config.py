@@ -79,7 +79,7 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
             if architecture is None or (join is None and vision is not None):
                 raise UnknownShapeError(
                     f'{path}: model_type "{model_type}" isn\'t known and there are no weights in '
-                    "safetensors format beside it, so the model's size isn't known"
+                    "safetensors format in its folder, so the model's size isn't known"
                 )
             alone = not tied and has_output
             weights = _weights(

@@ -130,7 +130,7 @@ def test_what_is_cut_off_of_deepspeeds(
         (lambda folder: archive(folder / INNER / "mp_rank_01_model_states.pt"), "is split by"),
         (
             lambda folder: archive(folder / INNER / "mp_rank_00_model_states.pt", {}),
-            "it doesn't tell how many ranks wrote it",
+            "it doesn't say how many ranks wrote it",
         ),
     ],
 )
