@@ -138,7 +138,7 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
             hint = (
-                f"the hostfile says so in line {host.line}" if host.line else "that is the number found"
+                f"the hostfile says so in line {host.line}" if host.line else "as many were found"
             )
             raise LaunchError(ExitCode.USAGE, problem, hint)
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)
