@@ -50,7 +50,7 @@ class States:
         largest_grad: the largest gradient, before it is reduced or partitioned.
         buckets: buffers in which gradients are reduced during the backward pass.
         gathered_at_turn: second copies of parameters at the turn from forward to backward: those
-            that ZeRO-3 has whole then, or autocast's.
+            that ZeRO-3 has gathered then, or autocast's.
         gathered_in_layer: the same while a layer is in its backward pass.
         at_step: gradients and their copies at the optimizer step.
         host: bytes that the rank keeps in host memory.
