@@ -73,7 +73,7 @@ class AllNodes:
 
 
 def permission(attempt: Attempt, rules: Rules) -> Permission:
-    """Decides whether an attempt may continue with what its workers observe."""
+    """Whether the attempt may continue with what its workers observe; under `suggest` always."""
     answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
 
     def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:

@@ -95,7 +95,7 @@ def _corrections(following: Plan, state: RunState) -> list[Row]:
 
 
 def suspect_rows(suspects: Sequence[SuspectLine]) -> list[Row]:
-    """The suspect lines, then for each failure that they may lead to, what to do."""
+    """For each failure that suspect lines may lead to: the lines, the failure, what to do."""
     rows: list[Row] = []
     for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]

@@ -37,7 +37,7 @@ def parsed(text: str) -> dict[str, str]:
     """The variables in such a file: one `NAME=value` a line; quotes around a value are removed.
 
     deepspeed passes the lines to a shell in double quotes, so a `$NAME` in a value is expanded on
-    the host: here `os.path.expandvars` does that there.
+    the host; `os.path.expandvars` does the same.
     """
     found = {}
     for line in text.splitlines():
