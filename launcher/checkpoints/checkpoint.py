@@ -30,8 +30,8 @@ class Saves:
     Attributes:
         output_dir: its folder, absolute.
         number: how many trainings of the process came before.
-        before: checkpoints that already existed then, by folder name: when their last file was
-            written, in nanoseconds of the file system's clock; 0 where they have no files.
+        before: checkpoints that already existed then, by folder name: when their `STATE` was
+            written, in nanoseconds of the file system's clock; 0 where they have none.
     """
 
     output_dir: str

@@ -51,7 +51,7 @@ class _ForeignError(Exception):
 
 
 def present(output_dir: str) -> dict[str, int]:
-    """The checkpoints in a folder by name, and when the last file of each was written (`Saves`)."""
+    """The checkpoints in a folder by name, and when `STATE` of each was written (`Saves`)."""
     try:
         folders = [path for path in Path(output_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:

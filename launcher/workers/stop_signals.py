@@ -72,8 +72,8 @@ class StopSignals:
     def send(self, rank: int, number: signal.Signals) -> None:
         """Signals a worker and everything in its process group.
 
-        Only the worker, if torch elastic has started it in the launcher's own process group, as some
-        versions do.
+        Only the worker, if torch elastic has started it in the launcher's own process group, as
+        some versions do.
         """
         self.sent.setdefault(rank, set()).add(number)
         pid = self.pids[rank]
