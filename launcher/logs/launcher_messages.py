@@ -31,7 +31,7 @@ ENDS = (
 )
 """Lines by which a launcher reports that an attempt has failed."""
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
-"""Slurm ends the job; apart from repetitions of this line, what follows is of another job."""
+"""Slurm ends the job; a later exception in the file that isn't of stopping is another job's."""
 STOPPING = (
     *("KeyboardInterrupt", "SignalException", "SystemExit", "ChildFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "EOFError", "DistBackendError"),
