@@ -285,7 +285,7 @@ def test_nobody_is_asked_again_for_ever() -> None:
             proxy.settimeout(1.0)
             with suppress(TimeoutError):
                 proxy.accept()[0].close()
-        with pytest.raises(LaunchError, match="ends them without an answer") as caught:
+        with pytest.raises(LaunchError, match="closes them without an answer") as caught:
             coming.result()
         assert caught.value.code == ExitCode.RETRY_ELSEWHERE
 
