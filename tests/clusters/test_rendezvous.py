@@ -136,7 +136,7 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
             ended(launchers, RETRY)
             for one in launchers:
                 assert one.says("2 of 3 nodes have joined; missing: 2; gave up after")
-            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens there")
+            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens")
 
 
 def test_fewer_nodes_are_enough(tmp_path: Path) -> None:

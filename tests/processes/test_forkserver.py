@@ -348,7 +348,7 @@ print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None)
         ("", "import json", None),
         ("", "import os; os.environ.setdefault('A', '1'); os.environ['A']", None),
         ("os.environ['A'] = '1'", "import os; os.environ.get('B')", None),
-        ("os.environ['A'] = '1'", "import os; os.environ.get('A')", "reads A, which differs in the worker"),
+        ("os.environ['A'] = '1'", "import os; os.environ.get('A')", "reads A, which differs"),
         ("del os.environ['HERE']", "import os; os.environ.get('HERE')", "reads HERE"),
         ("", "import random; random.random()", None),
         (
