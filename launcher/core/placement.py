@@ -34,7 +34,7 @@ class Placement:
 
     Attributes:
         nodes: the number of nodes at most.
-        least: the number of nodes with which the training may continue.
+        least: the fewest nodes with which the training may continue.
         rank: this node's rank; None where node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: the port of node 0's launcher.

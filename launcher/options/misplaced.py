@@ -62,7 +62,7 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
 
 
 def _is_named_by(option: str, word: str) -> bool:
-    """Whether a word of a source file is the option's name, or a prefix of it."""
+    """Whether a word of a source file is the option's name, or begins with it."""
     if option.startswith("--"):
         option, word = option.lstrip("-"), word.lstrip("-")
     return word.replace("-", "_").startswith(option.replace("-", "_"))
