@@ -59,11 +59,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training as the command line and the machine describe it.
+    """A training, as described by the command line and the machine.
 
     Attributes:
-        request: what the user asks the launcher for.
-        hardware: what this node has.
+        request: the user's request.
+        hardware: this node's hardware.
         catalogue: the known failures.
         wanted: settings that `--preset` and `--set` ask for.
     """
@@ -74,7 +74,7 @@ class Training:
     wanted: Mapping[Setting, Known]
 
     def workload(self, request: LaunchRequest) -> Workload:
-        """What is known of the training; on several nodes, once their workers are counted."""
+        """What is known of the training, given the number of workers of all nodes."""
         from .planning import named_presets
         from .workload.read_workload import read_workload
 
@@ -90,10 +90,10 @@ def command_of(arguments: Sequence[str]) -> Command:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Does what the command line says; returns the exit code.
+    """Runs the command line; returns the exit code.
 
     Raises:
-        LaunchError: it can't be done as it is.
+        LaunchError: it isn't possible.
     """
     command = command_of(arguments)
     if command.name in COMMANDS:
@@ -126,7 +126,7 @@ def plan(options: argparse.Namespace) -> int:
     """Prints the plan, and launches nothing.
 
     Raises:
-        LaunchError: there can be none as it is.
+        LaunchError: no plan is possible.
     """
     from .session import plan_command
 
@@ -141,7 +141,7 @@ def launch(options: argparse.Namespace) -> int:
     """Trains; returns the exit code.
 
     Raises:
-        LaunchError: it can't be done as it is.
+        LaunchError: the launch isn't possible.
     """
     from .session import launch as single_node
     from .session import multi_node
@@ -150,8 +150,8 @@ def launch(options: argparse.Namespace) -> int:
 
     training = training_of(options, is_launch=True)
     request, hardware, catalogue = training.request, training.hardware, training.catalogue
-    for number in options.signals_to_handle:  # for the workers; there are none now
-        if signal.getsignal(number) is not signal.SIG_IGN:  # which they would inherit
+    for number in options.signals_to_handle:  # for the workers, but none are running
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
     output_options.make_folder(request.worker_options.streams)
     with process_options.pid_file(is_wanted=options.save_pid):
@@ -166,10 +166,10 @@ def launch(options: argparse.Namespace) -> int:
 
 
 def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
-    """The training that the options describe, on this machine.
+    """The training on this machine that the options describe.
 
     Raises:
-        LaunchError: they describe none.
+        LaunchError: they are incomplete or invalid.
     """
     from .machine import detect, profiles
     from .options import misplaced
@@ -211,7 +211,7 @@ def request_of(
     """The launch that the options describe.
 
     Raises:
-        LaunchError: they describe none.
+        LaunchError: they are incomplete or invalid.
     """
     if options.script is None:
         raise LaunchError(
@@ -244,16 +244,16 @@ def request_of(
 
 
 def main() -> NoReturn:
-    """The entry point; never shows a traceback for a mistake that isn't ours."""
+    """The entry point; shows a traceback only for safe-launch's own errors."""
     sys.exit(guarded(sys.argv[1:]))
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
     """Ends the launcher at once while no worker is running.
 
-    An exception wouldn't do: Python swallows what is raised in callbacks of its import system,
-    which is where most of this time is spent. A container's first process ignores signals that it
-    has no handler for.
+    An exception wouldn't do: Python swallows exceptions in callbacks of its import system, where
+    most of this time is spent. A container's first process ignores signals that it has no handler
+    for.
     """
     from .report import pod_status
 
@@ -267,12 +267,12 @@ def guarded(arguments: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers; there are none now
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers, but none are running
         signal.signal(number, signal.SIG_IGN)
     try:
         code = run(arguments)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)  # it is over: nothing is left to stop
+            signal.signal(number, signal.SIG_IGN)  # nothing is left to stop
         return code
     except LaunchError as error:
         terminal.say(f"error: {error.problem}", *([f"hint: {error.hint}"] if error.hint else []))

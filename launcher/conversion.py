@@ -1,8 +1,8 @@
 """Writes DeepSpeed's universal checkpoint: `python -m safe_launch.conversion INPUT OUTPUT`.
 
-DeepSpeed's own converter does it for stages 1 and 2. What it writes of stage 3 only stage 3 can
-read, with one group of parameters (0.16.9) or with the first group's weight decay for all (0.19.8).
-So from stage 3 it is written here, in the form that stages 1 and 2 read
+DeepSpeed's own converter is used for stages 1 and 2. What it writes for stage 3 only stage 3 can
+read, with one parameter group (0.16.9) or with the first group's weight decay for all (0.19.8). So
+stage 3 is converted here, to the form that stages 1 and 2 read
 (`load_hp_checkpoint_state` in deepspeed/checkpoint/universal_checkpoint.py).
 """
 
@@ -21,7 +21,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def main(source: Path, target: Path) -> None:
-    """Converts DeepSpeed's folder of one checkpoint.
+    """Converts DeepSpeed's folder of a checkpoint.
 
     Raises:
         SystemExit: it can't be converted without loss; the message says why.
@@ -46,14 +46,14 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _by_rank(source: Path) -> list[Path]:
-    """The parts of the optimizer's state in the order of their ranks."""
+    """The files of the optimizer's state, in the order of their ranks."""
     return sorted(
         source.glob(SHARDS), key=lambda path: int(path.name.partition("pp_rank_")[2].split("_")[0])
     )
 
 
 def _run_converter(source: Path, target: Path) -> None:
-    """DeepSpeed's converter; the notes on the model that it asks for only Megatron makes."""
+    """Runs DeepSpeed's converter, without the information that only Megatron provides."""
     from deepspeed.checkpoint import ds_to_universal
 
     workers = ["--num_extract_workers", "1", "--num_merge_workers", "1"]
@@ -63,7 +63,7 @@ def _run_converter(source: Path, target: Path) -> None:
 
 
 def _write(model: dict[str, Any], shards: list[dict[str, Any]], target: Path) -> None:
-    """The states of stage 3: each parameter's whole, cut together from all ranks' parts."""
+    """Writes the states of stage 3: each parameter in full, joined from all ranks' parts."""
     import torch
 
     if any(shard["partition_count"] != len(shards) for shard in shards):
@@ -88,7 +88,7 @@ def _whole(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each parameter of a group with its fp32 weights, its moments and the step.
 
-    A rank's flat tensor holds its part of every parameter, each as long as the largest part of it.
+    A rank's flat tensor holds its part of every parameter, padded to the largest part.
     """
     import torch
 

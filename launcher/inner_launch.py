@@ -1,6 +1,6 @@
 """An inner launch of a wrapped command: safe-launch in place of torchrun, deepspeed or accelerate.
 
-It is connected with `wrap` for as long as it runs, and says its exit code at the end.
+It is connected to `wrap` as long as it runs, and reports its exit code at the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .system import orphans
 from .system.signals import STOPS
 
 POSITIONALS = ("training_script", "training_script_args")
-"""torchrun's arguments that are no options."""
+"""torchrun's arguments that aren't options."""
 
 
 def main() -> NoReturn:
-    """Launches as `LAUNCHER ARGUMENTS...` of the command line says, and tells `wrap` the end."""
+    """Launches as `LAUNCHER ARGUMENTS...` on the command line, and reports to `wrap`."""
     from .cli import guarded
 
     launcher, *arguments = sys.argv[1:]
@@ -37,7 +37,7 @@ def main() -> NoReturn:
     os.environ.clear()
     os.environ.update(own)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with suppress(OSError):  # `wrap` has been killed; this launch will be
+    with suppress(OSError):  # `wrap` was killed; this launch will be too
         connection.connect(address(mark))
     code = guarded(command_line(launcher, options, arguments))
     with suppress(OSError):
@@ -46,9 +46,9 @@ def main() -> NoReturn:
 
 
 def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """The arguments of safe-launch that stand for a launcher's own.
+    """The arguments of safe-launch for those of another launcher.
 
-    The launcher's own arguments come last and hold: they are the inner tool's.
+    The launcher's own arguments come last and take precedence.
     """
     from .cli import COMMANDS
 
@@ -58,10 +58,10 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Stands for `torch.distributed.run.run`, which takes torchrun's options taken apart.
+    """Replaces `torch.distributed.run.run`, which takes parsed options of torchrun.
 
     Raises:
-        SystemExit: the launch has failed; torchrun's error would tell less.
+        SystemExit: the launch has failed.
     """
     from torch.distributed.run import get_args_parser
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """The command line that the options have been made from; defaults are left out."""
+    """The command line for parsed options, without defaults."""
     found = []
     for action in parser._actions:
         value = getattr(options, action.dest, None)
@@ -91,7 +91,7 @@ def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 @contextmanager
 def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Hands the signals that would stop torchrun on to the launch that runs in its place."""
+    """Passes the signals that would stop torchrun on to the launch that replaces it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # `-m` put the working directory there; the script decides what belongs there
+    del sys.path[0]  # the working directory, from `-m`; the script sets its own
 
 import builtins
 import importlib.util
@@ -30,7 +30,7 @@ from .workers.forkserver.messages import WARM
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
-"""Signals that the launcher holds back while it starts workers, which inherit that."""
+"""Signals that the launcher blocks while it starts workers, which inherit the mask."""
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
 
         warmth = server.serve(module_steps(target) if kind == "module" else steps(target))
     if "SLURM_STEP_ID" in os.environ:
-        # Without cgroups Slurm signals every process of a step: it would end what has no handler.
+        # Without cgroups Slurm signals every process of a step; the default action would end it.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     if cpu_affinity.VARIABLE in os.environ:
@@ -88,10 +88,10 @@ def main(arguments: list[str]) -> None:
 def report_failure(
     error: BaseException, rank: int, code: int, sender: Sender, observations: Observations
 ) -> None:
-    """Sends the record of a failure; a stop that is ordered meanwhile has to wait.
+    """Sends the record of a failure; a stop that arrives meanwhile has to wait.
 
-    Making the record takes time, in which other ranks fail in turn. It is announced at once, so
-    that the first to fail is known as such, whatever becomes of its record.
+    Making the record takes time, in which other ranks fail as a result. The failure is announced at
+    once, so that the first rank to fail is known as such, even if its record is never sent.
     """
     first = from_exception.first_record(error, rank, time.monotonic(), code)
     with _stops_wait():
@@ -101,9 +101,9 @@ def report_failure(
 
 @contextmanager
 def _stops_wait() -> Iterator[None]:
-    """Holds back the signals that stop the process; they do at the end what they would have done.
+    """Defers the signals that stop the process to the end of the block.
 
-    A mask would be the calling thread's alone: any other takes the signal, and the process dies.
+    A mask would apply to this thread alone: another thread would get the signal.
     """
     received: list[int] = []
     earlier = {
@@ -114,7 +114,7 @@ def _stops_wait() -> Iterator[None]:
         yield
     finally:
         for number, handler in earlier.items():
-            # None stands for a handler that isn't Python's, and can't be given back.
+            # None means a handler that isn't Python's, which can't be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         for waiting in received:
             signal.raise_signal(waiting)
@@ -127,7 +127,7 @@ def show(error: BaseException) -> None:
 
 
 def exit_code_of(leaving: SystemExit) -> int:
-    """The process's exit code, as the interpreter takes it from SystemExit."""
+    """The process's exit code, as the interpreter derives it from SystemExit."""
     if leaving.code is None:
         return 0
     return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
@@ -160,7 +160,7 @@ def run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_found(spec: ModuleSpec | None, problem: str) -> None:
-    """Runs a module that was found; says the problem where there is none."""
+    """Runs a module that was found; prints the problem where there is none."""
     code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
     if spec is None or code is None:
         print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201
@@ -184,11 +184,11 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
 
 
 def _become_main(attributes: dict[str, Any]) -> ModuleType:
-    """A fresh `__main__`, in the places where pickle and multiprocessing look for it."""
+    """Makes a fresh `__main__`, where pickle and multiprocessing look for it."""
     module = ModuleType("__main__")
     module.__dict__.update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = module
-    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, if imported by now
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, if already imported
         sys.modules["__mp_main__"] = module
     return module
 

@@ -1,4 +1,4 @@
-"""The known failures, and the diagnosis that joins them with the evidence."""
+"""The known failures, and the diagnosis that connects them with the evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .signature import Signature
 
 
 class Role(StrEnum):
-    """The place of a failure in the chain of events."""
+    """The role of a failure in the chain of events."""
 
     INITIATING = "initiating"
-    """It is where the trouble began."""
+    """It started the chain of failures."""
     CASCADE = "cascade"
-    """It is another rank's death, seen from here."""
+    """It is the effect of another rank's failure on this rank."""
     TEARDOWN = "teardown"
-    """It comes from stopping the workers."""
+    """It is caused by stopping the workers."""
 
 
 class Kind(StrEnum):
@@ -34,11 +34,11 @@ class Kind(StrEnum):
     USER = "user"
     """The code, the data or the environment must change."""
     HARDWARE = "hardware"
-    """It needs another node."""
+    """Another node is needed."""
     MEMORY = "memory"
     """A smaller plan cures it; which one, the memory model computes."""
     SILENT = "silent"
-    """It raises nothing and trains wrongly: refused before the launch."""
+    """It raises no error but trains wrongly: refused before the launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class KnownFailure:
     Attributes:
         id: the file's name; names the pattern, never the remedy.
         title: what a person would search for.
-        role: its place in the chain of events.
+        role: its role in the chain of events.
         kind: what cures it (`class` in the file).
-        signatures: the ways that it shows itself.
-        when: version ranges of the distributions that have it, by name; all must hold.
-        proves: facts that are known once it has been seen.
+        signatures: the ways in which it shows itself.
+        when: affected version ranges, by distribution; all must apply.
+        proves: facts that are known once it has occurred.
         forbids: conjunctions of terms that lead to it.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
         proof: how it is known to be true.
-        sources: where to read on, the best first.
+        sources: where to read more, the best first.
         sections: the prose, by heading.
         path: the file.
     """
@@ -77,7 +77,7 @@ class KnownFailure:
     path: Path
 
     def matches(self, record: FailureRecord) -> bool:
-        """Whether any signature is shown by the record."""
+        """Whether the record matches any signature."""
         return any(signature.matches(record) for signature in self.signatures)
 
 
@@ -91,7 +91,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What distinguishes it from another cause: its entry, else its exception."""
+        """What distinguishes it from other causes: its entry, else its exception."""
         if self.entry is not None:
             return self.entry.id
         text = " ".join(self.record.message.split())[:80]
@@ -103,18 +103,18 @@ class Diagnosis:
     """The diagnosis of a failed attempt.
 
     Attributes:
-        findings: every failed rank, the root first.
+        findings: the finding of every failed rank, the root cause first.
     """
 
     findings: tuple[Finding, ...]
 
     @property
     def root(self) -> Finding:
-        """What began it."""
+        """The root cause."""
         return self.findings[0]
 
     def rows(self) -> list[dict[str, object]]:
-        """The findings in the terms of JSON but for their records, each entry by its id."""
+        """The findings as JSON values without their records, each entry by its id."""
         return [
             {
                 "record": finding.record,
@@ -126,7 +126,7 @@ class Diagnosis:
 
     @property
     def others(self) -> tuple[Finding, ...]:
-        """Causes beside the root that don't come from it, each once."""
+        """Further causes that don't result from the root cause, each once."""
         if self.root.role is not Role.INITIATING:
             return ()
         causes = {
@@ -140,7 +140,7 @@ class Diagnosis:
 
 
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
-    """What an entry forbids."""
+    """The constraints of an entry."""
     reference = entry.sources[0] if entry.sources else ""
     cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
     return tuple(Constraint(terms, cause) for terms in entry.forbids)

@@ -11,7 +11,7 @@ from .search import CLASSES
 from .signature import Signature
 
 PROOFS = ("reproduced", "read in source", "reported")
-"""What each proof of an entry begins with, the strongest first."""
+"""The prefixes of an entry's proofs, the strongest first."""
 Version = tuple[int, ...]
 VERSIONS = re.compile(
     r"\b(torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|bitsandbytes|flash-attn|numpy)"
@@ -23,7 +23,7 @@ HEAD = """\
 
 Made from `presets/failures/` by `scripts/catalogue-docs`; a test checks that it is up to date.
 `safe-launch catalogue WORDS` searches the same from the command line, `safe-launch explain ID`
-prints an entry whole. How to add one:
+prints an entry in full. How to add one:
 [CONTRIBUTING.md](../../CONTRIBUTING.md#to-add-a-known-failure).
 """
 NOTE = """\
@@ -34,7 +34,7 @@ read in the versions that are named. *Reported*: users' logs show it.
 
 
 def strongest(entry: KnownFailure) -> str | None:
-    """The strongest kind of proof that an entry has; None where its proofs say none."""
+    """The strongest kind of proof that an entry has; None for none."""
     return next((kind for kind in PROOFS if any(p.startswith(kind) for p in entry.proof)), None)
 
 
@@ -69,7 +69,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _counts(entries: Sequence[KnownFailure]) -> list[int]:
-    """How many entries there are, and by proof."""
+    """The number of entries, in all and by proof."""
     proofs = [strongest(entry) for entry in entries]
     return [len(entries), *(proofs.count(proof) for proof in PROOFS)]
 
@@ -87,7 +87,7 @@ def _coverage(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
 
 
 def _frameworks(entries: Sequence[KnownFailure]) -> str:
-    """Entries by the distribution and the versions that they are about."""
+    """Entries by the affected distribution and versions."""
     names = sorted({name for entry in entries for name in entry.when})
     rows: list[list[object]] = []
     for name in names:
@@ -116,7 +116,7 @@ def _reproduced_with(entries: Sequence[KnownFailure]) -> str:
 
 
 def messages_of(signature: Signature) -> Iterator[tuple[str, str]]:
-    """What a signature shows, in plain words, and where that stands."""
+    """The messages that a signature matches, in plain words, and where they occur."""
     kind = signature.exception or ("exception" if signature.is_of_exception else "log")
     pattern = signature.message or signature.source or signature.log
     texts = () if pattern is None else plain(pattern.pattern)
@@ -130,7 +130,7 @@ def messages_of(signature: Signature) -> Iterator[tuple[str, str]]:
 
 
 def _messages(entries: Sequence[KnownFailure]) -> str:
-    """Every message with the entry that explains it, in the order of the alphabet."""
+    """Every message with the entry that explains it, in alphabetical order."""
     found = {
         (text, kind, entry.id): entry
         for entry in entries
@@ -160,14 +160,14 @@ def _link(entry: KnownFailure) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text as it may stand in a table."""
+    """Text escaped for a table."""
     for sign in "\\|*_<[":
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
 def _code(text: str) -> str:
-    """Text as code that may stand in a table."""
+    """Text as code, escaped for a table."""
     fence = "``" if "`" in text else "`"
     space = " " if "`" in text else ""
     return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")

@@ -1,7 +1,7 @@
-"""Which known failures a record may show at all: its words are searched once, for all of them.
+"""Preselects the known failures that a record may match, in one search for all patterns.
 
-Thousands of ranks may tell of one failure. To match every signature with a record takes ten
-milliseconds; one automaton over all patterns takes a fraction of one.
+Thousands of ranks may report one failure. Matching every signature with a record takes ten
+milliseconds; one automaton of all patterns takes a fraction of one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from .regex import LinearPatterns
 from .signature import Signature, collapsed
 
 FEW = 16
-"""Records below which the automaton isn't worth its making, a tenth of a second."""
+"""Records below which the automaton isn't worth building, which takes 0.1 s."""
 Prefilter = Callable[[FailureRecord], Sequence[KnownFailure]]
 
 
 def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
-    """What gives the entries of a catalogue that a record may show, in their order.
+    """A function that returns the entries of a catalogue that a record may match, in order.
 
     An entry that it leaves out doesn't match: a signature needs the exception that it names, and
     each of its patterns somewhere in the record's texts.
 
     Args:
         catalogue: all entries.
-        records: how many are going to be judged.
+        records: how many records will be matched.
     """
     if records < FEW:
         return lambda _record: catalogue
@@ -59,9 +59,9 @@ class Needs:
     """What a signature needs in a record's texts.
 
     Attributes:
-        place: its entry's place in the catalogue.
+        place: the index of its entry in the catalogue.
         patterns: its patterns.
-        of_itself: those of them that an exception itself must show, not the log around it.
+        of_itself: the patterns that the exception itself must match, not the log around it.
     """
 
     place: int
@@ -70,9 +70,9 @@ class Needs:
 
 
 def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
-    """The patterns that a signature needs; without the log's those that an exception must show.
+    """The patterns that a signature needs; without the log, those that an exception must match.
 
-    A line that native code says must then be in its message.
+    Then a line of native code must be in its message.
     """
     parts = [sign.message, sign.source]
     if with_log or not sign.is_of_exception:
@@ -83,7 +83,7 @@ def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
 
 
 def own_texts(record: FailureRecord) -> Iterable[str]:
-    """What the record itself says, beside the log, each text as patterns are searched in it."""
+    """The record's own texts, without the log, as they are searched for patterns."""
     for raised in record.raised():
         yield from collapsed((raised.message, raised.message.partition("\n")[0]))
         yield "" if raised.frame is None else raised.frame.source

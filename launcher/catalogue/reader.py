@@ -35,14 +35,14 @@ class Place:
     text: str
 
     def error(self, problem: str, hint: str = "") -> DocumentError:
-        """What is wrong there; the line is looked for only now."""
+        """The error at this key; finds its line."""
         line = line_of(self.key, self.text, first_line=2)
         return DocumentError(self.path, line, problem, hint)
 
 
 @dataclass(frozen=True)
 class EntryDocument:
-    """The front matter as it stands in the file; `KnownFailure` says what each part means."""
+    """The front matter as written in the file; `KnownFailure` explains each part."""
 
     id: str = "???"
     title: str = "???"
@@ -58,7 +58,7 @@ class EntryDocument:
 
 
 def read_catalogue(folder: Path | None = None) -> tuple[KnownFailure, ...]:
-    """All entries of a folder in the order of their names; by default those that we ship.
+    """All entries of a folder, sorted by name; by default the shipped ones.
 
     Raises:
         DocumentError: an entry doesn't follow the schema.
@@ -75,7 +75,7 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
 
     Args:
         path: its file.
-        is_site_specific: it is a cluster's own, about its users' code as well.
+        is_site_specific: it belongs to a cluster, and may match errors that users' code raises.
 
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
@@ -112,10 +112,10 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
 
 
 def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None:
-    """Refuses an entry whose id isn't its file's name, or that points at no known search.
+    """Refuses an entry whose id differs from its file's name, or that points at no known search.
 
     Raises:
-        DocumentError: it does.
+        DocumentError: the id or the search is wrong.
     """
     if document.id != place("id").path.stem:
         raise place("id").error(f"id `{document.id}` differs from the file's name")
@@ -125,9 +125,9 @@ def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None
 
 
 def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
-    """Whether the installed versions are among those that an entry is about.
+    """Whether the installed versions are among those that an entry affects.
 
-    A version that isn't known, because the distribution isn't installed here, is not among them.
+    The version of a distribution that isn't installed here is not among them.
     """
     from packaging.specifiers import SpecifierSet
 
@@ -141,7 +141,7 @@ def _sections(path: Path, text: str, start: int) -> dict[str, str]:
     """The text under each second-level heading of the prose, which begins at `start`.
 
     Raises:
-        DocumentError: a heading is unknown, or a required one isn't there.
+        DocumentError: a heading is unknown, or a required one is missing.
     """
     parts = re.split(r"^## +(.+)$", text[start:], flags=re.MULTILINE)
     sections = {

@@ -1,4 +1,4 @@
-"""Regular expressions in time linear in the text, whatever the pattern: RE2's."""
+"""Regular expressions (RE2's) that match in time linear in the text, for any pattern."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from functools import cache
 from typing import Any
 
 MOST_MEMORY = 256 << 20
-"""Bytes that the automaton of many patterns may use; that of the whole catalogue needs a tenth."""
+"""Bytes that the automaton of many patterns may use; the whole catalogue's needs a tenth of it."""
 
 
 class PatternError(ValueError):
-    """A pattern that isn't one; the message says why."""
+    """An invalid pattern; the message says why."""
 
 
 class LinearPattern:
-    """A pattern of RE2's syntax, which has neither backreferences nor looking around.
+    """A pattern in RE2's syntax, which has neither backreferences nor lookaround.
 
-    That keeps catastrophic backtracking out of a catalogue that anybody may extend
+    This keeps catastrophic backtracking out of a catalogue that anyone may extend
     (https://github.com/google/re2/wiki/Syntax).
 
     Attributes:
@@ -38,7 +38,7 @@ class LinearPattern:
             raise PatternError(text) from None
 
     def search(self, text: str, /) -> Any:
-        """A match anywhere in the text, or None; half a surrogate pair is no obstacle."""
+        """A match anywhere in the text, or None; the text may have lone surrogates."""
         return self._compiled.search(text.encode("utf-8", "replace"))
 
 
@@ -62,14 +62,14 @@ class LinearPatterns:
         self._set.Compile()
 
     def found(self, text: str) -> list[str]:
-        """Those that match anywhere in a text."""
+        """The patterns that match anywhere in a text."""
         places = self._set.Match(text.encode("utf-8", "replace")) or ()
         return [self.patterns[place] for place in places]
 
 
 @cache
 def compiled(pattern: str) -> LinearPattern:
-    """The pattern of a text.
+    """Compiles a pattern.
 
     Raises:
         PatternError: it isn't RE2's syntax.

@@ -1,4 +1,4 @@
-"""Regular expressions as a person would write the messages that they match."""
+"""Renders regular expressions as the messages that they match, for people."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import re
 ANY = "…"
 NUMBER = "N"
 FREE = {ANY, NUMBER, " "}
-"""What stands for something that varies, or for white space: repeated it is the same."""
+"""Placeholders for varying text, or white space; repeated ones are merged."""
 ESCAPES = {
     **dict.fromkeys("dD", NUMBER),
     **dict.fromkeys("wWSpPC", ANY),
     **dict.fromkeys("sntrfv", " "),
     **dict.fromkeys("bBAzQE", ""),
 }
-"""What the escapes of RE2's syntax that aren't their own character stand for."""
+"""Texts for RE2's escapes that don't stand for their own character."""
 QUOTES = set("'\"`")
 MOST = 5
-"""Alternatives inside a message that are shown."""
+"""Alternatives within a message that are shown."""
 FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*(:|\)))")
 QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 
@@ -26,8 +26,8 @@ QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 def plain(pattern: str) -> tuple[str, ...]:
     """The messages that a pattern matches, one for each alternative at its top level.
 
-    N stands for a number, an ellipsis for anything, parentheses for what may be left out or what
-    there is a choice of. Meant to be read, not matched.
+    N stands for a number, an ellipsis for anything, parentheses for optional parts or a choice.
+    For reading, not for matching.
     """
     texts: list[str] = []
     for text in _PatternReader(pattern).alternatives():
@@ -42,22 +42,22 @@ def _tidied(text: str) -> str:
 
 
 def _is_enclosed(text: str) -> bool:
-    """Whether one pair of parentheses stands around it all."""
+    """Whether a pair of parentheses encloses the whole text."""
     depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
     return text.startswith("(") and depths.index(0) == len(text) - 1 if 0 in depths else False
 
 
 class _PatternReader:
-    """A pattern and how far it has been read."""
+    """A pattern and the position up to which it has been read."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
 
     def alternatives(self) -> list[str]:
-        """What stands up to the end or to the closing parenthesis, split at the bars.
+        """The text up to the end or to the closing parenthesis, split at the bars.
 
-        What may be left out at the beginning is left out: a log's own prefixes, as a rule.
+        Optional parts at the beginning are omitted: usually a log's own prefixes.
         """
         texts = [""]
         while self.at < len(self.pattern) and self.pattern[self.at] != ")":
@@ -73,7 +73,7 @@ class _PatternReader:
         return texts
 
     def piece(self) -> tuple[str, bool]:
-        """One part with what says how often it is repeated, and whether it may be absent."""
+        """One part with its quantifier, and whether it may be absent."""
         is_dot = self.pattern[self.at] == "."
         text, may_be_absent = self.atom()
         quantifier = QUANTIFIER.match(self.pattern, self.at)
@@ -83,7 +83,7 @@ class _PatternReader:
         if is_dot:
             return ("", True) if quantifier[1] == "?" else (ANY, False)
         if quantifier[1] == "?" and len(text) == 1 and not text.isalnum():
-            return text.strip("'\"`…"), False  # a quote or a space that some versions have
+            return text.strip("'\"`…"), False  # a quote or a space in some versions
         is_least_none = quantifier[1][0] in "*?" or quantifier[1].startswith("{0")
         return text, may_be_absent or (is_least_none and text not in FREE)
 
@@ -106,7 +106,7 @@ class _PatternReader:
                 return sign, False
 
     def group(self) -> tuple[str, bool]:
-        """What stands between two parentheses; flags stand for nothing."""
+        """The text of a group; empty for flags."""
         head = FLAGS.match(self.pattern, self.at)
         if head is not None:
             self.at = head.end()
@@ -122,7 +122,7 @@ class _PatternReader:
         return "/".join(choices), "" in texts
 
     def characters(self) -> str:
-        """A class of characters: the one that is meant, a few to choose from, or anything."""
+        """The text of a character class: a character, a choice of a few, or a placeholder."""
         end = self.pattern.index("]", self.at + 1)
         while self.pattern[end - 1] == "\\" and self.pattern[end - 2] != "\\":
             end = self.pattern.index("]", end + 1)

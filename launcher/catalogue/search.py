@@ -1,4 +1,4 @@
-"""Finds known failures by the text of a message, or by words of what they say."""
+"""Finds known failures by the text of a message, or by words."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ CLASSES = {
     Kind.TRANSIENT: "the same launch may be tried again",
     Kind.HARDWARE: "it needs another node",
 }
-"""Every class in words, in the order of listings."""
+"""Each class in words, in the order of listings."""
 
 EXCEPTION = re.compile(
     r"^(?:\[[^\]]*\]:? *)?([\w.]*(?:Error|Exception|Warning|Interrupt)): ", re.MULTILINE
 )
-"""An exception's type where it stands before its message, as in the last line of a traceback."""
+"""An exception's type before its message, as in the last line of a traceback."""
 MOST = 12
-"""Entries that are listed at most where only words are shared."""
+"""Entries that are listed at most if only words match."""
 EMPTY = {
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "error"),
     *("failed", "for", "from", "has", "have", "i", "if", "in", "is", "it", "its", "my", "not"),
     *("of", "on", "or", "that", "the", "this", "to", "traceback", "was", "when", "while"),
     *("why", "with", "you"),
 }
-"""Words that mean nothing here."""
+"""Words that are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Hit:
 
     Attributes:
         entry: the known failure.
-        is_shown: whether a signature of it matches the text; otherwise they share words.
-        shared: how many words they share.
+        is_shown: whether one of its signatures matches the text; otherwise they share words.
+        shared: the number of shared words.
     """
 
     entry: KnownFailure
@@ -51,11 +51,11 @@ class Hit:
 
 
 def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
-    """The entries whose signatures match the text; where none does, those that share its words.
+    """The entries whose signatures match the text; if none does, those that share words with it.
 
-    By words the entry that shares the most comes first, and of two that share as many the one
-    with the rarer words, those of its name and title counting twice; what shares no more than half
-    as many as the first is left out.
+    The entry that shares the most words comes first; of two that share as many, the one with the
+    rarer words, where those of its name and title count twice. Entries that share no more than half
+    as many as the first are left out.
     """
     asked = words(text)
     known = {entry.id: vocabulary(entry) for entry in entries}
@@ -76,10 +76,10 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
 
 
 def is_shown(text: str, entry: KnownFailure) -> bool:
-    """Whether the text, taken as an exception's message or as lines of a log, shows the failure.
+    """Whether the text, as an exception's message or as lines of a log, matches the failure.
 
-    An exception's type is taken from the text where it stands before the message, as in the last
-    line of a traceback; a text without one may be of any type.
+    The exception's type is taken from the text if it precedes the message, as in the last line of a
+    traceback; a text without a type may have any.
     """
     return any(
         signature.matches(record)
@@ -90,7 +90,7 @@ def is_shown(text: str, entry: KnownFailure) -> bool:
 
 
 def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
-    """What the text may be the evidence of, as far as the signature asks for more than a text."""
+    """Records that the text may come from, with what the signature needs in addition."""
     kills = int(signature.oom_kill)
     lines = tuple(text.splitlines())
     if signature.message is None:
@@ -106,13 +106,13 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text in the singular, without those that mean nothing here."""
+    """The words of a text in the singular, without those that are ignored."""
     found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
     return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in found)
 
 
 def vocabulary(entry: KnownFailure) -> frozenset[str]:
-    """All words of an entry: its name, title, prose and patterns; of a name also its parts."""
+    """All words of an entry: its name and the parts of that, its title, prose and patterns."""
     patterns = (
         part if isinstance(part, str) else part.pattern
         for signature in entry.signatures
@@ -131,13 +131,13 @@ def vocabulary(entry: KnownFailure) -> frozenset[str]:
 
 
 def by_class(entries: Sequence[KnownFailure]) -> dict[Kind, list[KnownFailure]]:
-    """The entries of each class that has any, in the order of listings."""
+    """The entries by class, in the order of listings, without empty classes."""
     groups = {kind: [entry for entry in entries if entry.kind is kind] for kind in CLASSES}
     return {kind: group for kind, group in groups.items() if group}
 
 
 def listing(entries: Sequence[KnownFailure]) -> str:
-    """All entries by class, a line each."""
+    """All entries by class, one per line."""
     width = max((len(entry.id) for entry in entries), default=0)
     parts = []
     for kind, group in by_class(entries).items():
@@ -147,7 +147,7 @@ def listing(entries: Sequence[KnownFailure]) -> str:
 
 
 def hits_text(hits: Sequence[Hit]) -> str:
-    """What a search has found, a line each."""
+    """The results of a search, one per line."""
     width = max((len(hit.entry.id) for hit in hits), default=0)
     kinds = max((len(hit.entry.kind.value) for hit in hits), default=0)
     return "\n".join(
@@ -157,7 +157,7 @@ def hits_text(hits: Sequence[Hit]) -> str:
 
 
 def document(hits: Sequence[Hit]) -> list[dict[str, object]]:
-    """What `catalogue --json` prints of each."""
+    """The results as `catalogue --json` prints them."""
     return [
         {
             "id": hit.entry.id,

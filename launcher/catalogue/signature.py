@@ -25,24 +25,24 @@ class Pattern(Protocol):
 class Signature:
     """One way to recognize a failure; every part that is given must match.
 
-    Messages and lines are searched with every run of white space as a single space, since logs
-    wrap them. Without a part of an exception it is the signature of a death without one, or of
-    a line that native code says, on its own or in an exception's message.
+    In messages and lines every run of white space counts as a single space, since logs wrap them.
+    A signature without a part about an exception matches an end without an exception, or a line of
+    native code, on its own or in an exception's message.
 
     Attributes:
         exception: name of the exception's type, without its module.
         message: pattern searched in the message.
         file: end of the path of the raising frame's file.
-        function: the raising frame's function.
+        function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
         log: pattern searched in each of the last lines of the worker's log.
-        context: pattern of another of those lines, before or after.
+        context: pattern searched in the other lines, before or after.
         signal: number of the signal that ended the worker.
-        oom_kill: the host's out-of-memory killer struck meanwhile; without a part of an exception
-            the worker itself was killed.
-        finished: the script had run to its end before.
-        also_user_code: it is also shown by what the user's own code raises, as a cluster's own
-            failures are; those of the frameworks aren't.
+        oom_kill: the host's out-of-memory killer struck meanwhile; without a part about an
+            exception, the worker itself was killed.
+        finished: the script had already run to its end.
+        also_user_code: it also matches what the user's own code raises, as a cluster's own
+            entries do; those of the frameworks don't.
     """
 
     exception: str | None = None
@@ -59,16 +59,16 @@ class Signature:
 
     @property
     def is_of_exception(self) -> bool:
-        """Whether it is about an exception."""
+        """Whether it has a part about an exception."""
         is_of_frame = not (self.file is None and self.function is None and self.source is None)
         return self.exception is not None or self.message is not None or is_of_frame
 
     def weight(self, raised: Raised | None) -> int:
-        """How many of its parts are shown: of two that match, the one with more is about less.
+        """How many of its parts match: of two signatures, the one with more is more specific.
 
         Args:
-            raised: the exception that it matches, whose frame may be unknown; None where it matches
-                a death without one.
+            raised: the exception that it matches, whose frame may be unknown; None if it matches
+                an end without an exception.
         """
         of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
         parts = [
@@ -77,43 +77,43 @@ class Signature:
         return sum(getattr(self, name) not in (None, False) for name in parts)
 
     def matches(self, record: FailureRecord) -> bool:
-        """Whether the record shows it."""
+        """Whether it matches the record."""
         return self.depth(record) is not None
 
     def depth(self, record: FailureRecord) -> int | None:
-        """How far back in the record's chain of exceptions it is shown; None where it isn't.
+        """The index of the matching exception in the record's chain; None where none matches.
 
-        0 is the last exception, and what is shown by none: a line of native code, or a death.
+        0 is the last exception, a line of native code, or an end without an exception.
         """
         if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
             return None
         if not self.is_of_exception:
-            return 0 if self._is_shown_by_line_or_death(record) else None
+            return 0 if self._matches_line_or_end(record) else None
         depth = self._deepest(record)
-        return depth if depth is not None and self._are_lines_there(record) else None
+        return depth if depth is not None and self._has_lines(record) else None
 
     def _deepest(self, record: FailureRecord) -> int | None:
-        """The earliest exception of the chain that shows it."""
+        """The index of the earliest exception of the chain that matches."""
         depths = [
             depth
             for depth, raised in enumerate(record.raised())
             if not raised.is_routine
-            and self._is_shown_by(raised)
+            and self._matches_exception(raised)
             and (self.file or self.also_user_code or not record.is_users_own(raised))
         ]
         return depths[-1] if depths else None
 
-    def _are_lines_there(self, record: FailureRecord) -> bool:
-        """Whether the lines that it has beside its exception are in the log or in the message."""
+    def _has_lines(self, record: FailureRecord) -> bool:
+        """Whether the lines that it needs besides its exception are in the log or the message."""
         patterns = [pattern for pattern in (self.log, self.context) if pattern is not None]
         lines = _lines(record) if patterns else ()
         return all(any(map(pattern.search, lines)) for pattern in patterns)
 
-    def _is_shown_by_line_or_death(self, record: FailureRecord) -> bool:
-        """Whether a line of native code and the worker's end show it.
+    def _matches_line_or_end(self, record: FailureRecord) -> bool:
+        """Whether a line of native code and the worker's end match.
 
-        An exception may carry such a line in its message; then the log around it, which may be
-        another's, doesn't count, nor does what the user's own code raises.
+        An exception may have the line in its message. Then the log around it doesn't count, which
+        may be about another failure, nor does what the user's own code raises.
         """
         if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
             return False
@@ -127,8 +127,8 @@ class Signature:
         deadly = signal.SIGKILL if self.oom_kill else self.signal
         return deadly in (None, record.signal)
 
-    def _is_shown_by(self, raised: Raised) -> bool:
-        """Whether an exception shows it; an unknown frame is no mismatch beside a message."""
+    def _matches_exception(self, raised: Raised) -> bool:
+        """Whether an exception matches; an unknown frame is no mismatch if there is a message."""
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return False
         frame = raised.frame
@@ -143,7 +143,7 @@ class Signature:
             )
         if not is_there or self.message is None:
             return is_there
-        # In a log other processes' lines may follow the message: its first line is tried alone.
+        # In a log, other processes' lines may follow the message: its first line is tried too.
         first, _, rest = raised.message.partition("\n")
         texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
         return any(map(self.message.search, collapsed(texts)))

@@ -1,4 +1,4 @@
-"""Checkpoints as a training leaves them: where it writes, and what is known of each."""
+"""A training's checkpoints: where it saves, and what is known of each."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ..core.settings import Engine
 VARIABLE = "SAFE_LAUNCH_RESUME"
 """Environment variable with what a training resumes from, `NUMBER:FOLDER`; empty for nothing.
 
-The number says which training of the process: 0 for the first call of `Trainer.train`.
+NUMBER counts the calls of `Trainer.train` in the process, from 0.
 """
 STATE = "trainer_state.json"
 """The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
 NAME = re.compile(r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?", re.ASCII)
-"""Folders that a training resumes from: the Trainer's, and those of `universal.convert`."""
+"""Names of folders that a training resumes from: the Trainer's and `universal.convert`'s."""
 UNIVERSAL = "latest_universal"
-"""File of a folder from which DeepSpeed loads a universal checkpoint; it names the folder in it."""
+"""File from which DeepSpeed loads a universal checkpoint; it names a folder beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saves:
-    """Where a Trainer saves, as its worker told when the training began.
+    """Where a Trainer saves, as its worker reported when the training began.
 
     Attributes:
         output_dir: its folder, absolute.
         number: how many trainings of the process came before.
-        before: the checkpoints that were there already, by the folder's name: when their last file
-            was written, in nanoseconds of the file system's clock; 0 where they have none.
+        before: checkpoints that already existed then, by folder name: when their `STATE` was
+            written, in nanoseconds of the file system's clock; 0 where they have none.
     """
 
     output_dir: str
@@ -41,11 +41,11 @@ class Saves:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What a training resumes from, in terms that hold on every node.
+    """What a training resumes from, without paths, so that it applies on every node.
 
     Attributes:
         training: which training of the process it is, 0 for the first.
-        name: the folder's, in the one where that training saves (`NAME`).
+        name: the checkpoint's name (`NAME`) in the folder where that training saves.
     """
 
     training: int
@@ -59,8 +59,8 @@ class Checkpoint:
     Attributes:
         folder: `checkpoint-N`.
         step: optimizer steps done when it was written.
-        engine: who wrote the optimizer's state.
-        world: ranks that wrote it.
+        engine: which engine wrote the optimizer's state.
+        world: the number of ranks that wrote it.
         zero_stage: the stage that DeepSpeed wrote it at.
         is_offloaded: the optimizer was DeepSpeed's own for the CPU.
     """
@@ -80,9 +80,9 @@ class Unusable:
     Attributes:
         folder: `checkpoint-N`.
         step: the N.
-        reason: what is wrong with it, in words.
-        is_cut_off: it was only partly written, so nobody could ever use it; otherwise it may be
-            whole, and only safe-launch cannot use it here.
+        reason: what is wrong with it, as a clause.
+        is_cut_off: it was only partly written, so nothing can use it; otherwise it may be complete,
+            and only safe-launch cannot use it here.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Finds the checkpoints that Hugging Face's Trainer has written in this job, and what they are.
+"""Finds and reads the checkpoints that Hugging Face's Trainer has written in this job.
 
 Trainer 4.57 and 5.x write a checkpoint in this order (`_save_checkpoint` in
 transformers/trainer.py): the weights on rank 0; the optimizer's and scheduler's state, under
@@ -38,20 +38,20 @@ ARCHIVE = re.compile(
     r".*_states\.pt|(?:optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
     r"|(?:pytorch|adapter)_model.*\.bin"
 )
-"""What `torch.save` has written: a zip archive, whose directory is at its end."""
+"""Files of `torch.save` are zip archives, with their directory at the end."""
 DEEPSPEED_STEPS = "global_step*"
 
 
 class _CutOffError(Exception):
-    """It was only partly written."""
+    """The checkpoint was only partly written."""
 
 
 class _ForeignError(Exception):
-    """It may be whole, but safe-launch cannot resume from it here."""
+    """The checkpoint may be complete, but safe-launch cannot resume from it here."""
 
 
 def present(output_dir: str) -> dict[str, int]:
-    """The checkpoints of a folder by name, and when each one's last file was written (`Saves`)."""
+    """The checkpoints in a folder by name, and when `STATE` of each was written (`Saves`)."""
     try:
         folders = [path for path in Path(output_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:
@@ -60,14 +60,14 @@ def present(output_dir: str) -> dict[str, int]:
 
 
 def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
-    """This node's folder of what a training resumes from; None where no worker has told it.
+    """This node's folder of a checkpoint; None where no worker has reported it.
 
-    Some scripts save to a new folder at every launch: the latest that has it counts. Where none has
-    it, as where nodes share no disk, the training itself says so.
+    Some scripts save to a new folder at every launch: the latest that has the checkpoint counts. If
+    none has it, e.g. on nodes that share no disk, the training itself will say so.
 
     Args:
-        resume: what node 0 names.
-        saves: where this node's workers saved, attempt by attempt.
+        resume: the checkpoint that node 0 names.
+        saves: where this node's workers saved, in the order of the attempts.
     """
     folders = [
         Path(place.output_dir) / resume.name for place in saves if place.number == resume.training
@@ -83,14 +83,14 @@ def _written(folder: Path) -> int:
         return 0
 
 
-def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
+def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
     """The checkpoints that have been written since the training began, the newest first.
 
     Args:
-        saves: where it writes, and what was there before.
+        saves: where the training saves, and what existed before.
         worlds: numbers of ranks that this job has run with.
-        local: ranks of this node, where there are others: what is missing of theirs may lie on
-            their own disks. None for a single node.
+        local: number of ranks of this node, if there are others: files missing of their ranks may
+            be on their own disks. None for a single node.
     """
     output_dir = Path(saves.output_dir)
     complete: list[Checkpoint] = []
@@ -110,7 +110,7 @@ def found(saves: Saves, worlds: Collection[int], local: int | None = None) -> Ch
 
 
 def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -> Checkpoint:
-    """A checkpoint's facts.
+    """Reads a complete checkpoint.
 
     Raises:
         _CutOffError, _ForeignError: nothing can resume from it.
@@ -150,7 +150,7 @@ def _check_state(folder: Path, step: int) -> None:
 
 
 def _check_whole(path: Path) -> None:
-    """Whether a file ends where it should, as far as its kind tells."""
+    """Checks that a file isn't cut off, as far as its format shows."""
     if path.suffix == ".safetensors":
         is_whole = _is_whole_safetensors(path)
     elif ARCHIVE.fullmatch(path.name) or _begins_as_archive(path):
@@ -164,7 +164,7 @@ def _check_whole(path: Path) -> None:
 
 
 def _is_whole_safetensors(path: Path) -> bool:
-    """The header, JSON after eight bytes of its length, says where the last tensor ends."""
+    """Whether it ends with the last tensor, as the header says (JSON after 8 bytes of length)."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
@@ -193,7 +193,7 @@ def _has_directory(path: Path) -> bool:
 
 
 def _is_json(path: Path) -> bool:
-    """Whether a first document is whole; what a user's callback has written may be anything."""
+    """Whether the first JSON document is complete; users' callbacks may write anything."""
     text = path.read_text(encoding="utf-8", errors="replace").lstrip()
     try:
         json.JSONDecoder().raw_decode(text)
@@ -203,7 +203,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _check_indexes(folder: Path) -> None:
-    """Whether the files are there that an index of weights names."""
+    """Checks that the files named in an index of weights exist."""
     for index in INDEXES:
         if (folder / index).exists():
             named = json.loads((folder / index).read_text(encoding="utf-8")).get("weight_map", {})
@@ -225,7 +225,7 @@ def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | Non
 
 
 def _plain(folder: Path, step: int, world: int) -> Checkpoint:
-    """What the Trainer writes without DeepSpeed, for one process or under DDP."""
+    """Reads what the Trainer writes without DeepSpeed, for one process or under DDP."""
     adapters = [path for name in ADAPTERS for path in (folder / name, *folder.glob(f"*/{name}"))]
     if not any(path.exists() for path in (*(folder / name for name in WEIGHTS), *adapters)):
         raise _CutOffError("the weights are missing")
@@ -236,7 +236,7 @@ def _plain(folder: Path, step: int, world: int) -> Checkpoint:
 
 
 def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
-    """What DeepSpeed's engine writes; the names of its files tell stage 3 from the lower ones.
+    """Reads what DeepSpeed's engine writes; its file names distinguish stage 3 from lower stages.
 
     `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
     """
@@ -262,7 +262,7 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
         raise _CutOffError("DeepSpeed's model states are missing")
     world = _number_after("dp_world_size", model)
     if world is None:
-        raise _ForeignError("it doesn't tell how many ranks wrote it")
+        raise _ForeignError("it doesn't say how many ranks wrote it")
     shards = {
         int(match[1]): path for path in inner.iterdir() if (match := SHARD.fullmatch(path.name))
     }
@@ -279,14 +279,14 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
 
 
 def _is_offloaded(shard: Path) -> bool:
-    """Whether the state is of DeepSpeedCPUAdam; no other has this among its groups' parameters."""
+    """Whether the state is of DeepSpeedCPUAdam: only its groups have this parameter."""
     return "bias_correction" in _arguments(shard)
 
 
 def _number_after(key: str, path: Path) -> int | None:
-    """The whole number that a key stands for in what `torch.save` wrote, read without torch.
+    """The integer after a key in a file of `torch.save`, read without torch.
 
-    An enumeration's member is pickled as its class and its number, which is found too.
+    An enumeration's member is pickled as its class and number; that number is found too.
     """
     arguments = _arguments(path)
     for argument in arguments:
@@ -298,7 +298,7 @@ def _number_after(key: str, path: Path) -> int | None:
 
 
 def _arguments(path: Path) -> Iterator[object]:
-    """The arguments of the pickle's operations, less those that only number its memory."""
+    """The arguments of the pickle's operations, except for indices into its memo."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith("data.pkl")]
         pickled = archive.read(names[0]) if names else b"."
@@ -308,9 +308,9 @@ def _arguments(path: Path) -> Iterator[object]:
 
 
 def set_aside(folders: Collection[Path]) -> list[Path]:
-    """Moves checkpoints into a new folder beside them; returns the new folders, one a place.
+    """Moves checkpoints into new folders beside them; returns the new folders, one per parent.
 
-    There the Trainer neither finds them nor writes into them, nor deletes them for
+    There the Trainer neither finds nor overwrites them, and doesn't delete them for
     `save_total_limit`.
 
     Raises:
@@ -319,12 +319,12 @@ def set_aside(folders: Collection[Path]) -> list[Path]:
     places: dict[Path, Path] = {}
     for folder in folders:
         if folder.parent not in places:
-            places[folder.parent] = _free_place(folder.parent)
+            places[folder.parent] = _make_free_folder(folder.parent)
         folder.rename(places[folder.parent] / folder.name)
     return list(places.values())
 
 
-def _free_place(output_dir: Path) -> Path:
+def _make_free_folder(output_dir: Path) -> Path:
     for number in count(1):
         place = output_dir / f"set-aside-{number}"
         try:
@@ -332,4 +332,4 @@ def _free_place(output_dir: Path) -> Path:
         except FileExistsError:
             continue
         return place
-    raise AssertionError("there is always a number that is free")
+    raise AssertionError("there is always a free number")

@@ -1,6 +1,6 @@
-"""Where the next attempt begins, so that no progress is thrown away; and when to stop trying.
+"""Decides where the next attempt begins, so that no progress is lost; and when to stop trying.
 
-What loads what was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
+Which checkpoints load was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..core.settings import Engine
 from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 
 PATIENCE = 3
-"""Attempts in a row without a new step after which a job that has made steps is ended."""
+"""Attempts in a row without a new step after which a job that had made steps ends."""
 ALLOW = "--allow-restart"
 
 
@@ -28,13 +28,13 @@ class Loading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What of a plan decides which checkpoints it can load.
+    """The part of a plan that decides which checkpoints it can load.
 
     Attributes:
-        engine: who keeps the optimizer's state; None where unknown.
-        zero_stage: DeepSpeed's; None for the script's own, unchanged.
-        world: ranks of all nodes.
-        is_offloaded: the optimizer is kept in host memory; None for the script's own, unchanged.
+        engine: which engine keeps the optimizer's state; None where unknown.
+        zero_stage: DeepSpeed's; None for the script's own.
+        world: the number of ranks on all nodes.
+        is_offloaded: the optimizer is kept in host memory; None for the script's own.
     """
 
     engine: Engine | None
@@ -48,10 +48,10 @@ class Start:
     """Where the next attempt begins.
 
     Attributes:
-        checkpoint: what it resumes from; None for the beginning, as the script itself decides.
-        loading: how that is loaded.
-        aside: checkpoints of this job that come after it, to be moved out of the training's way.
-        sentence: why so, in words; empty where nothing has been done yet.
+        checkpoint: the checkpoint to resume from; None for the script's own start.
+        loading: how it is loaded.
+        aside: later checkpoints of this job, to be moved out of the training's way.
+        sentence: the reason; empty where no steps have been done yet.
         training: which training of the process resumes, 0 for the first.
     """
 
@@ -63,7 +63,7 @@ class Start:
 
     @property
     def resume(self) -> Resume | None:
-        """What the other nodes are told to resume from."""
+        """The checkpoint, as named to the other nodes."""
         if self.checkpoint is None:
             return None
         return Resume(self.training, self.checkpoint.folder.name)
@@ -92,8 +92,8 @@ def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
         return Loading.AS_IT_IS
     if not old or not new or (new == 3 and old != 3):
         return Refused(f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}")
-    # At stages 1 and 2 the optimizers with and without offload don't load each other's groups, and
-    # 0.16.9 resumes wrongly, without an error, from what it has saved with offload itself.
+    # At stages 1 and 2 optimizers with and without offload don't load each other's groups. With
+    # offload, 0.16.9 resumes wrongly, without an error, even from what it has saved itself.
     is_kept = new == 3 or not (checkpoint.is_offloaded or target.is_offloaded)
     if checkpoint.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
@@ -109,10 +109,10 @@ def next_start(
     """Where the next attempt begins.
 
     Args:
-        checkpoints: those of this job.
-        steps: optimizer steps that it has done, as far as it is known.
+        checkpoints: the checkpoints of this job.
+        steps: optimizer steps that the job has done; None where unknown.
         target: what the next attempt runs with.
-        may_restart: whether the user accepts that saved progress is not used.
+        may_restart: whether the user accepts the loss of saved progress.
     """
     everything: list[Checkpoint | Unusable] = [*checkpoints.complete, *checkpoints.unusable]
     everything.sort(key=lambda checkpoint: -checkpoint.step)
@@ -142,7 +142,7 @@ def next_start(
 
 
 def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:
-    """Why an attempt resumes from no checkpoint, though the job has made steps."""
+    """Why an attempt starts from scratch, though the job has made steps."""
     if passed_over:
         return "cannot resume from the checkpoints of this job"
     partial = [checkpoint for checkpoint in checkpoints.unusable if checkpoint.is_cut_off]
@@ -167,17 +167,17 @@ def _resumed(
 
 
 def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
-    """The checkpoints, when it has turned out that one of them can't be loaded after all."""
+    """The checkpoints, of which one has turned out to be unusable."""
     complete = tuple(each for each in checkpoints.complete if each != spoilt)
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
     return Checkpoints(complete, (unusable, *checkpoints.unusable))
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:
-    """Whether the last attempts have brought the job no further.
+    """Whether the last attempts have made no new step.
 
-    Attempts that fail before the job's first step are the search for settings that work, which has
-    a bound of its own; and an unknown number of steps isn't zero.
+    Attempts that fail before the job's first step are part of the search for settings that work,
+    which has its own limit. An unknown number of steps isn't zero.
 
     Args:
         steps: the highest step that each attempt is known to have reached; None where unknown.

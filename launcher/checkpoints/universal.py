@@ -1,4 +1,4 @@
-"""Makes DeepSpeed's universal checkpoint of one that another world or stage can't load as it is."""
+"""Converts a checkpoint to DeepSpeed's universal format, for another number of ranks or stage."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WEIGHTS = (".safetensors", ".bin")
 def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) -> Path | Refused:
     """Makes a folder beside the checkpoint from which a Trainer can resume.
 
-    It holds the universal checkpoint and the Trainer's own files, without the weights, which
-    DeepSpeed doesn't read. Nothing is overwritten, and what a conversion that fails leaves is
-    removed. It needs as much room on the disk as the optimizer's states and the weights in fp32.
+    The folder holds the universal checkpoint and the Trainer's own files, without the weights,
+    which DeepSpeed doesn't read. Nothing is overwritten; what a failed conversion leaves is
+    removed. It takes as much disk space as the optimizer's states and the weights in fp32.
 
     Args:
-        checkpoint: what it is made of.
-        variables: for the converter's environment, beside the launcher's own.
+        checkpoint: the checkpoint to convert.
+        variables: variables for the converter's environment, in addition to the launcher's.
     """
     tag = (checkpoint.folder / "latest").read_text(encoding="utf-8").strip()
     target = next(_free(checkpoint))
@@ -61,7 +61,7 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
 
 
 def _free(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Names beside the checkpoint that nothing has; transformers deletes `checkpoint-*` alone."""
+    """Yields free folder names beside the checkpoint; transformers deletes only `checkpoint-*`."""
     for number in count(1):
         name = f"universal-{checkpoint.step}" + ("" if number == 1 else f"-{number}")
         path = checkpoint.folder.with_name(name)

@@ -1,4 +1,4 @@
-"""The commands beside a launch: diagnose, catalogue, explain, hardware, template, wrap.
+"""The commands other than a launch: diagnose, catalogue, explain, hardware, template, wrap.
 
-In: the words behind the command. Out: text or JSON on the terminal, and an exit code.
+In: the words after the command. Out: text or JSON on the terminal, and an exit code.
 """

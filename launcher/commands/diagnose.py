@@ -1,4 +1,4 @@
-"""`safe-launch diagnose`: what killed a training, from nothing but its logs."""
+"""`safe-launch diagnose`: the root cause of a failed training, from its logs alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFIN
 def show_diagnosis(
     paths: Sequence[str], catalogue: Sequence[KnownFailure], *, as_json: bool
 ) -> int:
-    """Prints what the logs tell; returns the exit code of the verdict.
+    """Prints the diagnosis of the logs; returns the exit code of the verdict.
 
     Raises:
         LaunchError: a path can't be read.
@@ -48,10 +48,10 @@ def show_diagnosis(
 
 
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
-    """The judgement on each attempt that the logs are of.
+    """The judgement on each attempt in the logs.
 
-    A log that looks copied by hand (quoted, wrapped) is read as it was before; if that shows
-    nothing known, it is read as it is.
+    A log that seems copied by hand (quoted, wrapped) is restored first; if that shows no known
+    failure, it is read unchanged.
 
     Raises:
         LaunchError: a path can't be read.
@@ -83,7 +83,7 @@ def _is_known(attempts: Sequence[Judgement]) -> bool:
 
 
 def _spots(judgement: Judgement) -> tuple[SourceLocation, ...]:
-    """The user's lines that the failure is about, where their files are on this machine."""
+    """The user's lines that the failure is about, if their files are on this machine."""
     root = judgement.root
     if root is None or root.finding.entry is None or root.finding.entry.points_at is None:
         return ()

@@ -1,4 +1,4 @@
-"""The commands that answer from what is known, without a script: nothing is launched."""
+"""The commands that need no script and launch nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..options.parser import Parser
 
 
 def hardware(arguments: Sequence[str]) -> int:
-    """Prints what was found on this host, and the profiles that are known."""
+    """Prints the hardware found on this host, and the known profiles."""
     from ..machine import detect, profiles
     from ..report import hardware_table
     from ..system import terminal
@@ -34,7 +34,7 @@ def hardware(arguments: Sequence[str]) -> int:
 
 
 def diagnose(arguments: Sequence[str]) -> int:
-    """Prints what the logs of a training tell of its end."""
+    """Prints the diagnosis of a training's logs."""
     from .diagnose import CODES, show_diagnosis
 
     command = _parser("diagnose", "names the root cause of a failed training from its logs")
@@ -48,13 +48,13 @@ def diagnose(arguments: Sequence[str]) -> int:
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """Prints known failures; all of them in a line each where none is named."""
+    """Prints known failures; without names, lists all, one per line."""
     from ..catalogue.search import listing
     from ..report.explain_failure import entry_text
     from ..system import terminal
     from ..system.typed_yaml import near
 
-    command = _parser("explain", "prints known failures whole; without an ID lists all")
+    command = _parser("explain", "prints known failures in full; without an ID lists all")
     command.add_argument("ids", metavar="ID", nargs="*", help="name of a known failure")
     options = command.parse_args(arguments)
     entries = {entry.id: entry for entry in known_failures(options.catalogue)}
@@ -71,7 +71,7 @@ def explain(arguments: Sequence[str]) -> int:
 
 
 def catalogue(arguments: Sequence[str]) -> int:
-    """Prints the known failures that a message shows, or that share words with it; or all."""
+    """Prints the known failures that match a message or share words with it; or all."""
     from ..catalogue.search import Hit, document, hits_text, listing, search
     from ..system import terminal
 
@@ -96,7 +96,7 @@ def catalogue(arguments: Sequence[str]) -> int:
 
 
 def known_failures(folder: Path | None) -> tuple[KnownFailure, ...]:
-    """The shipped catalogue and that of a folder of the user's.
+    """The shipped catalogue, and that of the user's folder.
 
     Raises:
         LaunchError: there is no such folder, or an entry doesn't follow the schema.
@@ -111,7 +111,7 @@ def known_failures(folder: Path | None) -> tuple[KnownFailure, ...]:
 
 
 def _parser(name: str, description: str) -> Parser:
-    """A command's parser with the option that all of them have."""
+    """A command's parser, with the option that all commands have."""
     result = Parser(prog=f"safe-launch {name}", description=description, allow_abbrev=False)
     result.add_argument(
         "--catalogue",

@@ -1,4 +1,4 @@
-"""The command `wrap`: a tool with a launcher of its own, whose launches become safe-launch's."""
+"""The command `wrap`: runs a tool, and replaces the launches that it starts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..system.signals import STOPS, SignalWakeup
 from .wrap_protocol import MARK, address, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals for the workers; a command without any doesn't get them."""
+"""Signals for the workers; not passed on while the command has none."""
 HINT = "safe-launch wrap [safe-launch options] -- COMMAND..."
 
 
 @dataclass(slots=True)
 class InnerLaunch:
-    """An inner launch that runs.
+    """A running inner launch.
 
     Attributes:
-        pid: its process.
-        reported: what it has sent: its exit code, when it comes to its end.
+        pid: its process id.
+        reported: what it has sent so far: at its end, its exit code.
     """
 
     pid: int
@@ -41,16 +41,16 @@ class InnerLaunch:
 
 @dataclass(slots=True)
 class WrappedRun:
-    """A wrapped command, and the launches below it.
+    """A wrapped command, and its inner launches.
 
     Attributes:
         process: the command.
         patience: seconds from a stop to SIGKILL.
-        mark: what the processes below the command have in their environment.
+        mark: the value that identifies the processes below the command in their environment.
         running: inner launches by their connection.
-        codes: how inner launches have ended; None where one was killed before it could say.
-        stop: the first signal that was to end it all.
-        deadline: when what is left after a stop gets SIGKILL, on the monotonic clock.
+        codes: exit codes of inner launches; None where one was killed before it could report.
+        stop: the first signal that was to stop everything.
+        deadline: when the processes left after a stop get SIGKILL, on the monotonic clock.
     """
 
     process: subprocess.Popen[bytes]
@@ -63,11 +63,11 @@ class WrappedRun:
 
     @property
     def is_over(self) -> bool:
-        """The command and all its inner launches have ended."""
+        """Whether the command and all its inner launches have ended."""
         return self.process.poll() is not None and not self.running
 
     def watch(self, listener: socket.socket, wakeup: SignalWakeup) -> None:
-        """The loop: launches that begin and end, signals, the command's own end."""
+        """Handles launches that start and end, signals, and the command's own end."""
         with EventLoop() as loop:
             loop.on_readable(listener, lambda: self._accept(listener, loop))
             loop.on_readable(wakeup, lambda: self._answer(wakeup))
@@ -80,7 +80,7 @@ class WrappedRun:
                 orphans.reap({self.process.pid})
 
     def kill(self) -> None:
-        """Sends SIGKILL to all that is left below the command."""
+        """Sends SIGKILL to all processes left below the command."""
         orphans.kill(self.mark, variable=MARK)
 
     def _pause(self) -> float | None:
@@ -96,11 +96,11 @@ class WrappedRun:
         connection, pid = accepted
         self.running[connection] = InnerLaunch(pid)
         loop.on_readable(connection, lambda: self._receive(connection, loop))
-        if self.stop is not None:  # a tool that goes on to its next launch
+        if self.stop is not None:  # the tool has started another launch
             _signal(pid, self.stop)
 
     def _receive(self, connection: socket.socket, loop: EventLoop) -> None:
-        """What an inner launch says, or its end; after a stop the command is stopped too, then."""
+        """Reads from an inner launch; if it has ended after a stop, stops the command too."""
         inner = self.running[connection]
         chunk = connection.recv(64)
         inner.reported += chunk
@@ -115,7 +115,7 @@ class WrappedRun:
             self._stop_command(self.stop, self.patience)
 
     def _answer(self, wakeup: SignalWakeup) -> None:
-        """What signals do: inner launches get them first, the command when they have ended."""
+        """Passes signals on to inner launches first, and to the command when these have ended."""
         for number in map(signal.Signals, wakeup.taken()):
             for inner in self.running.values():
                 _signal(inner.pid, number)
@@ -134,10 +134,10 @@ class WrappedRun:
 
 
 def wrap(arguments: Sequence[str]) -> int:
-    """Runs a command; returns its exit code, or that of the inner launch which made it fail.
+    """Runs a command; returns its exit code, or that of a failed inner launch.
 
-    The command leads a session of its own, so that Ctrl-C comes to the inner launch alone: most
-    tools would kill their launcher at once, and the workers would have no time to leave.
+    The command leads a session of its own, so that Ctrl-C reaches only the inner launch: most
+    tools would kill their launcher at once, and the workers couldn't exit in time.
 
     Raises:
         LaunchError: no command is given, or it can't be started.
@@ -162,7 +162,7 @@ def wrap(arguments: Sequence[str]) -> int:
 
 
 def _parts(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options and the command, which `--` parts.
+    """Our options and the command, separated by `--`.
 
     Raises:
         LaunchError: there is no command.
@@ -173,7 +173,7 @@ def _parts(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if not command:
         if {"-h", "--help"} & set(options):
             _patience(options)
-        raise LaunchError(ExitCode.USAGE, "wrap: no command is given behind `--`", HINT)
+        raise LaunchError(ExitCode.USAGE, "wrap: no command is given after `--`", HINT)
     return options, command
 
 
@@ -181,20 +181,20 @@ def _patience(options: Sequence[str]) -> float:
     """Seconds from a stop to SIGKILL, by the options for inner launches.
 
     Raises:
-        LaunchError: one of them is no option of safe-launch's.
+        LaunchError: one of them isn't an option of safe-launch.
     """
     from ..options.parser import parsed
 
     given = parsed(options)
     if given.script is not None:
-        problem = f"wrap: `{given.script}` isn't an option of safe-launch's"
+        problem = f"wrap: `{given.script}` isn't an option of safe-launch"
         raise LaunchError(ExitCode.USAGE, problem, HINT)
     return process_options.stop_times(given, os.environ).terminate
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     if shutil.which(command[0]) is None:
-        where = "is no program" if "/" in command[0] else "is in no folder of PATH"
+        where = "isn't a program" if "/" in command[0] else "isn't on PATH"
         raise LaunchError(ExitCode.USAGE, f"wrap: `{command[0]}` {where}", HINT)
     try:
         return subprocess.Popen(command, env=environment, start_new_session=True)
@@ -209,9 +209,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
-    """The exit code, and a word where it needs one.
+    """The exit code; prints an explanation if it needs one.
 
-    Most tools make 1 of every code of their launcher's; a scheduler needs the launch's own.
+    Most tools turn every failure of a launch into 1; a scheduler needs the launch's own code.
     """
     own = run.process.returncode
     code = own if own >= 0 else 128 - own
@@ -224,11 +224,11 @@ def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
         return 128 + run.stop
     if not run.codes:
         terminal.say(
-            f"wrap: no launch was seen: `{command[0]}` has run as without safe-launch",
-            "hint: seen are torchrun, deepspeed, accelerate launch and python -m "
-            "torch.distributed.run, where PYTHONPATH isn't set anew before them",
+            f"wrap: no launch was seen: `{command[0]}` ran as without safe-launch",
+            "hint: it sees torchrun, deepspeed, accelerate launch and python -m "
+            "torch.distributed.run, unless PYTHONPATH is reset before them",
         )
     if code and last and code != last:
-        terminal.say(f"exit code {last}: the launch's; `{command[0]}` made {code} of it")
+        terminal.say(f"exit code {last} of the launch; `{command[0]}` turned it into {code}")
         return last
     return code

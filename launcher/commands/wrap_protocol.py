@@ -10,9 +10,9 @@ from pathlib import Path
 MARK = "SAFE_LAUNCH_WRAP_ID"
 """Environment variable that marks the processes below a wrapped command, workers among them."""
 OPTIONS = "SAFE_LAUNCH_WRAP_OPTIONS"
-"""Environment variable with the options for inner launches; the hook works where it is set."""
+"""Environment variable with the options for inner launches; enables the hook."""
 HOOK = Path(__file__).with_name("hook")
-"""The folder that makes a launcher an inner launch, by its `sitecustomize`."""
+"""The folder whose `sitecustomize` makes a launcher an inner launch."""
 
 
 def hooked(environment: Mapping[str, str], mark: str, options: Sequence[str]) -> dict[str, str]:
@@ -27,7 +27,7 @@ def hooked(environment: Mapping[str, str], mark: str, options: Sequence[str]) ->
 
 
 def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a launch would have had; only the mark stays."""
+    """The environment that a launch would have without `wrap`, except for the mark."""
     rest = {name: value for name, value in environment.items() if name != OPTIONS}
     path = rest.pop("PYTHONPATH", "").split(os.pathsep)
     own = [folder for folder in path if folder != str(HOOK)]
@@ -35,5 +35,5 @@ def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def address(mark: str) -> str:
-    """The socket that `wrap` listens at, in Linux's abstract namespace."""
+    """The address of `wrap`'s socket, in Linux's abstract namespace."""
     return f"\0safe-launch-wrap-{mark}"

@@ -1,4 +1,4 @@
-"""The values that flow through a launch: what was asked, what is known, what is decided.
+"""The values that flow through a launch: the request, the knowledge, the decision.
 
 In: nothing but the standard library. Out: frozen dataclasses and enums for every other folder.
 """

@@ -1,4 +1,4 @@
-"""What can't be together, and why."""
+"""Constraints: what can't hold together, and why."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enum import StrEnum
 from .settings import Name, Value
 
 Point = Mapping[Name, Value]
-"""A candidate's settings together with the facts; what is absent is unknown."""
+"""A candidate's settings together with the facts; absent names are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One name and the values of it that take part in a contradiction."""
+    """A name and those of its values that are part of a contradiction."""
 
     name: Name
     values: frozenset[Value]
 
     def holds(self, point: Point) -> bool:
-        """Whether the point is known to have one of the values; the unknown never holds."""
+        """Whether the point is known to have one of the values; False if it is unknown."""
         return self.name in point and point[self.name] in self.values
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Term:
 
 
 class CauseKind(StrEnum):
-    """What sort of thing forbids."""
+    """The kind of a cause."""
 
     KNOWN_FAILURE = "known failure"
     ATTEMPT = "attempt"
@@ -43,10 +43,10 @@ class Cause:
     """Why something is forbidden.
 
     Attributes:
-        kind: what sort of thing forbids.
+        kind: the kind of the cause.
         name: id of the known failure, or the attempt's number.
-        summary: the reason as half a sentence, e.g. a known failure's title.
-        reference: where to read on; empty where there is nothing to read.
+        summary: the reason as a phrase, e.g. a known failure's title.
+        reference: where to read more; empty for nothing.
     """
 
     kind: CauseKind

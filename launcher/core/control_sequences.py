@@ -1,4 +1,4 @@
-"""Takes terminal control sequences out of text that came from elsewhere."""
+"""Removes terminal control sequences from text that came from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What drives a terminal, or turns the direction of writing, instead of being shown."""
+"""Characters that control a terminal or the direction of writing."""
 
 
 def cleaned(content: Any) -> Any:
-    """A document of JSON whose texts have nothing in them but what is shown, lines and tabs."""
+    """A JSON document whose texts have no control characters other than line breaks and tabs."""
     if isinstance(content, str):
         return content if content.isprintable() else CONTROL.sub("", ANSI.sub("", content))
     if isinstance(content, list):

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the launcher's own exit codes mean; they stay as they are.
+    """The launcher's own exit codes, which are stable.
 
     Any other code is the failed worker's own, 128 + N if signal N killed it. The numbers follow
     sysexits.h, whose range scripts hardly ever use.
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     SUCCESS = 0
     """The script ran to its end on every rank."""
     USAGE = 64
-    """The command line, the script or a configuration file can't be used as it is."""
+    """The command line, the script or a configuration file can't be used."""
     INTERNAL = 70
     """A mistake of safe-launch itself; what to report is printed."""
     CANNOT_WRITE = 73
@@ -35,11 +35,11 @@ MEANINGS = {
     ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; try another allocation",
     ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
 }
-"""What the launcher's own exit codes mean, in a line each."""
+"""The meanings of the launcher's own exit codes, one line each."""
 
 
 def meaning(code: int) -> str:
-    """What an exit code of the launcher's says."""
+    """The meaning of one of the launcher's exit codes."""
     if code in MEANINGS:
         return MEANINGS[ExitCode(code)]
     try:
@@ -52,10 +52,10 @@ def meaning(code: int) -> str:
 
 
 class LaunchError(Exception):
-    """Something that a person must mend before anything can be launched.
+    """An error that a person must fix before anything can be launched.
 
     Attributes:
-        code: what the launcher exits with.
+        code: the launcher's exit code.
         problem: what is wrong, with the setting or file and line.
         hint: what to do; empty where the problem says it all.
     """

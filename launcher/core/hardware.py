@@ -11,23 +11,23 @@ from .settings import Precision
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """Facts of one device; a MI250X counts as two, an Ascend 910C as two.
+    """Facts of one device; an MI250X or an Ascend 910C counts as two devices.
 
     Attributes:
-        name: the profile's, e.g. `a100-80gb`; of a device without a profile its own.
+        name: the profile's, e.g. `a100-80gb`; without a profile, the device's own.
         kind: `cuda`, `rocm`, `npu` or `cpu`.
-        memory: bytes that the framework reports as the device's total, not the marketing number.
-            A CPU has none of its own: 0, its workers share the host's.
+        memory: total bytes as reported by the framework, not the marketing number. 0 for a CPU:
+            its workers share the host's memory.
         taken: bytes that aren't the framework's allocator's: the accelerator's context, its
             libraries' workspaces, the buffers of NCCL or HCCL.
         precisions: types that it computes in at full speed.
         compute: dense 16-bit FLOP/s.
-        bandwidth: of its own memory, bytes/s.
-        link: to another device of the same node, bytes/s in one direction.
-        node_link: to a device of another node, bytes/s in one direction.
-        host_link: to the host's memory, bytes/s in one direction.
+        bandwidth: bytes/s of its own memory.
+        link: bytes/s in one direction to another device of the same node.
+        node_link: bytes/s in one direction to a device of another node.
+        host_link: bytes/s in one direction to the host's memory.
         environment: variables that its workers need unless the user has set them.
-        restrictions: what is known not to work on it, in words.
+        restrictions: what is known not to work on it, as sentences.
         measured: whether a profile names it; otherwise its facts are conservative defaults.
     """
 
@@ -52,11 +52,11 @@ class Hardware:
 
     Attributes:
         accelerator: the device; where a host's devices differ, the minimum of their facts.
-        accelerators: how many of them this job may use; 0 for a CPU.
+        accelerators: the number of them that this job may use; 0 for a CPU.
         cores: processor cores that this job may use, cgroup limits included.
         host_memory: bytes of host memory that this job may use, cgroup limits included.
-        in_use: bytes of the fullest device that other processes hold already.
-        source: where all this is from: `detected`, or `--hardware NAME`.
+        in_use: the most bytes that other processes hold on any device.
+        source: `detected`, or `--hardware NAME`.
         notes: warnings, in words.
     """
 
@@ -70,7 +70,7 @@ class Hardware:
 
 
 def common_device(every: Sequence[Accelerator]) -> Accelerator:
-    """One device that stands for all: the least memory and rates, what all can do and one needs."""
+    """A device with the least memory and rates, what all can do and what any needs."""
     return replace(
         min(every, key=lambda device: device.memory),
         taken=max(device.taken for device in every),
@@ -91,4 +91,4 @@ def common_device(every: Sequence[Accelerator]) -> Accelerator:
 
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-"""Variables by which a process sees but some devices: of NVIDIA's and AMD's, and of Ascend's."""
+"""Variables that restrict the devices that a process sees: NVIDIA's and AMD's, Ascend's."""

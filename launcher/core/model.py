@@ -14,16 +14,16 @@ _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Equal parameters of a model: one, or one for each layer.
+    """A parameter of a model, or equal parameters of several layers.
 
     Attributes:
         name: as in the model's state dict, every number in it (of a layer, an expert) as `*`, e.g.
             `model.layers.*.self_attn.q_proj.weight`.
-        shape: elements along each dimension, whole, however it is partitioned or quantized; a
-            linear layer's weight is [outputs, inputs].
-        count: how many there are.
+        shape: elements along each dimension, regardless of partitioning or quantization; a linear
+            layer's weight is [outputs, inputs].
+        count: the number of equal parameters.
         trained: whether it takes a gradient.
-        bits: bits of an element as it is stored on the accelerator where it is quantized; None
+        bits: bits of an element as stored on the accelerator if it is quantized; None
             where the training's precision decides.
     """
 
@@ -35,12 +35,12 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """Elements of one."""
+        """Elements of one parameter."""
         return math.prod(self.shape)
 
     @property
     def total(self) -> int:
-        """Elements of all."""
+        """Elements of all equal parameters."""
         return self.size * self.count
 
     @property
@@ -75,13 +75,13 @@ class Stack:
 
     Attributes:
         prefix: beginning of the names of the layers' weights, e.g. `model.layers.`.
-        layers: how many.
+        layers: the number of layers.
         hidden: width of the residual stream.
         heads: attention heads.
         kv_heads: heads of keys and values; fewer than `heads` in grouped-query attention.
         head_dim: width of one head.
         ffn: width of the feed-forward part; of one expert where there are experts.
-        gated: whether the feed-forward part has a gate beside the projection up (SwiGLU, GeGLU).
+        gated: whether the feed-forward part also has a gate projection (SwiGLU, GeGLU).
         experts: experts of a layer; 0 for a dense one.
         experts_per_token: experts that one token passes through.
         patch: side of an image's patch, in pixels; 0 in a language model.
@@ -113,7 +113,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is trained.
+    """The shape of the model that is trained.
 
     Attributes:
         architecture: the class, e.g. `Qwen2ForCausalLM`.
@@ -123,9 +123,9 @@ class Model:
         weights: all parameters; tied ones once.
         source: where it was read, e.g. `Qwen2-7B/config.json and 4 safetensors headers`.
         tied: whether the output projection is the embedding.
-        context: longest sequence that the configuration names, in tokens; 0 where it names none.
+        context: longest sequence by the configuration, in tokens; 0 where it gives none.
         model_type: the configuration's `model_type`, e.g. `qwen2`; empty where it isn't known.
-        stored: type of the weights as they lie on disk, e.g. `bfloat16`; empty where unknown.
+        stored: type of the weights on disk, e.g. `bfloat16`; empty where unknown.
     """
 
     architecture: str
@@ -155,9 +155,9 @@ class Model:
 
 
 def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Weight, ...]:
-    """Parameters by name, shape and whether they are trained, equal ones of all layers as one.
+    """Groups parameters that have equal names, shapes and training across layers.
 
-    A number that is a part of a name on its own counts as a layer's or an expert's: `h.0.mlp.w1`
+    A number as a component of a name counts as that of a layer or an expert: `h.0.mlp.w1`
     becomes `h.*.mlp.w1`.
     """
     counts: dict[tuple[str, tuple[int, ...], bool], int] = {}

@@ -1,4 +1,4 @@
-"""Which of the workers' output goes where, as the user wants it."""
+"""Where the workers' output goes, by the user's options."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from string import Template
 OUT, ERR = 1, 2
 """A worker's stdout and stderr: their descriptors, and torchrun's numbers for them."""
 EVERY = -1
-"""Stands for all local ranks."""
+"""The key for all local ranks."""
 PREFIX = "[${role_name}${local_rank}]:"
-"""What torchrun puts before a line of `--tee` (elastic/multiprocessing/tail_log.py)."""
+"""torchrun's prefix of lines of `--tee` (elastic/multiprocessing/tail_log.py)."""
 
 Which = tuple[tuple[int, int], ...]
-"""Streams by local rank, the sum of their numbers; EVERY for all."""
+"""Streams by local rank, as the sum of their numbers; EVERY for all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Streams:
 
     Attributes:
         redirected: streams that are kept from the console.
-        teed: streams that are shown on it with the rank in front, redirected or not.
-        shown: local ranks that are shown on it; None for all.
-        words: what a line must have one of, by stream, to go to a file of such lines as well.
-        folder: a folder for a file of each rank, instead of the console; None for none.
-        prefix: what stands before the lines of `teed`.
+        teed: streams that are shown there with the rank as a prefix, redirected or not.
+        shown: local ranks that are shown there; None for all.
+        words: words by stream; lines with any of them also go to a separate file.
+        folder: a folder with a file for each rank, instead of the console; None for none.
+        prefix: template of the prefix of `teed`.
     """
 
     redirected: Which = ()
@@ -49,22 +49,22 @@ class Streams:
         return selects(self.teed, local, stream) or selects(self.redirected, local, stream)
 
     def is_headed(self, local: int, stream: int) -> bool:
-        """Whether the rank stands before each line on the console."""
+        """Whether each line on the console has the rank as a prefix."""
         return selects(self.teed, local, stream)
 
     def head(self, local: int, rank: int, role: str) -> str:
-        """What stands before a rank's lines where several ranks' are in one place."""
+        """The prefix of a rank's lines where several ranks' output is mixed."""
         return Template(self.prefix).safe_substitute(role_name=role, rank=rank, local_rank=local)
 
 
 def selects(which: Which, local: int, stream: int) -> bool:
-    """Whether a stream of a local rank is among these."""
+    """Whether a stream of a local rank is selected."""
     streams = dict(which)
     return bool(streams.get(local, streams.get(EVERY, 0)) & stream)
 
 
 def which(text: str) -> Which | None:
-    """The streams of torchrun's `3` or `0:1,1:2`; None where it is neither."""
+    """Parses torchrun's `3` or `0:1,1:2`; None where it is neither."""
     if re.fullmatch(r"[0-3]", text):
         return ((EVERY, int(text)),) if text != "0" else ()
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text, re.ASCII):
@@ -74,14 +74,14 @@ def which(text: str) -> Which | None:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words that are separated by commas; a comma in a word is doubled, as torchrun has it."""
+    """Splits words at commas; a doubled comma is a comma in a word, as in torchrun."""
     parts = text.replace(",,", "\0").split(",")
     return tuple(part.replace("\0", ",") for part in parts if part)
 
 
 QUIET = 0.05
-"""Seconds without further output after which an incomplete line is shown nevertheless."""
+"""Seconds without further output after which an incomplete line is shown."""
 
 
 LONGEST = 1024 * 1024
-"""Bytes of a line that are waited for before it is shown without its end."""
+"""Bytes after which an incomplete line is shown."""

@@ -1,4 +1,4 @@
-"""Where this launcher stands among the launchers of its job."""
+"""The position of this launcher among the launchers of its job."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from .row import Row
 
 PORT = 29500
-"""The port of node 0 if nobody names one: torchrun's and deepspeed's."""
+"""The default port of node 0, as in torchrun and deepspeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTimes:
-    """How long the nodes of a job wait for each other, in seconds.
+    """Timeouts of the rendezvous, in seconds.
 
     Attributes:
-        join: until enough nodes have come; torchrun's `join_timeout`.
-        last_call: for further nodes, once the least number has come; its `last_call_timeout`.
-        silence: after which a node that can't be reached any more counts as lost.
+        join: until enough nodes have joined; torchrun's `join_timeout`.
+        last_call: for further nodes, once the minimum has joined; its `last_call_timeout`.
+        silence: after which an unreachable node counts as lost.
     """
 
     join: float = 600.0
@@ -27,26 +27,26 @@ class JoinTimes:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The nodes of a job, and which of them this is.
+    """The nodes of a job, and the position of this node.
 
     A node is one launcher with its workers: a host, a pod, or, where a scheduler starts a task for
     every device, one task.
 
     Attributes:
-        nodes: how many there are to be, at most.
-        least: with how many the training may continue.
+        nodes: the number of nodes at most.
+        least: the fewest nodes with which the training may continue.
         rank: this node's rank; None where node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
-        port: where node 0's launcher listens.
-        meeting: on a single node, the port that the workers are to meet at; 0 for any.
-        job: what the launchers of one job have in common and no others; empty where nobody says.
+        port: the port of node 0's launcher.
+        meeting: on a single node, the port of the workers' store; 0 for any.
+        job: an id that only the launchers of this job have; empty where none is given.
         local: index of this launcher among those on its host.
-        beside: launchers of the job on this host, this one included.
-        shows_all_devices: whether each of these sees the devices of all, not its own alone.
-        nproc: workers of this node as the scheduler says, at most; None where it doesn't.
+        beside: the number of launchers of the job on this host, this one included.
+        shows_all_devices: whether each of these launchers sees all devices, not only its own.
+        nproc: the scheduler's maximum of workers on this node; None where it gives none.
         nproc_source: where that number was read.
-        sources: what was read where, as rows of a label and a text, for the plan.
-        times: how long to wait.
+        sources: where each value was read, as rows of a label and a text, for the plan.
+        times: the timeouts of the rendezvous.
     """
 
     nodes: int = 1

@@ -1,4 +1,4 @@
-"""Any value of ours in the terms of JSON."""
+"""The launcher's values as JSON values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def plain(value: object) -> Any:
-    """What a value of ours is in the terms of JSON, for `json.dumps(..., default=plain)`.
+    """A value as JSON, for `json.dumps(..., default=plain)`.
 
-    Only what json itself doesn't know comes here, so that its fast encoder does the rest.
+    json calls this only for types that it doesn't know, so its fast encoder does the rest.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -1,4 +1,4 @@
-"""The decision: how the workers train."""
+"""The preset: the decision on how the workers train."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VARIABLE = "SAFE_LAUNCH_PRESET"
 OVERRIDES_VARIABLE = "SAFE_LAUNCH_OVERRIDES"
 """Environment variable with the settings that the guards enforce: those changed by the plan."""
 REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
-"""Environment variable with what the script itself asks for of those settings, where known."""
+"""Environment variable with the script's own values of those settings, where known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A complete assignment of the settings; None leaves a setting as the script has it.
+    """A complete assignment of the settings; None leaves a setting to the script.
 
     Attributes:
         zero_stage: ZeRO stage 0 to 3; 0 is plain data parallelism.
@@ -92,12 +92,12 @@ def describe(setting: Setting, value: Value) -> str:
 
 
 def encode(values: Mapping[Setting, Value]) -> str:
-    """Settings as the JSON that the workers' environment carries."""
+    """Settings as JSON for the workers' environment."""
     return json.dumps({setting.value: value for setting, value in values.items()})
 
 
 def decode(text: str) -> dict[Setting, Value]:
-    """The settings in what `encode` wrote.
+    """The settings in a text from `encode`.
 
     Raises:
         ValueError: the text isn't such JSON.

@@ -1,4 +1,4 @@
-"""The answer of a function that can't do what it was asked, as a value."""
+"""The result of a function that can't do what was asked for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It can't be done.
+    """The refusal of a request.
 
     Attributes:
-        sentence: what and why, as it is printed.
+        sentence: what was refused and why, as printed.
     """
 
     sentence: str

@@ -13,7 +13,7 @@ from .placement import Placement
 
 
 class Fix(StrEnum):
-    """How far the launcher may go."""
+    """How far the launcher may go in corrections."""
 
     AUTO = "auto"
     """Change what is known to fail, before and after the launch."""
@@ -25,7 +25,7 @@ class Fix(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """How long workers get between one signal and the next, in seconds.
+    """Seconds that workers get between one signal and the next.
 
     Attributes:
         leave: from a worker's own failure to its SIGTERM, for its record and its exit handlers.
@@ -40,13 +40,13 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the launcher may do by itself.
+    """What the launcher may do on its own.
 
     Attributes:
         fix: how far it may go in correcting.
         strict: refuse a launch that would need a change.
         allow_restart: a correction may restart from scratch where it can't resume.
-        max_restarts: how often what fails without a known cause is restarted with the same plan.
+        max_restarts: how often a failure of unknown cause is restarted with the same plan.
     """
 
     fix: Fix = Fix.AUTO
@@ -57,20 +57,20 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How every worker of this node is started, shown and stopped.
+    """How the workers of this node are started, displayed and stopped.
 
     Attributes:
         stop_times: grace periods of the workers.
-        start_method: how workers are made: `spawn`, as fresh processes, or `forkserver`.
+        start_method: `spawn` for fresh processes, or `forkserver`.
         interpreter: the Python that runs the workers; empty for this one.
-        role: the workers' role, which torchrun's users name.
-        own_device: every worker sees its own device alone, as device 0.
-        local_rank_option: the option that the script is given its local rank by, as in
-            `--local_rank`; empty where it isn't.
+        role: the workers' role, as in torchrun.
+        own_device: every worker sees only its own device, as device 0.
+        local_rank_option: the option by which the script gets its local rank, as in
+            `--local_rank`; empty for none.
         numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.
-        cores: processor cores of each worker by its place on this node; empty where none is bound.
-        forwarded: numbers of the signals that are passed on to workers with a handler for them.
-        streams: what becomes of the workers' output.
+        cores: CPU cores of each worker, in order; empty where workers aren't bound.
+        forwarded: signals that are passed on to workers with a handler for them.
+        streams: where the workers' output goes.
     """
 
     stop_times: StopTimes = StopTimes()
@@ -95,16 +95,16 @@ class LaunchRequest:
         arguments: the script's own arguments, untouched.
         nproc: workers to start on this node.
         nproc_source: where that number was read.
-        is_program: `script` is an executable file, not Python: it is run as it is, and nothing can
-            be seen or corrected inside.
+        is_program: `script` is an executable file, not Python: it is run unchanged, and nothing can
+            be observed or corrected inside.
         log_dir: folder for the run directory; None for the user's cache.
         placement: this node's place among the nodes of the job.
-        workers: workers of each node in the order of their ranks, once the nodes have agreed; empty
-            before, when all are taken to be like this one.
-        whole_world: the number of workers that the script's batch was meant for, where nodes have
-            been lost since; None where none has.
-        limits: what the launcher may do by itself.
-        worker_options: how every worker is started, shown and stopped.
+        workers: the number of workers of each node, by rank, once the nodes have agreed; empty
+            before, when all nodes are assumed to be like this one.
+        whole_world: the number of workers before nodes were lost, for which the script's batch was
+            meant; None where none were lost.
+        limits: what the launcher may do on its own.
+        worker_options: how the workers are started, displayed and stopped.
     """
 
     script: str
@@ -128,16 +128,16 @@ class LaunchRequest:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Workers of each node in the order of their ranks."""
+        """The number of workers of each node, by rank."""
         return self.workers or (self.nproc,) * self.placement.nodes
 
     @property
     def world(self) -> int:
-        """Workers of all nodes."""
+        """The number of workers of all nodes."""
         return sum(self.nodes)
 
     def document(self) -> dict[str, object]:
-        """All options side by side, as the run directory keeps them."""
+        """All options in one mapping, for the run directory."""
         groups = (self.limits, self.worker_options)
         own = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
         return {name: getattr(self, name) for name in own} | {

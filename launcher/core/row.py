@@ -1,4 +1,4 @@
-"""A row of what is printed."""
+"""A row of printed output."""
 
 Row = tuple[str, str]
-"""A label and its text, of one line or several."""
+"""A label and its text, of one or more lines."""

@@ -6,7 +6,7 @@ from enum import Enum, IntEnum, StrEnum
 
 
 class Offload(StrEnum):
-    """What DeepSpeed keeps in host memory instead of the accelerator's."""
+    """What DeepSpeed keeps in host memory instead of on the accelerator."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -35,7 +35,7 @@ class Precision(StrEnum):
 
 
 class Engine(StrEnum):
-    """Who reduces the gradients."""
+    """The engine that reduces the gradients."""
 
     DDP = "ddp"
     DEEPSPEED = "deepspeed"
@@ -43,7 +43,7 @@ class Engine(StrEnum):
 
 
 class Framework(StrEnum):
-    """Who owns the training loop, hence which settings can be applied from outside the script."""
+    """The owner of the training loop; decides which settings can be applied from outside."""
 
     TRANSFORMERS = "transformers"
     ACCELERATE = "accelerate"
@@ -51,7 +51,7 @@ class Framework(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """What turns gradients into updates; those with equal states in memory under one name."""
+    """The optimizer; optimizers with equal states in memory share a name."""
 
     ADAMW = "adamw"
     """Adam, AdamW, LAMB: two states."""
@@ -66,7 +66,7 @@ class Optimizer(StrEnum):
 
 
 class Attention(StrEnum):
-    """Who computes attention, hence what it keeps for the backward pass."""
+    """The implementation of attention; decides what is saved for the backward pass."""
 
     EAGER = "eager"
     SDPA = "sdpa"
@@ -87,7 +87,7 @@ class Loss(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a sample is."""
+    """What a sample consists of."""
 
     SUPERVISED = "supervised"
     """One sequence."""
@@ -96,25 +96,25 @@ class Objective(StrEnum):
 
 
 class Adapter(StrEnum):
-    """What is trained beside, or instead of, the model's own weights."""
+    """What is trained in addition to, or instead of, the model's own weights."""
 
     NONE = "none"
     LORA = "lora"
 
 
 class Origin(IntEnum):
-    """Where a value comes from; of two statements on one thing the higher origin holds."""
+    """Where a value comes from; of two statements on a name, the higher origin takes precedence."""
 
     DEFAULT = 0
     """The framework's default in the installed version."""
     PRESET = 1
     """A named preset."""
     CONFIG = 2
-    """A configuration file, or an environment variable that stands for one."""
+    """A configuration file, or an environment variable for it."""
     FLAG = 3
     """A flag on the script's command line."""
     OBSERVED = 4
-    """Seen in a running worker."""
+    """Observed in a running worker."""
     LESSON = 5
     """Proven by the failure of an attempt."""
 
@@ -141,23 +141,23 @@ class Fact(StrEnum):
     BLOCK_RUNS_TWICE = "block_runs_twice"
     """A checkpointed block runs more than once before the backward pass."""
     REDUCED_EARLY = "reduced_early"
-    """Gradients were reduced over the ranks before they were whole, and nothing has failed."""
+    """Gradients were reduced over the ranks before they were complete, without an error."""
     PARAMETER_OUTSIDE_FORWARD = "parameter_outside_forward"
     """The script computes on parameters outside the forward pass of the module that owns them."""
     UNUSED_PARAMETERS = "unused_parameters"
-    """Some trainable parameters take no part in the loss of a step."""
+    """Some trainable parameters don't contribute to the loss of a step."""
     GRAPH_CHANGES = "graph_changes"
     """Which parameters take part in the loss differs from step to step."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
-    """A checkpointed block's inputs take no gradient, since all that comes before is frozen."""
+    """A checkpointed block's inputs take no gradient, since everything before it is frozen."""
     CHECKPOINTED = "checkpointed"
-    """Activations are recomputed, where it isn't known by which implementation."""
+    """Activations are recomputed, by an unknown implementation."""
     RANKS_DIVERGE = "ranks_diverge"
     """In one step different ranks train different parameters: experts, towers."""
     FP32_ACCUMULATION = "fp32_accumulation"
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length"
-    """Tokens of one sample at most."""
+    """The maximum of tokens in a sample."""
     LENGTHS_VARY = "lengths_vary"
     """Whether the lengths of sequences differ from step to step."""
     EXPANDABLE_SEGMENTS = "expandable_segments"
@@ -166,32 +166,32 @@ class Fact(StrEnum):
     ATTENTION = "attention"
     LOSS = "loss"
     LOSS_SPANS_BATCH = "loss_spans_batch"
-    """The loss compares the samples of a micro batch: of another size it is another loss."""
+    """The loss compares the samples of a micro batch, so it depends on the batch's size."""
     OBJECTIVE = "objective"
     REFERENCE_MODEL = "reference_model"
-    """A frozen copy of the model is held beside it."""
+    """A frozen copy of the model is held in addition."""
     ADAPTER = "adapter"
     ADAPTER_HINTED = "adapter_hinted"
-    """The script or its arguments speak of adapters, but not so that they can be counted."""
+    """The script or its arguments mention adapters, but in a form that can't be counted."""
     LORA_RANK = "lora_rank"
     LORA_TARGETS = "lora_targets"
     """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
     regular expression that must match whole names."""
     LORA_SAVED = "lora_saved"
-    """Modules trained whole beside the adapters (peft's `modules_to_save`), separated by commas."""
+    """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     MODEL_PARALLEL = "model_parallel"
     """Ranks that share one sample or one copy of the model: tensor, pipeline, sequence parallelism.
-    How much memory they need isn't modelled."""
+    Their memory isn't modelled."""
     QUANTIZATION_BITS = "quantization_bits"
     """Bits in which the frozen linear layers are held."""
     LOADED_PRECISION = "loaded_precision"
-    """Type in which the weights are loaded, where no engine casts them."""
+    """Type in which the weights are loaded, if no engine casts them."""
     LANGUAGE_TRAINED = "language_trained"
     """Whether the language model of a vision-language model is trained."""
     VISION_TRAINED = "vision_trained"
     """Whether its vision tower is trained."""
     IMAGE_PATCHES = "image_patches"
-    """Patches that the vision tower computes for one sample at most."""
+    """The maximum of the vision tower's patches for a sample."""
     REDUCE_BUCKET = "reduce_bucket"
     """DeepSpeed's reduce_bucket_size, in elements."""
     ALLGATHER_BUCKET = "allgather_bucket"
@@ -213,10 +213,10 @@ class Fact(StrEnum):
 
 
 Name = Setting | Fact
-"""What a term of a constraint may be about."""
+"""The names in a constraint's terms."""
 
 Value = str | int | bool
-"""What a setting or a fact can be: a member's value of the enumerations here, a number, a flag."""
+"""The types of values: a member's value of the enumerations here, a number, a flag."""
 
 VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = {
     Setting.ZERO_STAGE: int,
@@ -272,7 +272,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
 
 
 def parse_value(name: Setting | Fact, raw: object) -> Value:
-    """The value of `name` that `raw`, as YAML or JSON give it, stands for.
+    """The value of `name` for `raw`, a value from YAML or JSON.
 
     Raises:
         ValueError: `raw` isn't a value of that setting or fact; the message names those that are.
@@ -299,7 +299,7 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
 
 
 def range_of(name: Setting | Fact) -> range:
-    """The whole numbers that a setting or fact can be, where its value is one."""
+    """The range of a setting or fact whose value is a whole number."""
     if name is Setting.ZERO_STAGE:
         return range(4)
     return range(int(name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)), 1 << 63)

@@ -10,7 +10,7 @@ class SourceLocation:
     """A place in a user's source file: path, line number and the text of the line.
 
     Attributes:
-        change: the line as it should be, where that follows from it alone.
+        change: the corrected line, if it follows from the line alone.
     """
 
     file: str

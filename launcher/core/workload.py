@@ -1,4 +1,4 @@
-"""What is about to be trained, as far as it is known, and where each value was read."""
+"""What will be trained, as far as it is known, and where each value was read."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl",
 """Distributions whose versions decide which failures are known."""
 
 Statement = tuple[Name, Known]
-"""One thing that a reader found."""
+"""A value that a reader found, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an attempt that ran out of memory showed.
+    """Measurements from an attempt that ran out of memory.
 
     Attributes:
-        settings: what it ran with.
-        needed: bytes that the rank had and asked for when it failed; its need is at least that.
+        settings: the settings that it ran with.
+        needed: bytes that the rank held and requested when it failed: a lower bound of its need.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
-            with its libraries; None where that isn't known.
+            with its libraries; None where unknown.
         limit: bytes that the rank could get at most.
     """
 
@@ -55,13 +55,13 @@ class Workload:
     """Settings, facts and versions of a training run; what is absent is unknown.
 
     Attributes:
-        framework: who owns the training loop.
+        framework: the owner of the training loop.
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
-        notes: what a reader saw and could not use, in words.
+        notes: what a reader saw and could not use, as sentences.
         wanted: settings that the launcher's own options ask for instead of the script's.
-        measured: what attempts showed of the memory.
-        model: the shape of the model as it lies on disk, or as a worker saw it; None where unknown.
+        measured: measurements of the memory from attempts.
+        model: the shape of the model on disk, or as a worker reported it; None where unknown.
     """
 
     framework: Framework = Framework.NONE
@@ -79,19 +79,19 @@ class Workload:
 
     @property
     def engine(self) -> Engine | None:
-        """Who reduces the gradients; None where unknown."""
+        """The engine that reduces the gradients; None where unknown."""
         value = self.value(Fact.ENGINE)
         return None if value is None else Engine(str(value))
 
     @property
     def asked(self) -> dict[Setting, Value]:
-        """The settings that the user asked for or that the framework defaults to."""
+        """The settings that the user asked for, or the framework's defaults."""
         own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
         return {**own, **{name: known.value for name, known in self.wanted.items()}}
 
     @property
     def micro_steps(self) -> int | None:
-        """Samples that one rank trains on in an optimizer step, as asked; None where unknown."""
+        """Samples per rank in an optimizer step, as asked for; None where unknown."""
         micro, steps = (
             self.asked.get(name) for name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
         )
@@ -109,9 +109,9 @@ class Workload:
         return {name: known.value for name, known in self.known.items() if isinstance(name, Fact)}
 
     def informed(self, statements: Iterable[Statement]) -> Workload:
-        """This workload with further statements; of two on one thing the higher origin holds.
+        """This workload with further statements; on each name the higher origin takes precedence.
 
-        A statement of equal origin replaces the earlier one, as the last of two equal flags does.
+        A statement of equal origin replaces the earlier one, like the last of two equal flags.
         """
         known = dict(self.known)
         for name, statement in statements:

@@ -1,4 +1,4 @@
-"""From the records of a failed attempt to its root cause, and to what is known from now on.
+"""Finds the root cause of a failed attempt, and what is learned from it.
 
 In: an `Attempt` and its outcome. Out: a `Finding`, facts and constraints for the next plan.
 """

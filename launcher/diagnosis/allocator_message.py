@@ -1,4 +1,4 @@
-"""An allocator's complaint in numbers."""
+"""The numbers in an allocator's error message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALLOCATED = (
 )
 RESERVED = (rf"{SIZE} reserved in total",)
 UNALLOCATED = (rf"{SIZE} is reserved by PyTorch but unallocated", rf"{SIZE} cached")
-"""Wordings of c10/cuda/CUDACachingAllocator.cpp since 1.0 (2.1 has "capacty"), of its sisters for
+"""Texts of c10/cuda/CUDACachingAllocator.cpp since 1.0 (2.1 has "capacty"), of the allocators for
 XPU and in torch_npu (NPUCachingAllocator.cpp, NPUWorkspaceAllocator.cpp), which follow them, of
 c10/core/impl/alloc_cpu.cpp, and of numpy/_core/_exceptions.py."""
 
@@ -34,14 +34,14 @@ PYTHONS_OWN = ("MemoryError", "_ArrayMemoryError")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Bytes at the moment of the failure; None where nothing tells.
+    """Bytes at the moment of the failure; None where unknown.
 
     Attributes:
-        asked: what couldn't be had.
-        allocated: what the framework held of the device, in tensors.
-        reserved: the same with what its allocator kept for later.
-        capacity: what the device, or the process, may have in all.
-        free: what the device had left.
+        asked: what couldn't be allocated.
+        allocated: what the framework's tensors held of the device.
+        reserved: what the framework's allocator held of the device, its cache included.
+        capacity: the total memory of the device, or the limit of the process.
+        free: what was free on the device.
         process: what the process held, on a CPU.
     """
 
@@ -54,10 +54,10 @@ class Allocation:
 
 
 def allocation_of(record: FailureRecord) -> Allocation:
-    """The numbers in a failure's message, else those that the worker took itself.
+    """The numbers in a failure's message, else those that the worker measured itself.
 
-    Where the message names no size, as when an operator of an NPU fails after its call has
-    returned, the last complaint in the worker's log counts.
+    Where the message names no size, as when an NPU's operator fails after its call has returned,
+    the last such message in the worker's log counts.
     """
     seen = record.memory
     text = record.message
@@ -83,7 +83,7 @@ def allocation_of(record: FailureRecord) -> Allocation:
 
 
 def is_of_host(record: FailureRecord) -> bool:
-    """Whether it is the host's memory that was lacking, rather than an accelerator's."""
+    """Whether the host ran out of memory, not an accelerator."""
     killed = record.signal == signal.SIGKILL and record.oom_kills > 0
     by_type = record.exception.rpartition(".")[2] in PYTHONS_OWN
     return killed or by_type or OF_HOST.search(record.message) is not None
@@ -98,5 +98,5 @@ def _size_in(text: str, patterns: tuple[str, ...]) -> int | None:
 
 
 def _first_known(stated: int | None, seen: int | None) -> int | None:
-    """The first that is known; 0 is known, too."""
+    """The first value that isn't None."""
     return seen if stated is None else stated

@@ -19,9 +19,9 @@ class Attempt:
     """One launch of all workers with one plan.
 
     Attributes:
-        number: 0 for the first.
-        plan: what it runs with.
-        folder: where its plan, records and logs are kept.
+        number: 0 for the first attempt.
+        plan: the plan that it runs with.
+        folder: the folder of its plan, records and logs.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the workers of an attempt have reported before the first step.
+    """What the workers of an attempt reported before the first step.
 
     Attributes:
         observed: settings in force and facts, by name.
@@ -58,8 +58,8 @@ class Failed:
     """At least one worker died, or a node was lost.
 
     Attributes:
-        attempt: what failed.
-        records: one for each worker that died by itself, and for each lost node; earliest first.
+        attempt: the failed attempt.
+        records: one for each worker that failed by itself, and for each lost node; earliest first.
         seen: what the workers had reported.
         lost: ranks of the nodes that can't be reached any more.
     """
@@ -72,7 +72,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The launcher was told to stop by `signal`."""
+    """The launcher was stopped by `signal`."""
 
     attempt: Attempt
     signal: int
@@ -80,7 +80,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A worker reported, before any failure, something that the plan is forbidden to run with."""
+    """Before any failure, a worker reported something under which the plan is forbidden."""
 
     attempt: Attempt
     seen: Seen
@@ -90,7 +90,7 @@ Outcome = Succeeded | Failed | Interrupted | Superseded
 
 
 def outcome_of(attempt: Attempt, part: AttemptEnd) -> Outcome:
-    """The judgement in its order: finished, stopped from outside, superseded, failed."""
+    """The outcome, in order of precedence: finished, interrupted, superseded, failed."""
     ended = list(part.ended.values())
     seen = Seen(part.observed, part.model, part.saves)
     broken = part.lost.keys() - {rank for rank, end in part.ended.items() if end.is_success}

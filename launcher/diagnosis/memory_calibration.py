@@ -1,4 +1,4 @@
-"""What an attempt that ran out of memory teaches about its need."""
+"""Memory measured by an attempt that ran out of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .observed import tried_settings
 def measured_of(
     attempt: Attempt, record: FailureRecord, workload: Workload, hardware: Hardware
 ) -> Measured:
-    """The numbers of the allocator, or of the host, in the terms of the memory model.
+    """The allocator's or the host's numbers, in the terms of the memory model.
 
     Args:
-        attempt: what failed.
-        record: of the rank that ran out of memory.
-        workload: what is known now, with what the attempt's workers reported.
-        hardware: what it ran on.
+        attempt: the failed attempt.
+        record: the record of the rank that ran out of memory.
+        workload: what is known now, including what the attempt's workers reported.
+        hardware: the hardware that it ran on.
 
-    On an accelerator the context is what the device holds beside the framework's allocator; on a
+    On an accelerator the context is what the device holds besides the framework's allocator; on a
     CPU it is the process as it was before the model.
     """
     there = capacity(hardware, ranks_of(attempt.plan.request, hardware))

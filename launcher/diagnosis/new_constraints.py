@@ -1,4 +1,4 @@
-"""What a failed attempt adds to what is known of the training, and to what is forbidden."""
+"""What a failed attempt adds to the workload's facts and to the constraints."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NOT_MODELLED = "the memory of FSDP, and of tensor, pipeline or sequence parallel
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What an explained failure says.
+    """What is learned from an explained failure.
 
     Attributes:
-        statements: facts that are now known, and settings that were seen in force.
+        statements: facts that are now known, and settings that were observed in force.
         constraint: what the attempt forbids beyond the catalogue; None where the catalogue, with
             the new facts, already forbids the attempt's own plan.
     """
@@ -39,7 +39,7 @@ class Learned:
 
     Attributes:
         workload: what is known of the training.
-        constraints: all that is forbidden.
+        constraints: all constraints, old and new.
     """
 
     workload: Workload
@@ -51,14 +51,14 @@ def learned_from(
 ) -> Learned | Refused:
     """What is known after an explained failure.
 
-    Refused where nothing follows from it, for lack of a memory estimate or for this engine.
+    Refused where nothing follows: there is no memory estimate, or none for this engine.
     """
     now = with_seen(workload, attempt, seen)
     assert root.entry is not None, "only an explained failure teaches"
     observed = observed_statements(attempt, root.record.observed)
     if root.entry.kind is Kind.MEMORY:
         if is_of_host(root.record) and rules.hardware.accelerator.memory:
-            return _less_in_host_memory(now, attempt, rules)
+            return _forbid_offload(now, attempt, rules)
         if model_sizes_of(now) is None:
             why = "the model's shape isn't known" if now.model is None else NOT_MODELLED
             return Refused(f"{why}, so no smaller plan can be computed")
@@ -74,10 +74,10 @@ def learned_from(
     return Learned(now.informed(lesson.statements), (*rules.constraints, *added))
 
 
-def _less_in_host_memory(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
-    """Forbids the offload that was tried where a host with accelerators ran out of memory.
+def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
+    """Forbids the tried offload after a host with accelerators ran out of memory.
 
-    Nothing tells how much of the host's memory was the offload's and how much the data loaders', so
+    Nothing says how much of the host memory was the offload's and how much the data loaders', so
     nothing is calibrated.
     """
     tried = tried_settings(attempt, workload).get(Setting.OFFLOAD, Offload.NONE.value)
@@ -96,9 +96,9 @@ def _less_in_host_memory(workload: Workload, attempt: Attempt, rules: Rules) -> 
 
 
 def is_about(entry: KnownFailure, workload: Workload) -> bool:
-    """Whether what an entry forbids can concern a workload, by the facts that are known of it.
+    """Whether what an entry forbids can apply to a workload, given its known facts.
 
-    The same message may come from another engine than the one that the remedy is for.
+    The same message may come from another engine than the remedy's.
     """
     known: dict[Name, Value] = {
         name: statement.value
@@ -113,12 +113,11 @@ def is_about(entry: KnownFailure, workload: Workload) -> bool:
 
 
 def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Workload) -> Lesson:
-    """The lesson of a failure that an entry explains; it forbids the attempt's own plan.
+    """The lesson of a failure that an entry explains; it always forbids the attempt's own plan.
 
-    The entry's general terms come first: the facts that it proves, under which the catalogue may
-    already forbid what was tried. Where it doesn't, e.g. because the failure came back under the
-    setting that should have cured it, the attempt's values of the settings that the entry is about
-    are forbidden themselves.
+    The facts that the entry proves come first: with them the catalogue may already forbid what was
+    tried. Where it doesn't, e.g. because the failure came back under the setting that should have
+    cured it, the attempt's values of the settings that the entry is about are forbidden.
     """
     entry = finding.entry
     assert entry is not None, "only an explained failure teaches"
@@ -146,10 +145,10 @@ def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Worklo
 
 
 def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
-    """Whether the attempt is known to fail in the light of what is known now.
+    """Whether the attempt is bound to fail, given what is known now.
 
-    Memory ends a running attempt only where what is expected does not fit; that the bound does not
-    fit is a reason not to start, not a reason to stop.
+    Memory ends a running attempt only if the expected need doesn't fit. If only the bound doesn't
+    fit, that is a reason not to start, but not a reason to stop.
     """
     candidate = evaluate_candidate(tried_settings(attempt, workload), workload, rules)
     return candidate.constraint is not None and not candidate.is_tight

@@ -1,4 +1,4 @@
-"""What the workers of an attempt reported, in the workload's terms."""
+"""Makes statements on the workload of what the workers of an attempt reported."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .attempt import Attempt, Seen
 def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tuple[Statement, ...]:
     """What a worker observed, as statements on the workload.
 
-    Settings that the plan itself overrides are left out: what is in force there is the plan's, not
-    what was asked for.
+    Settings that the plan overrides are left out: their value in force is the plan's, not what was
+    asked for.
     """
     source = f"the script, as seen in attempt {attempt.number + 1}"
     return tuple(
@@ -28,12 +28,12 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
 
 
 def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
-    """What the attempt really ran with, as far as the workload knows it now."""
+    """The settings that the attempt really ran with, as far as they are known now."""
     return {**workload.asked, **attempt.plan.overrides}
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
-    """The workload with what the workers reported; the model as it was seen replaces the files'."""
+    """The workload with what the workers reported; their model replaces the files'."""
     informed = workload.informed(observed_statements(attempt, seen.observed))
     if seen.model is None or not seen.model.get("config"):
         return informed
@@ -44,7 +44,7 @@ def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
     source = f"the model as seen in attempt {attempt.number + 1}"
     try:
         model = model_from_config(seen.model["config"], weights, source)
-    except LaunchError:  # a configuration that only the model itself understands
+    except LaunchError:  # a configuration that only the model's own code understands
         return informed
     if model is None:
         return informed

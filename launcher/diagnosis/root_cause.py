@@ -1,4 +1,4 @@
-"""From the records of a failed attempt to its root cause."""
+"""Finds the root cause of a failed attempt from its records."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def diagnose(
     catalogue: Sequence[KnownFailure],
     prefilter: Callable[[FailureRecord], Sequence[KnownFailure]] | None = None,
 ) -> Diagnosis:
-    """The judgement on all ranks' records: the root first.
+    """Diagnoses all records and sorts the findings, the root cause first.
 
-    What initiates comes before its consequences, an exception before a signal or an exit code,
-    then the earlier before the later. An exception that no entry explains counts as initiating,
-    so that a user's bug is never taken for one of its consequences.
+    Initiating failures come before their consequences, exceptions before signals and exit codes,
+    earlier failures before later ones. An exception that no entry explains counts as initiating,
+    so that a user's bug is never taken for a consequence.
 
     Args:
-        records: what is known of each death.
+        records: the record of each failure.
         catalogue: the known failures.
-        prefilter: the few of them that a record may show at all, where that is known quickly.
+        prefilter: quickly selects the few entries that a record may match, if given.
     """
     findings = [
         finding_of(record, catalogue if prefilter is None else prefilter(record))
@@ -32,7 +32,7 @@ def diagnose(
 
 
 def urgency(finding: Finding) -> tuple[int, bool, float]:
-    """What findings are sorted by: role, whether nothing but a signal or a code tells, time."""
+    """The sort key of findings: role, whether only a signal or exit code is known, time."""
     record, entry = finding.record, finding.entry
     is_bare = not record.exception and not (
         entry and any(sign.log and sign.matches(record) for sign in entry.signatures)
@@ -41,10 +41,10 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
 
 
 def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
-    """One record with the entry that explains it best, if any does.
+    """A record with the entry that explains it best, if any does.
 
-    What initiates before its consequences, the exception raised first before those that it led
-    to, the signature with more parts before the wider one.
+    Initiating entries come before others, the exception raised first before those that it led to,
+    signatures with more parts before wider ones.
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]

@@ -1,4 +1,4 @@
-"""Whether a failure was caused by a correction of the launcher's."""
+"""Decides whether a failure was caused by one of the launcher's corrections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class SuspectCorrection:
     """A correction that may have caused the failure that followed it.
 
     Attributes:
-        first: number of the attempt that was corrected; its failure stands if no remedy is left.
-        changed: old and new value of what was corrected.
+        first: number of the corrected attempt; its failure is reported if no remedy is left.
+        changed: old and new value of each corrected setting.
         constraint: forbids the correction.
     """
 
@@ -30,16 +30,16 @@ class SuspectCorrection:
 def suspect_correction(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], standing: int | None
 ) -> SuspectCorrection | None:
-    """The correction that may have caused the last failure; None where it is the script's own.
+    """The correction that may have caused the last failure; None where the script caused it.
 
-    A correction is suspected where nothing that is known cures the failure, and it came no later in
-    the training than the one that was corrected. Beyond that step the script is in code that it
-    hadn't reached before.
+    A correction is suspected if nothing known cures the failure, and it came no later in the
+    training than the corrected failure. Beyond that step the script runs code that it hadn't
+    reached before.
 
     Args:
-        outcomes: of all attempts; the last one failed.
-        findings: the root cause of each attempt that failed, by its number.
-        standing: number of the attempt that a suspect correction was made for earlier.
+        outcomes: the outcomes of all attempts; the last failed.
+        findings: the root cause of each failed attempt, by its number.
+        standing: number of the attempt whose correction was suspected earlier.
     """
     *earlier, last = (outcome.attempt for outcome in outcomes if isinstance(outcome, Failed))
     if not earlier:
@@ -49,7 +49,7 @@ def suspect_correction(
     is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
     if is_ours_to_cure or (now.record.step or 0) > (before.record.step or 0):
         return None
-    workload = last.plan.workload  # what is known of the script by now
+    workload = last.plan.workload  # what is known of the script now
     old = tried_settings(outcomes[first].attempt, workload)
     changed = {
         setting: (old.get(setting), value)

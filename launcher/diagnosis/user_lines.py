@@ -15,7 +15,7 @@ from ..workload.script.user_files import user_files
 def spots_of(root: Finding, request: LaunchRequest) -> tuple[SourceLocation, ...]:
     """The user's own lines that a failure is about.
 
-    Of the files that another node names, only sources of this node's own training are opened.
+    Of files that another node names, only source files of this training are opened.
     """
     if root.entry is None or root.entry.points_at is None:
         return ()

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: the channel to its launcher, its observations, its failure.
+"""What a worker reports: the channel to its launcher, its observations, its failure.
 
 In: live exceptions, frameworks' objects. Out: a `FailureRecord` and observed facts.
 """

@@ -1,4 +1,4 @@
-"""How a worker, or a node, died: in a line."""
+"""How a worker or a node ended, as one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .failure_record import FailureRecord
 
 
 def death_text(record: FailureRecord) -> str:
-    """Who died, when, of what."""
+    """Which worker or node ended, and how."""
     who = "a worker" if record.rank is None else f"rank {record.rank}"
     if record.host:
         who += f" on {record.host}"
@@ -29,14 +29,14 @@ def death_text(record: FailureRecord) -> str:
 
 
 def signal_text(number: int) -> str:
-    """A deadly signal in words, with who usually sends it."""
+    """A fatal signal in words, with its usual sender or cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
     meaning = {
         "SIGKILL": "from outside: the kernel's or the container's out-of-memory killer, the "
-        "scheduler, or a person; `dmesg` or the cgroup's memory.events tells",
+        "scheduler, or a person; `dmesg` or the cgroup's memory.events shows",
         "SIGTERM": "from outside: the scheduler or a person",
         "SIGSEGV": "invalid memory access in native code",
         "SIGABRT": "native code gave up; its message is the last in the log",

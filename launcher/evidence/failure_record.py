@@ -1,4 +1,4 @@
-"""The evidence of a failure: what is known of one worker's death."""
+"""The evidence of a failure: what is known of one worker's end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUTINE = (
     *("ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "IndexError"),
     *("FileNotFoundError", "StopIteration", "PackageNotFoundError"),
 )
-"""Exceptions that scripts catch in the ordinary course, to try something else."""
+"""Exceptions that scripts routinely catch, to try an alternative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Raised:
 
     Attributes:
         exception: qualified name of its type.
-        message: what it says.
+        message: its text.
         frame: where it was raised, if known.
-        was_handled: what it led to was raised while it was handled, not from it.
+        was_handled: the next exception was raised while handling this exception, not from it.
     """
 
     exception: str
@@ -44,40 +44,40 @@ class Raised:
 
     @property
     def is_routine(self) -> bool:
-        """Whether a script that handled it may have meant to: what came then is another failure."""
+        """Whether a script may have handled it on purpose: then the next exception is unrelated."""
         return self.was_handled and self.exception.rpartition(".")[2] in ROUTINE
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """What is known of one worker's death: evidence, no interpretation.
+    """What is known of one worker's end: evidence, without interpretation.
 
     Attributes:
-        rank: the worker's rank; None where a log doesn't tell.
-        host: the node it ran on, where that isn't node 0.
+        rank: the worker's rank; None where a log doesn't say.
+        host: the node that it ran on; empty for node 0.
         at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
-        exception: qualified name of the exception's type; empty for a death without one.
-        message: the exception's message; without an exception the line of a log that tells of the
-            failure, where it is known which.
+        exception: qualified name of the exception's type; empty for an end without an exception.
+        message: the exception's message; without an exception, the line of a log that reports the
+            failure, if it is known.
         chain: the exceptions that led to it, nearest first.
         frames: frames of the traceback, outermost first, without the launcher's own.
         traceback: the traceback as Python prints it, without the launcher's own frames.
-        step: optimizer steps done; None where nobody counts.
-        parameters: names of the parameters concerned.
-        observed: settings in force and facts seen in the worker, by name.
-        model: what the model is: its class, counts of trainable and frozen parameters, whether
-            peft wraps it.
+        step: optimizer steps done; None where unknown.
+        parameters: names of the parameters that the failure is about.
+        observed: settings in force and facts observed in the worker, by name.
+        model: a description of the model: its class, counts of trainable and frozen parameters,
+            whether peft wraps it.
         versions: versions of the frameworks that were imported.
         user_files: the loaded source files that belong to the user.
-        exit_code: as a shell gives it, 128 + signal for a death by signal; None while it lives.
+        exit_code: as in a shell, 128 + signal for a death by signal; None while it runs.
         signal: the signal that killed it; None where it ended by itself.
         oom_kills: how often the host's out-of-memory killer struck during the attempt.
-        memory: bytes that the process, its device and its limits told of when it failed, by name:
+        memory: bytes in use and limits when it failed, by name:
             `data`, `resident`, `resident_peak`, `addresses`, `before_model`, `data_limit`,
             `cgroup_limit` of the process, `allocated`, `peak`, `reserved`, `free`, `total` of the
             device.
         log_tail: the last lines of its output.
-        finished: the script had run to its end before this happened.
+        finished: the script had already run to its end.
     """
 
     rank: int | None
@@ -109,9 +109,9 @@ class FailureRecord:
             yield from self.chain
 
     def is_users_own(self, raised: Raised) -> bool:
-        """Whether a `raise` of the user's own code raised it: whatever it says, it isn't known.
+        """Whether the user's own `raise` statement raised it: no entry matches such an exception.
 
-        What the operating system says is passed on by everybody.
+        Errors of the operating system don't count, since any code passes them on.
         """
         frame = raised.frame
         return (

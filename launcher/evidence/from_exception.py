@@ -1,4 +1,4 @@
-"""From a live exception in a worker to a record of it."""
+"""Makes a record of a live exception in a worker."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .failure_record import FailureRecord, Frame, Raised
 from .observations import Observations
 
 OURS = tuple(f"{path.parent.parent}/" for path in (Path(__file__), Path(__file__).resolve()))
-"""Where our own code lies: as its frames name it, and where a link leads."""
+"""The folders of the launcher's own code: as its frames name it, and with links resolved."""
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
 MOST_NAMES = 8
 
 
 def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
-    """The part of a record that is known at once, before any code of the exception's own is run.
+    """The part of a record that is known at once, without running code of the exception's own.
 
     Args:
         error: the exception.
         rank: this worker's rank.
         at: when it was caught, in seconds of the monotonic clock.
-        exit_code: what the process will exit with.
+        exit_code: the process's exit code.
     """
     return FailureRecord(rank, at, name_of(type(error)), exit_code=exit_code)
 
@@ -41,12 +41,12 @@ def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> 
 def full_record(
     error: BaseException, first: FailureRecord, observations: Observations
 ) -> FailureRecord:
-    """What the exception, its frames and the guards' observations tell.
+    """The complete record, from the exception, its frames and the guards' observations.
 
     Args:
         error: the exception, with its traceback.
-        first: what is known of it already.
-        observations: what the guards of this worker have seen.
+        first: the first record.
+        observations: the observations of this worker's guards.
     """
     text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
     return replace(
@@ -55,37 +55,37 @@ def full_record(
         chain=tuple(chain(error)),
         frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
-        step=attempted(observations.step),
-        parameters=tuple(attempted(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
+        step=or_none(observations.step),
+        parameters=tuple(or_none(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
         observed=dict(observations.observed),
-        model=attempted(observations.describe_model) or {},
+        model=or_none(observations.describe_model) or {},
         versions={
             name: str(getattr(sys.modules[name], "__version__", ""))
             for name in FRAMEWORKS
             if name in sys.modules
         },
         user_files=tuple(dict.fromkeys(user_files())),
-        memory=attempted(lambda: memory(error, observations.before_model)) or {},
+        memory=or_none(lambda: memory(error, observations.before_model)) or {},
     )
 
 
 def memory(error: BaseException, before_model: int | None) -> dict[str, int]:
-    """What the process and its device tell of memory, where that is what has failed."""
+    """Memory numbers of the process and its device, if the failure is about memory."""
     if not from_memory.is_about_memory(error, message_of(error)):
         return {}
     before = {} if before_model is None else {"before_model": before_model}
     return {**from_memory.seen(), **before}
 
 
-def attempted(question: Any) -> Any:
-    """The answer, or None where asking fails: a half-dead model must not hide the real failure."""
+def or_none(question: Any) -> Any:
+    """The result of `question`, or None if it raises: a broken model must not hide the failure."""
     with contextlib.suppress(Exception):
         return question()
     return None
 
 
 def message_of(error: BaseException) -> str:
-    """The exception's message, also where its own `__str__` raises."""
+    """The exception's message, even if its own `__str__` raises."""
     try:
         return str(error)
     except Exception:
@@ -146,9 +146,9 @@ def frames(trace: TracebackType | None) -> Iterator[Frame]:
 def parameters(error: BaseException, observations: Observations) -> Iterator[str]:
     """Names of the parameters that the failure is about, where the framework printed a number.
 
-    The surest first: a parameter that stands twice in a list of one of the innermost frames or of
-    the object at work there (a bucket); a parameter held by a local variable there; DDP's index
-    into the parameters that it reduces; the full shape in autograd's message.
+    The most certain first: a parameter that occurs twice in a list of one of the innermost frames
+    or of their `self` (a bucket); a parameter in a local variable there; DDP's index into the
+    parameters that it reduces; the full shape in autograd's message.
     """
     if "torch" not in sys.modules:
         return
@@ -157,7 +157,7 @@ def parameters(error: BaseException, observations: Observations) -> Iterator[str
     innermost = [entry.tb_frame.f_locals for entry in list(_entries(error.__traceback__))[-3:]]
     text = message_of(error)
     for found in (
-        [names[key] for scope in innermost for key in _twice(scope) if key in names],
+        [names[key] for scope in innermost for key in _repeated_ids(scope) if key in names],
         [names[id(value)] for scope in innermost for value in scope.values() if id(value) in names],
         list(_by_index(text, models)),
         list(_by_shape(text, models)),
@@ -167,8 +167,8 @@ def parameters(error: BaseException, observations: Observations) -> Iterator[str
             return
 
 
-def _twice(scope: Mapping[str, Any]) -> Iterator[int]:
-    """Identities of what stands more than once in a list, in a scope or in its `self`."""
+def _repeated_ids(scope: Mapping[str, Any]) -> Iterator[int]:
+    """Ids of objects that occur more than once in a list, in a scope or in its `self`."""
     for value in (*scope.values(), *getattr(scope.get("self"), "__dict__", {}).values()):
         if isinstance(value, list):
             seen: set[int] = set()
@@ -179,7 +179,7 @@ def _twice(scope: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _by_index(text: str, models: Iterable[Any]) -> Iterator[str]:
-    """Parameters by DDP's index, which counts those that require a gradient."""
+    """Parameters by DDP's index, which counts only those that require a gradient."""
     for index in re.findall(r"Parameter at index (\d+)", text):
         for model in models:
             trained = [name for name, parameter in named(model) if parameter.requires_grad]
@@ -188,7 +188,7 @@ def _by_index(text: str, models: Iterable[Any]) -> Iterator[str]:
 
 
 def _by_shape(text: str, models: Iterable[Any]) -> Iterator[str]:
-    """Parameters whose whole shape is the one that autograd expected."""
+    """Parameters with the full shape that autograd expected."""
     for shape in re.findall(r"expected shape compatible with \[([\d, ]+)\]", text):
         expected = tuple(int(part) for part in shape.split(","))
         for model in models:
@@ -205,9 +205,9 @@ def named(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def user_files() -> Iterator[str]:
-    """Files of the loaded modules that are neither Python's own, installed, nor ours.
+    """Files of the loaded modules that aren't Python's, installed or the launcher's.
 
-    Each as its frames name it, though a link may lead there.
+    Each is named as in its frames, links unresolved.
     """
     installed = tuple(
         str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}

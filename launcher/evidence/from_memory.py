@@ -1,4 +1,4 @@
-"""What a worker can tell of memory, of its own process and of its device, when it fails."""
+"""The memory of a failing worker's process and device."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 FIELDS = {"VmData": "data", "VmRSS": "resident", "VmHWM": "resident_peak", "VmSize": "addresses"}
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 NO_LIMIT = 2**62
-"""The first version of cgroups says so by a number near 2**63 (mm/memcontrol.c)."""
+""""No limit" in the first version of cgroups: a number near 2**63 (mm/memcontrol.c)."""
 SIGNS = re.compile(
     r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED|Failed to CUDA (m|c)alloc|"
     r"Cannot allocate memory|memory allocation|Failed to allocate memory|EL0004|207001|"
     r"Inner error is reported as above",
     re.IGNORECASE,
 )
-"""Beside torch's own: NCCL's (src/include/alloc.h), CANN's codes for a lack of memory, and what
+"""Besides torch's own: NCCL's (src/include/alloc.h), CANN's codes for a lack of memory, and what
 torch_npu raises where an operator fails after its call has returned; what failed is in the log."""
 
 
 def is_about_memory(error: BaseException, message: str) -> bool:
-    """Whether an exception is an allocator's complaint, or may stand for one."""
+    """Whether an exception comes from an allocator, or may hide such an error."""
     return isinstance(error, MemoryError) or SIGNS.search(message) is not None
 
 
@@ -34,10 +34,10 @@ def process_data() -> int:
 
 
 def seen() -> dict[str, int]:
-    """Bytes by name, see `FailureRecord.memory`; what can't be told is left out."""
+    """Bytes by name, see `FailureRecord.memory`; unknown values are left out."""
     found = dict(_process())
     found.update(_limits(found))
-    with contextlib.suppress(Exception):  # a device that has failed may do so again when asked
+    with contextlib.suppress(Exception):  # a failed device may raise again when queried
         found.update(_device())
     return found
 
@@ -51,7 +51,7 @@ def _process() -> Iterator[tuple[str, int]]:
 
 
 def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """What the process's data may grow to, by `ulimit -d` and `-v`, and what its cgroup may."""
+    """The limits of the process's data (`ulimit -d` and `-v`) and of its cgroup."""
     data, addresses = (
         resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)
     )
@@ -69,10 +69,10 @@ def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _device() -> Iterator[tuple[str, int]]:
-    """Of the device that torch has initialised; none is initialised here.
+    """Memory of the device that torch has initialised; this initialises none.
 
-    The allocator's own counts come first: they ask nothing of the device, so they are told even
-    where it answers no more.
+    The allocator's own counts come first: they don't query the device, so they are available even
+    if it doesn't answer any more.
     """
     torch = sys.modules.get("torch")
     for name in ("cuda", "npu", "xpu"):

@@ -1,4 +1,4 @@
-"""What the guards of a worker have seen: facts, settings in force, models, steps."""
+"""What the guards of a worker have observed: facts, settings in force, models, steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .worker_messages import Imports, Message, ModelShape, Observed
 
 
 class Observations:
-    """What this worker's guards have seen, and to whom it is sent.
+    """What this worker's guards have observed; new observations are sent to the launcher.
 
     Attributes:
         observed: settings in force and facts, by name.
@@ -32,11 +32,11 @@ class Observations:
         self._report_imports: Callable[[], dict[str, Any]] | None = None
 
     def report_to(self, send: Callable[[Message], None]) -> None:
-        """Sends what is seen from now on; the guards are installed before a worker is forked."""
+        """Sets the function that sends messages, once the worker is forked from the fork server."""
         self._send = send
 
     def report_imports_by(self, report: Callable[[], dict[str, Any]]) -> None:
-        """Has what this process has imported sent as well, once a model is seen."""
+        """Sets the function that reports this process's imports, sent once a model is seen."""
         self._report_imports = report
 
     def send(self, message: Message) -> None:
@@ -45,7 +45,7 @@ class Observations:
             self._send(message)
 
     def see(self, **seen: Value | None) -> None:
-        """Notes settings in force and facts, and sends the launcher those that are new.
+        """Notes settings in force and facts, and sends the new ones to the launcher.
 
         Reentrant checkpointing, once seen, stays: one reentrant block is enough for the failures
         that depend on it.
@@ -64,7 +64,7 @@ class Observations:
     def see_model(self, model: Any) -> None:
         """Remembers a model, for the names of its parameters, and notes whether parts are frozen.
 
-        A model without any trainable parameter, a teacher or a reference, isn't what is trained.
+        A model without trainable parameters, a teacher or a reference, isn't the trained one.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
@@ -72,23 +72,23 @@ class Observations:
         if any(trained):
             self._models.append(weakref.ref(model))
             if len(self._models) == 1:
-                with contextlib.suppress(Exception):  # an odd model still trains
+                with contextlib.suppress(Exception):  # an unusual model may raise here, but train
                     self._describe_first(model)
             self.see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
     def _describe_first(self, model: Any) -> None:
-        """Notes what the process held before the model, and sends the model's shape."""
+        """Notes the process's memory before the model, and sends the model's shape."""
         self.before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
         self.send(ModelShape(shape_of(model)))
         if self._report_imports is not None:
             self.send(Imports(self._report_imports()))
 
     def count_steps(self, counter: Callable[[], int | None]) -> None:
-        """Adds a source of the number of optimizer steps done; the one added last is believed."""
+        """Adds a counter of optimizer steps; the one added last takes precedence."""
         self._steps.append(counter)
 
     def step(self) -> int | None:
-        """Optimizer steps done; None where nobody counts."""
+        """Optimizer steps done; None where nothing counts them."""
         for counter in reversed(self._steps):
             if (count := counter()) is not None:
                 return count
@@ -101,7 +101,7 @@ class Observations:
                 yield model
 
     def describe_model(self) -> dict[str, Value]:
-        """The latest model: class, numbers of trainable and frozen parameters, whether peft's."""
+        """The latest model: class, numbers of trained and frozen parameters, use of peft."""
         for model in self.models():
             trainable = frozen = 0
             for parameter in model.parameters():
@@ -119,7 +119,7 @@ class Observations:
 
 
 def size_of(parameter: Any) -> int:
-    """Elements of a parameter, whole even where ZeRO-3 has partitioned it."""
+    """Elements of a whole parameter, even where ZeRO-3 has partitioned it."""
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
@@ -129,10 +129,10 @@ def bytes_of(parameter: Any) -> int:
 
 
 def shape_of(model: Any) -> dict[str, Any]:
-    """A model in the terms of `core/model.py`: its configuration, and its parameters by kind.
+    """A model as in `core/model.py`: its configuration, and its parameters by kind.
 
-    The parameters are name (every number in it as `*`), shape, trained, bits where they are
-    quantized (bitsandbytes keeps the logical shape of 4 bits in `quant_state`), and count.
+    Each kind has a name (every number in it as `*`), shape, trained, bits if quantized
+    (bitsandbytes keeps the logical shape of 4-bit weights in `quant_state`), and count.
     """
     counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
     for name, parameter in model.named_parameters():

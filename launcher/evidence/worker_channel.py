@@ -1,7 +1,7 @@
 """A worker's end of the channel to its launcher: a socket without a file.
 
-The socket lives in Linux's abstract namespace: nothing is left in the temporary folder, and a full
-disk doesn't swallow the evidence.
+The socket is in Linux's abstract namespace: nothing is left in the temporary folder, and a full
+disk doesn't lose the evidence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ VARIABLE = "SAFE_LAUNCH_CHANNEL"
 
 
 class Sender:
-    """The worker's end; sending never raises, for the training matters more than the telling."""
+    """The worker's end; sending never raises, since the training matters more."""
 
     def __init__(self, name: str | None, rank: int) -> None:
         self._rank = rank
-        # A bare descriptor: of a socket Python would warn at the script's end.
+        # A bare descriptor: Python would warn of an unclosed socket at the script's end.
         self._descriptor: int | None = None
         if name:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -30,7 +30,7 @@ class Sender:
                 self._descriptor = connection.detach()
 
     def send(self, message: Message) -> None:
-        """One message to the launcher."""
+        """Sends a message to the launcher."""
         if self._descriptor is None:
             return
         rest = memoryview(encoded(self._rank, message))

@@ -1,4 +1,4 @@
-"""What a worker tells its launcher, and how it is written: one line of JSON a message.
+"""The messages from a worker to its launcher; each is sent as a line of JSON.
 
 Plain dataclasses and plain json: a worker imports nothing that the user's environment may have in
 another version.
@@ -19,14 +19,14 @@ from .failure_record import FailureRecord
 
 @dataclass(frozen=True, slots=True)
 class FailureBegun:
-    """The worker fails; the record has what is known at once."""
+    """The worker is failing; the record has what is known at once."""
 
     record: FailureRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The evidence of a failure."""
+    """The complete record of a failure."""
 
     record: FailureRecord
 
@@ -38,7 +38,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Settings and facts seen in the worker, by name, after so many optimizer steps."""
+    """Settings and facts observed in the worker, by name, and the optimizer steps done by then."""
 
     observed: Mapping[str, Value]
     step: int | None = None
@@ -46,14 +46,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What the model is (`observations.shape_of`)."""
+    """The model's shape (`observations.shape_of`)."""
 
     shape: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What the worker has imported by now (`extra_imports.Report`)."""
+    """What the worker has imported so far (`extra_imports.Report`)."""
 
     report: dict[str, Any]
 
@@ -67,7 +67,7 @@ class SaveLocation:
 
 @dataclass(frozen=True, slots=True)
 class Reexecution:
-    """The worker is re-executed: its script sets a variable that had been read before."""
+    """The worker is re-executed: its script sets a variable that a preloaded import has read."""
 
     variable: str
 

@@ -16,29 +16,29 @@ from .failure_record import FailureRecord
 from .worker_messages import Message
 
 MAXIMUM = 16 * 1024 * 1024
-"""Bytes after which a message without an end is given up."""
+"""Bytes of a message at most."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message and the rank of the worker that sends it."""
+    """A message and the rank of the worker that sent it."""
 
     rank: int
     message: Message
 
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:
-    """The record that `dataclasses.asdict` made `raw` from, after a passage through JSON.
+    """The record from its `dataclasses.asdict` after a round trip through JSON.
 
     Raises:
-        ValueError: it isn't one.
+        ValueError: it isn't a record.
     """
     return msgspec.convert(raw, FailureRecord)
 
 
 def decoded(line: bytes) -> Envelope | None:
-    """The message that a line is; None for one that no worker of ours has written."""
+    """The message in a line; None if no worker can have written it."""
     try:
         content = json.loads(line)
         rank = msgspec.convert(content["rank"], int)
@@ -54,7 +54,7 @@ class Receiver:
     Attributes:
         name: what the workers need to connect.
         listener: becomes readable when a worker connects.
-        partial: what each connection has sent of a message that isn't complete.
+        partial: the incomplete message of each connection.
     """
 
     name: str = field(default_factory=lambda: f"safe-launch-{secrets.token_hex(16)}")
@@ -79,7 +79,7 @@ class Receiver:
         return connection
 
     def receive(self, connection: socket.socket) -> tuple[list[Envelope], bool]:
-        """The complete messages that have come, and whether the connection is still open."""
+        """The complete messages that have arrived, and whether the connection is still open."""
         is_open = True
         try:
             while chunk := connection.recv(65536):
@@ -98,7 +98,7 @@ class Receiver:
         return [found for line in lines if (found := decoded(line)) is not None], is_open
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         self.listener.close()
         for connection in self.partial:
             connection.close()

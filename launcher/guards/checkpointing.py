@@ -31,15 +31,15 @@ def install(module: Any, observations: Observations) -> None:
     module.checkpoint = functools.wraps(original)(wrapper_of(module, observations))
 
 
-def _asked() -> Checkpointing | None:
+def _mode_asked() -> Checkpointing | None:
     value = overrides().get(Setting.GRADIENT_CHECKPOINTING)
     return None if value is None else Checkpointing(str(value))
 
 
 def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
-    """As the module's `checkpoint`, by whose signature arguments are told from the function's own.
+    """Wraps torch's `checkpoint`; its signature tells its options from the block's arguments.
 
-    Without a function it makes a decorator (torch 2.14 and later).
+    Called without a function it returns a decorator (torch 2.14 and later).
     """
     original = module.checkpoint
     parameters = inspect.signature(original).parameters.values()
@@ -51,7 +51,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
         options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
         if function is None and not args:
-            original(**options, **kwargs)  # which refuses what it doesn't take
+            original(**options, **kwargs)  # raises on an unknown option
             return functools.partial(decorated, options)
         return run(called, function, args, kwargs, options)
 
@@ -75,10 +75,10 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
         kwargs: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> Any:
-        """Runs a block as the preset has it; `checkpointed` makes one of a function and options."""
+        """Runs a block as the preset asks; `checkpointed` binds a function and its options."""
         import torch
 
-        asked = _asked()
+        asked = _mode_asked()
         if asked is Checkpointing.OFF:
             return function(*args, **kwargs)
         if asked is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
@@ -102,7 +102,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
 def _positional(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A call without keywords: implementations that take none see the tensors among them too."""
+    """Passes keyword arguments by position: the reentrant implementation sees no other tensors."""
     if not kwargs:
         return function, args
     names, count = tuple(kwargs), len(args)
@@ -114,11 +114,11 @@ def _positional(
 
 
 def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The block's inputs with at least one that requires a gradient.
+    """The block's inputs, of which at least one requires a gradient.
 
-    The reentrant implementation records no graph at all where no input requires one, and the
-    block's own parameters would silently get no gradient. A script written for the other
-    implementation needs no such input; the first floating one is made so. Its values are the same.
+    The reentrant implementation records no graph at all if no input requires a gradient, and the
+    block's own parameters would silently get none. Scripts written for the non-reentrant
+    implementation have no such input: the first floating-point input is changed to require one.
     """
     import torch
 
@@ -130,11 +130,11 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _for_deepspeed(module: ModuleType, observations: Observations) -> Callable[..., Any]:
-    """As the module's `checkpoint`; from 0.19.5 on it takes the function's keyword arguments."""
+    """Wraps DeepSpeed's `checkpoint`; from 0.19.5 on it takes keyword arguments."""
     original = module.checkpoint
 
     def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        match _asked():
+        match _mode_asked():
             case Checkpointing.OFF:
                 return function(*args, **kwargs)
             case Checkpointing.NON_REENTRANT:

@@ -1,4 +1,4 @@
-"""Applies the preset's flags of DistributedDataParallel, and sees what it wraps."""
+"""Applies the preset's flags of DistributedDataParallel, and notes what it wraps."""
 
 from __future__ import annotations
 

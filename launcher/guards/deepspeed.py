@@ -1,4 +1,4 @@
-"""Applies the preset to `deepspeed.initialize` and `deepspeed.zero.Init`, and sees the engine."""
+"""Applies the preset to `deepspeed.initialize` and `deepspeed.zero.Init`; reads the engine."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ def _initialize(
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
-    # What another version calls otherwise must not end the training.
+    # A name that differs in another version must not end the training.
     with suppress(AttributeError, TypeError, ValueError):
         _see_engine(result[0], observations)
     return result
 
 
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:
-    """Puts an edited copy of the configuration where the script's own was given."""
+    """Passes DeepSpeed an edited copy of the script's configuration instead of the script's own."""
     names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
     own = arguments.get("args")
     if names:
         arguments[names[0]] = with_settings(load(arguments[names[0]]), settings)
     elif own is not None and getattr(own, "deepspeed_config", None) is not None:
-        # DeepSpeed refuses a configuration given twice; the script's own namespace stays as it is.
+        # DeepSpeed refuses a configuration given twice; the script's own namespace isn't changed.
         arguments["config"] = with_settings(load(own.deepspeed_config), settings)
         arguments["args"] = copy.copy(own)
         arguments["args"].deepspeed_config = None
 
 
 def _see_engine(engine: Any, observations: Observations) -> None:
-    """Notes what the engine really runs with, and counts steps by it."""
+    """Notes the engine's settings in force, and counts steps by its counter."""
     if engine.bfloat16_enabled():
         precision = Precision.BF16
     elif engine.fp16_enabled():
@@ -87,7 +87,7 @@ def _see_engine(engine: Any, observations: Observations) -> None:
 
 
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """`deepspeed.zero.Init` partitions parameters as they are made: for stage 3 alone."""
+    """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only."""
     given = inspect.signature(wrapped).bind(*args, **kwargs)
     if overrides().get(Setting.ZERO_STAGE, 3) != 3:
         given.arguments["enabled"] = False

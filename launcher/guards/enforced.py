@@ -1,4 +1,4 @@
-"""What the plan enforces in this worker, and what the script itself asks for of that."""
+"""What the plan enforces in this worker, and what the script itself asks for instead."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def _decoded(text: str) -> dict[Setting, Value]:
 
 
 def overrides() -> dict[Setting, Value]:
-    """The settings that this worker enforces, read from the environment at every call."""
+    """The settings that this worker enforces, read from the environment on each call."""
     return _decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}"))
 
 
 def replaced() -> dict[Setting, Value]:
-    """What the script asks for of the settings that are enforced, where that is known."""
+    """The script's own values of the enforced settings, where they are known."""
     return _decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}"))

@@ -1,8 +1,8 @@
 """The guards: what applies a preset inside a worker, at the boundary of each framework.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
-`install(module, observations)`, which is called with each of them right after it was first
-imported and before anybody else sees it. To teach safe-launch a framework, add a module here and
+`install(module, observations)`, which is called with each of them right after its first import and
+before any other code sees it. To teach safe-launch a framework, add a module here and
 to `GUARDS`.
 """
 

@@ -11,7 +11,7 @@ HOOKED = ("torch.optim.optimizer",)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Counts the steps of the busiest optimizer."""
+    """Counts the steps of the optimizer that has done the most."""
     counts: dict[int, int] = {}
 
     def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -1,8 +1,8 @@
-"""Sees gradients that DDP has reduced before they were whole, of which nobody raises anything.
+"""Detects gradients that DDP has reduced too early, which raises no error.
 
 Reentrant checkpointing has a backward pass of its own for every block. DDP reduces as soon as each
-of its parameters has a gradient, and ignores what comes then: where all that is trained lies in one
-block that runs twice, the second run's gradients stay this rank's own.
+of its parameters has a gradient, and ignores later additions. If all trained parameters lie in one
+block that runs twice, the gradients of its second run are never reduced: they stay this rank's own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Recomputations:
     """The parameters of the blocks that a backward pass has recomputed so far.
 
     Attributes:
-        task: autograd's number of the pass; no other has it.
-        parameters: their ids.
+        task: autograd's number of the backward pass, unique to it.
+        parameters: the ids of the parameters.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -30,7 +30,7 @@ class Recomputations:
         self.parameters: set[int] = set()
 
     def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A block for the reentrant implementation, watched until the first step is done."""
+        """Wraps a block for the reentrant implementation; watches it until the first step's end."""
         if self._observations.step() or not data_parallel.wrapped:
             return function
 
@@ -39,16 +39,16 @@ class Recomputations:
             import torch
 
             outputs = function(*args, **kwargs)
-            if torch.is_grad_enabled():  # not so where it runs first
+            if torch.is_grad_enabled():  # false in the first, forward run
                 self.note(outputs if isinstance(outputs, tuple) else (outputs,))
             return outputs
 
         return block
 
     def note(self, outputs: Iterable[Any]) -> None:
-        """Takes in a block that has been recomputed; a second time is told at the end of the pass.
+        """Notes a recomputed block; a second run is reported at the end of the backward pass.
 
-        Where DDP fails of it, the pass has no end, and the failure tells more.
+        Where DDP fails because of it, the pass never ends, and the failure says more.
         """
         import torch
 

@@ -21,7 +21,7 @@ from ..evidence.worker_messages import SaveLocation
 HOOKED = ("transformers.trainer", "deepspeed.runtime.engine")
 
 _trainings = itertools.count()
-"""Numbers of the calls of `Trainer.train` in this process."""
+"""Numbers the calls of `Trainer.train` in this process."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -34,11 +34,11 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """The training that the launcher means resumes from its folder, whatever the script passes.
+    """Resumes the call of `train` that the launcher names, from its folder, not the script's.
 
-    What the script passes was where the job began; the launcher's folder is a later checkpoint of
-    the same job. Which training it is tells its number, not `output_dir`: some scripts, as those of
-    ms-swift, make a new folder at every launch.
+    The script names the checkpoint at which the job began; the launcher's folder is a later one of
+    the same job. The call is identified by its number, not by `output_dir`: some scripts, like
+    those of ms-swift, make a new folder at every launch.
     """
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     training, (number, folder) = next(_trainings), resumed()
@@ -50,10 +50,10 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 
 
 def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """What resumes from the launcher's folder has the micro batch of this launch.
+    """Gives a training that resumes from the launcher's folder the micro batch of this launch.
 
-    transformers 4 takes that of the checkpoint (`state.train_batch_size` in trainer.py), which with
-    another accumulation makes another global batch.
+    transformers 4 takes the checkpoint's (`state.train_batch_size` in trainer.py), which would
+    change the global batch, since the accumulation is this launch's.
     """
     given = inspect.signature(wrapped).bind(*args, **kwargs)
     folder = resumed()[1]
@@ -64,16 +64,16 @@ def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def resumed() -> tuple[int, str]:
-    """The training that is to resume, and its folder; read anew from the environment."""
+    """The number of the call that resumes, and its folder; read from the environment each time."""
     number, _, folder = os.environ.get(VARIABLE, "").partition(":")
     return int(number or 0), folder
 
 
 def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """The launcher's folder is loaded as the universal checkpoint that it is, others as ever.
+    """Loads the launcher's folder as a universal checkpoint, and every other folder as usual.
 
-    `"checkpoint": {"load_universal": true}` in the JSON would hold for every later loading too,
-    e.g. of the best model at the end, and that is no universal checkpoint.
+    `"checkpoint": {"load_universal": true}` in the JSON would apply to every later loading too,
+    e.g. of the best model at the end, which isn't a universal checkpoint.
     """
     folder = str(inspect.signature(wrapped).bind(*args, **kwargs).arguments["load_dir"])
     if folder != resumed()[1]:
@@ -90,9 +90,10 @@ def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _fit_steps(optimizer: Any) -> None:
-    """Gives the count of steps the type that the optimizer keeps it in.
+    """Gives the step count the type that the optimizer uses.
 
-    torch's keep a tensor, DeepSpeed's for the CPU an integer: with another offload it is another's.
+    torch's optimizers keep a tensor, DeepSpeed's for the CPU an integer; a checkpoint that was
+    saved with another offload has the other type.
     """
     import torch
 

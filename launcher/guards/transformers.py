@@ -1,4 +1,4 @@
-"""Applies the preset to Hugging Face's TrainingArguments, and sees the Trainer."""
+"""Applies the preset to Hugging Face's TrainingArguments, and observes the Trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .enforced import overrides, replaced
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
-"""The switch's names: that of late 5.x, and the older one that it still takes."""
+"""The switch's names: that of late 5.x, and the older name, which still works there."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -30,7 +30,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Sets the arguments before they check themselves and configure DeepSpeed from them."""
+    """Sets the arguments before they are validated and passed to DeepSpeed."""
     settings = overrides()
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
@@ -48,8 +48,8 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
     """Sets the switch and its kwargs under every name that this version has for them.
 
-    A switch that is off stays off where the plan changes only the implementation: then the model
-    calls `checkpoint` by itself, where the preset is applied, and may not have the Trainer's kind.
+    A switch that is off stays off where the plan changes only the implementation: the model then
+    calls `checkpoint` itself, where the preset is applied, and may lack the Trainer's switch.
     """
     names = [name for name in NAMES if hasattr(arguments, name)]
     was_on = any(getattr(arguments, name) for name in names)
@@ -63,7 +63,7 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
 
 
 def _is_turned_on() -> bool:
-    """Whether the plan has checkpointing where the script has none, or nobody knows of any."""
+    """Whether the plan turns on checkpointing that the script doesn't, as far as is known, use."""
     name = Setting.GRADIENT_CHECKPOINTING
     asked = overrides().get(name, Checkpointing.OFF)
     return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
@@ -72,14 +72,14 @@ def _is_turned_on() -> bool:
 def _can_checkpoint(model: Any) -> bool:
     """Whether the Trainer could switch checkpointing on in a model.
 
-    Models without the method, or whose `supports_gradient_checkpointing` is false, would end it.
+    Models without the method, or whose `supports_gradient_checkpointing` is false, would raise.
     """
     has_switch = any(hasattr(model, f"{name}_enable") for name in NAMES)
     return has_switch and getattr(model, "supports_gradient_checkpointing", True)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """The kwargs that a script gives as a dict, or a command line as JSON."""
+    """The kwargs, given as a dict by a script or as JSON on a command line."""
     import json
 
     return dict(json.loads(value) if isinstance(value, str) else value or {})

@@ -1,4 +1,4 @@
-"""The same diagnosis from the logs of any launcher's run, after the fact.
+"""Diagnoses the logs of a finished run of any launcher.
 
-In: log files. Out: the root cause, or that the training ended well, or that the log breaks off.
+In: log files. Out: the root cause, or that the training succeeded, or that the log is incomplete.
 """

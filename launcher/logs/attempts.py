@@ -1,4 +1,4 @@
-"""What the logs show of each attempt: evidence, no judgement yet."""
+"""The evidence in the logs for each attempt, without a verdict."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .progress_signs import Written
 from .tracebacks import Trace
 
 ENOUGH = 5
-"""Signs of progress after which an exception counts as survived."""
+"""Signs of progress after which an exception counts as handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One event of a log.
+    """An event in a log.
 
     Attributes:
-        record: what is known of the death, as a worker's own record would say it.
-        file: the file that shows it.
-        lines: numbers and texts of the lines that show it.
-        is_ignored: Python printed it and went on.
-        is_bare: an exception without a traceback.
+        record: what is known of the failure, like a worker's own record.
+        file: the file that contains it.
+        lines: numbers and texts of its lines.
+        is_ignored: Python printed it and continued.
+        is_bare: it is an exception without a traceback.
         progress: signs of progress after it in the same file.
     """
 
@@ -49,18 +49,18 @@ class End:
 
 @dataclass(slots=True)
 class Reading:
-    """What one attempt left in the logs.
+    """The evidence of one attempt.
 
     Attributes:
         events: evidence in the order of its lines.
-        deaths: what the launcher said of its workers.
-        shuffled: files, numbers and texts of lines that may be two ranks' at once.
-        has_failed: a launcher said that the attempt has failed.
+        deaths: the launcher's reports on the ends of its workers.
+        shuffled: files, numbers and texts of lines that may mix two ranks' output.
+        has_failed: a launcher reported that the attempt has failed.
         ends: by file, the last line that says that the training has ended.
-        last_lines: of each file that ends within this attempt.
+        last_lines: the last line of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
-        first_rank: the rank whose failure torchrun says that it has seen first.
-        progress: signs of progress, as far as they were looked for.
+        first_rank: the rank whose failure torchrun reports as the first.
+        progress: signs of progress, as far as they were searched for.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Reading:
     progress: int = 0
 
     def went_on(self, file: str, signs: int) -> None:
-        """A file shows that the training continues: what it has survived is no failure."""
+        """Notes progress in a file: an exception that the training has survived is no failure."""
         self.progress += signs
         for kept in (self.events, self.deaths):
             ours = [
@@ -86,18 +86,18 @@ class Reading:
             kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
 
     def went_past_end(self, file: str) -> None:
-        """A step follows what looked like the training's end; a bar may be an evaluation's."""
+        """Notes a step after an apparent end; bars don't count, they may be of an evaluation."""
         if (end := self.ends.pop(file, None)) and end.progress + 1 < ENOUGH:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
 
 def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
-    """What an exception in a log is evidence of.
+    """The evidence of an exception in a log.
 
     Args:
         trace: the exception.
-        rank: the rank that has raised it, if that is known.
-        file: where it stands.
+        rank: the rank that raised it, if known.
+        file: the log file.
         before: the lines before it.
     """
     kind, message = trace.raised.exception, trace.raised.message
@@ -122,13 +122,13 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
 
 
 def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
-    """What a launcher's line on the end of a worker is evidence of.
+    """The evidence of a launcher's line on the end of a worker.
 
     Args:
-        death: what the line says.
-        file: where it stands.
+        death: the parsed line.
+        file: the log file.
         text: the line.
-        finished: the training had come to its end before.
+        finished: the training had already ended.
     """
     record = FailureRecord(
         death.rank,

@@ -1,4 +1,4 @@
-"""What is collected of a file until it is whole: events with their context, signs of progress."""
+"""Collects the events of a file with their context, and its signs of progress."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .lines import Line
 
 MOST_EVENTS = 2000
 MOST_STEPS = 64
-"""Signs of progress that are remembered, so that each counts once."""
+"""Signs of progress that are remembered at most, so that each counts once."""
 MOST_INTERLEAVED = 40
-"""Places of lines of two ranks at once that are kept."""
+"""Places with mixed lines of two ranks that are kept at most."""
 LINES_INTERLEAVED = 6
-"""Lines of two ranks at once that are read together."""
+"""Mixed lines of two ranks that are read together."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """An event and the lines that have followed it so far."""
+    """An event and the lines after it so far."""
 
     event: Evidence
     after: list[str] = field(default_factory=list)
 
 
 class PendingEvents:
-    """Events whose following lines, a part of their context, are still to come."""
+    """Events that wait for the lines after them, which are part of their context."""
 
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
@@ -38,7 +38,7 @@ class PendingEvents:
         return len(self._pending)
 
     def add(self, event: Evidence) -> bool:
-        """Keeps an event; whether it is a new one since the last progress."""
+        """Adds an event; returns whether it is new since the last progress."""
         record = event.record
         key = (record.rank, record.exception, record.message, record.frames[-1:], event.is_ignored)
         if key in self._known:
@@ -48,16 +48,16 @@ class PendingEvents:
         return True
 
     def forget(self) -> None:
-        """What comes now is new, also if it was seen before."""
+        """Counts later events as new, even if they were seen before."""
         self._known.clear()
 
     def follow(self, text: str) -> None:
-        """A line after the events."""
+        """Adds a line after the events."""
         for pending in self._pending:
             pending.after.append(text)
 
     def settle(self, most: int, reading: Reading) -> None:
-        """Hands over the events after which so many lines have come."""
+        """Moves the events with so many lines after them to the reading."""
         waiting = []
         for pending in self._pending:
             if len(pending.after) < most:
@@ -70,43 +70,43 @@ class PendingEvents:
 
 
 class Progress:
-    """Where a file has shown that the training continues."""
+    """The places in a file that show that the training continues."""
 
     def __init__(self) -> None:
         self._signs: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
         self._steps: deque[str] = deque(maxlen=MOST_STEPS)
 
     def is_new(self, step: str) -> bool:
-        """Whether no rank has shown this step before."""
+        """Whether no rank has reported this step before."""
         if step in self._steps:
             return False
         self._steps.append(step)
         return True
 
     def forget_steps(self) -> None:
-        """After a failure a step may come again, and shows progress again."""
+        """Forgets the steps: after a failure they may be repeated, and show progress again."""
         self._steps.clear()
 
     def add(self, number: int, signs: int) -> None:
-        """A line that is worth so many signs."""
+        """Adds so many signs at a line."""
         self._signs.append((number, signs))
 
     def since(self, number: int) -> int:
-        """Signs below a line."""
+        """The number of signs after a line."""
         return sum(signs for at, signs in self._signs if at > number)
 
 
 def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
-    """Keeps a line that looks like two ranks' at once, and the few that follow it.
+    """Keeps a line that looks like a mix of two ranks' output, and the few lines after it.
 
     Args:
-        reading: where it is kept.
+        reading: the evidence to add it to.
         file: the line's file.
         line: the line, with its prefixes.
         before: the lines before it.
 
     Returns:
-        Whether such a place begins with this line.
+        Whether a mixed place begins with this line.
     """
     kept = reading.shuffled
     if kept and kept[-1][0] == file and line.number - kept[-1][1] < LINES_INTERLEAVED:

@@ -1,4 +1,4 @@
-"""The prefixes of one file: those that all launchers know, and those that it alone has."""
+"""The prefixes in a file: common ones, and those that are specific to it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MOST_LEARNED = 8
 
 
 class FilePrefixes:
-    """Strips the lines of one file, and learns the prefixes that nobody else has.
+    """Strips prefixes from the lines of a file, and learns those that are specific to it.
 
-    A prefix is learned from what nearly all lines of the file's beginning have in common, and from
-    what stands before the first line of a traceback.
+    A prefix is learned from what nearly all lines at the file's beginning have in common, and from
+    the text before the first line of a traceback.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -25,14 +25,14 @@ class FilePrefixes:
         line = stripped(text)
         for number, known in enumerate(self._learned):
             if found := known.match(line.text):
-                # Behind a prefix of the file's own may stand one that names the rank.
+                # The file's own prefix may be followed by a prefix that names the rank.
                 inner = stripped(line.text[found.end() :])
                 rank = line.rank if inner.rank is None else inner.rank
                 return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")
         return self.stripped(text) if self._learn(line.text) else line
 
     def _learn(self, text: str) -> bool:
-        """Whether the line is a traceback's first behind a prefix that is new."""
+        """Learns a new prefix from a traceback's first line; returns whether it did."""
         header = HEADER.search(text)
         if not header or not header.start() or len(self._learned) >= MOST_LEARNED:
             return False

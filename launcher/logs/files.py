@@ -1,4 +1,4 @@
-"""Which files of a path are logs, and of which run."""
+"""Finds the log files below a path, and the run that they belong to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_LOGS = (
     *(".parquet", ".arrow", ".png", ".jpg", ".jpeg", ".pdf", ".zip", ".tar", ".tgz", ".zst"),
     *(".lock", ".pid", ".wandb", ".db", ".sqlite"),
 )
-"""Ends of names that aren't read where a folder is given."""
+"""Suffixes of files that are skipped in folders."""
 NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -40,11 +40,11 @@ ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The files that are read.
+    """The files to be read.
 
     Attributes:
-        paths: in the order in which they are read; `-` is the standard input.
-        notes: what was left out, and why.
+        paths: in reading order; `-` is the standard input.
+        notes: what was skipped, and why.
     """
 
     paths: tuple[str, ...]
@@ -52,14 +52,14 @@ class LogFiles:
 
 
 def find_logs(paths: Sequence[str]) -> LogFiles:
-    """The logs that the given paths stand for.
+    """The log files for the given paths.
 
-    A file is read whatever its name; of a folder, what looks like a log. Where folders hold
-    several runs (of torchrun's or safe-launch's, each with a folder for every attempt), the newest
-    one is taken.
+    A file is read whatever its name; in a folder, only what looks like a log. Where folders contain
+    several runs (torchrun's or safe-launch's, each with a folder for every attempt), the newest is
+    taken.
 
     Raises:
-        LaunchError: there is nothing of that name, or nothing in it that looks like a log.
+        LaunchError: a path doesn't exist, or nothing in it looks like a log.
     """
     named: list[str] = []
     found: list[Path] = []
@@ -73,7 +73,7 @@ def find_logs(paths: Sequence[str]) -> LogFiles:
         else:
             problem = f"{path}: no such file or folder"
             raise LaunchError(ExitCode.USAGE, problem, "- reads the standard input")
-    runs = {run: _changed(files) for run, files in _by_run(found).items() if run is not None}
+    runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
     notes = []
@@ -103,7 +103,7 @@ def _looks_like_log(path: Path) -> bool:
 
 
 def _run_of(path: Path) -> Path | None:
-    """The folder that holds the attempts of a file's run, if it is in one."""
+    """The folder with the attempts of a file's run, if there is one."""
     return next((parent.parent for parent in path.parents if ATTEMPT.fullmatch(parent.name)), None)
 
 
@@ -114,17 +114,17 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
     return runs
 
 
-def _changed(files: Sequence[Path]) -> float:
+def _latest_change(files: Sequence[Path]) -> float:
     return max(path.stat().st_mtime for path in files)
 
 
 def rank_of(path: str) -> int | None:
-    """The rank in a file's name."""
+    """The rank in a file's name, if any."""
     return _number(RANK_IN_PATH, path)
 
 
 def attempt_of(path: str) -> int:
-    """The attempt in the name of a folder of the path, else 0."""
+    """The attempt in a folder's name in the path, else 0."""
     return _number(ATTEMPT_IN_PATH, path) or 0
 
 
@@ -134,13 +134,13 @@ def _number(pattern: re.Pattern[str], path: str) -> int | None:
 
 
 def is_empty(path: str) -> bool:
-    """Whether a file has nothing in it; never said of the standard input."""
+    """Whether a file is empty; False for the standard input."""
     return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Source]:
-    """A file opened for its bytes, as UTF-8; those of `.gz` unpacked.
+    """Opens a file to read its bytes as UTF-8; unpacks `.gz`.
 
     Raises:
         LaunchError: it can't be read.
@@ -157,7 +157,7 @@ def opened(path: str) -> Iterator[Source]:
 
 
 def _as_utf8(source: Source) -> Source:
-    """What PowerShell's `>` writes is UTF-16, and says so at its beginning."""
+    """Recodes what PowerShell's `>` writes: UTF-16, with a byte order mark."""
     head = source.read(2)
     whole = Resumed(head, source)
     return Recoded(whole, "utf-16") if head in BOMS else whole

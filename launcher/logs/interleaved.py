@@ -1,4 +1,4 @@
-"""Messages of two ranks that were written into one file at the same time, a few letters each."""
+"""Finds messages of two ranks that were mixed in a file, a few characters at a time."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from ..catalogue.regex_as_prose import ANY, NUMBER, plain
 from ..catalogue.signature import Signature
 
 TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
-"""What `Error` may have become."""
+"""Matches `Error` with other characters in between."""
 IS_SHUFFLED = re.compile(r"E.{0,8}?r.{0,8}?r.{0,8}?o.{0,8}?r")
 VARYING = re.compile(rf"\([^()]*\)|\S*(?:/\S*)+|{ANY}|\b{NUMBER}\b|[()]")
-"""What isn't the same in all messages that a pattern matches, as `plain` tells it."""
+"""The varying parts of a message that `plain` returns for a pattern."""
 LONG = 8
-"""Characters of a part that isn't there by chance; where it stands whole, nothing is shuffled."""
+"""Characters of a part that can't occur by chance; if it is intact, nothing was mixed."""
 SHORTEST = 24
-"""Characters of a message that must be found, in their order."""
+"""Characters of a message that must be found, in order."""
 TIGHTEST, LOOSEST = 1.15, 2.6
-"""Characters among which each of them stands, on the average: more than in a text of one rank, and
-not many more than in two ranks'."""
+"""How many characters of the text there may be per character found, on average: more than in a text
+of one rank, and not many more than in a text of two ranks."""
 LONGEST = 12_000
-"""Characters that are looked through."""
+"""Characters that are searched at most."""
 
 
 def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | None:
-    """The known failure whose message stands in a text among another's characters.
+    """The known failure whose message is in a text, mixed with other characters.
 
-    Of several the one of which most is there; none where one of them can't be told from another,
-    because it has marks beside its message that aren't found. The words of a message in their
-    order, among at most 2.6 times as many characters, don't come about otherwise: ordinary text has
-    other letters in between.
+    Of several, the one with the most characters found. None if any of them has further parts that
+    aren't found, so that they can't be distinguished. The words of a message in order, among at
+    most 2.6 times as many characters, don't occur by chance: ordinary text has other characters in
+    between.
     """
     squeezed = "".join(text.split())[:LONGEST]
     found = [
-        ((sign.weight(None), sum(map(len, parts))), entry, _has_the_rest(sign, squeezed))
+        ((sign.weight(None), sum(map(len, parts))), entry, _has_other_parts(sign, squeezed))
         for entry in catalogue
         for sign in entry.signatures
         if sign.message is not None
         for parts in _fixed(sign.message.pattern)
-        if _are_within(parts, squeezed)
+        if _is_mixed_in(parts, squeezed)
     ]
     sure = [(weight, entry) for weight, entry, is_whole in found if is_whole]
     known = {entry.id for _, entry in sure}
@@ -50,21 +50,20 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
     return max(sure, key=lambda pair: pair[0])[1]
 
 
-def _has_the_rest(sign: Signature, text: str) -> bool:
-    """Whether what a signature has beside its message is there too, as far as it is fixed."""
+def _has_other_parts(sign: Signature, text: str) -> bool:
+    """Whether the fixed text of a signature's other parts is found too."""
     names = [name for name in (sign.file, sign.function) if name is not None]
     patterns = [
         pattern.pattern for pattern in (sign.source, sign.log, sign.context) if pattern is not None
     ]
     return all(_place(name, text, 0) for name in names) and all(
-        any(_are_placed(parts, text) is not None for parts in _fixed(pattern, 1))
-        for pattern in patterns
+        any(_spans(parts, text) is not None for parts in _fixed(pattern, 1)) for pattern in patterns
     )
 
 
 @cache
 def _fixed(pattern: str, shortest: int = SHORTEST) -> tuple[tuple[str, ...], ...]:
-    """The fixed parts of each alternative of a pattern, without white space."""
+    """The fixed texts of each alternative of a pattern, without white space."""
     result = []
     for text in plain(pattern):
         parts = VARYING.split(text)
@@ -74,16 +73,16 @@ def _fixed(pattern: str, shortest: int = SHORTEST) -> tuple[tuple[str, ...], ...
     return tuple(result)
 
 
-def _are_within(parts: Sequence[str], text: str) -> bool:
-    """Whether the parts stand in the text one after the other, every long one shuffled."""
+def _is_mixed_in(parts: Sequence[str], text: str) -> bool:
+    """Whether the parts are in the text, in order, and every long part is mixed."""
     if any(len(part) >= LONG and part in text for part in parts):
         return False
-    spans = _are_placed(parts, text)
+    spans = _spans(parts, text)
     return spans is not None and max(spans) >= TIGHTEST
 
 
-def _are_placed(parts: Sequence[str], text: str) -> list[float] | None:
-    """For each part among how many characters each of its own stands; None if one isn't there."""
+def _spans(parts: Sequence[str], text: str) -> list[float] | None:
+    """For each part, the characters of text per character of its own; None if one is missing."""
     at, spans = 0, []
     for part in parts:
         place = _place(part, text, at)
@@ -95,7 +94,7 @@ def _are_placed(parts: Sequence[str], text: str) -> list[float] | None:
 
 
 def _place(letters: str, text: str, low: int) -> tuple[int, int] | None:
-    """Where the letters stand in the text in their order and close together, from `low` on."""
+    """The span of the letters in the text, in order and close together, from `low` on."""
     most = int(len(letters) * LOOSEST) + 2
     start = text.find(letters[0], low)
     while start >= 0:

@@ -1,4 +1,4 @@
-"""What launchers and schedulers say of their workers: how they ended, where an attempt begins."""
+"""Messages of launchers and schedulers: how workers ended, where an attempt begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARTS = (
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift)\b",
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
 )
-"""Lines with which a launcher begins, or begins again."""
+"""Lines that a launcher prints when it starts or restarts."""
 ENDS = (
     r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
@@ -29,9 +29,9 @@ ENDS = (
     r"srun: error: \S+: tasks? [\d,-]+: ",
     r"will restart worker group",
 )
-"""Lines with which a launcher says that an attempt has failed."""
+"""Lines by which a launcher reports that an attempt has failed."""
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
-"""Slurm ends a whole job; what comes below it in the same file, but for its echo, is another's."""
+"""Slurm ends the job; a later exception in the file that isn't of stopping is another job's."""
 STOPPING = (
     *("KeyboardInterrupt", "SignalException", "SystemExit", "ChildFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "EOFError", "DistBackendError"),
@@ -48,18 +48,18 @@ LAUNCHER_FILES = (
     "llamafactory/launcher.py",
 )
 LAUNCHER = re.compile(r"[/\\]bin[/\\](?:torchrun|deepspeed|accelerate|swift|llamafactory-cli)$")
-"""The programs that launchers are started by: the outermost frame of their own exceptions."""
+"""Launcher programs: the outermost frame of their own exceptions."""
 INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|^\.\.\./|"
     r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
     r"|lightning|pytorch_lightning|datasets|FlagEmbedding|multiprocessing|concurrent|importlib)[/\\]"
     r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
 )
-"""Files of frameworks and of Python, installed or out of a checkout of their sources."""
+"""Files of frameworks and of Python, installed or in a checkout."""
 LAUNCHED = re.compile(
     r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
 )
-"""Commands of launchers, in the message of whoever called them."""
+"""Launcher commands, in the error message of their caller."""
 
 FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
 RETURNED = re.compile(r"\] exits with return code = (?P<code>-?\d+)$")
@@ -88,27 +88,27 @@ SHELL = re.compile(
     r"(?: +(?P<command>\S.*))?$"
     rf"|(?:\[\d+\]\+? +)?(?P<what>{'|'.join(DIED)})(?: +\(core dumped\))?$"
 )
-"""bash's words on a child's death, with and without the script's name."""
+"""bash's messages on a child's death, with and without the script's name."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
 TRAINS = re.compile(
     r"python|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
 )
-"""Commands whose death is a training's."""
+"""Commands that run a training."""
 CONTAINER = re.compile(
     r"(?:command terminated with exit code|^[\w.-]+-\d+ exited with code"
     r"|^pdsh@\S+: \S+: ssh exited with exit code|^make(?:\[\d+\])?: \*\*\* .* Error) (?P<code>\d+)$"
 )
-"""kubectl, docker compose, pdsh and make, on the end of what they ran."""
+"""Messages of kubectl, docker compose, pdsh and make on the exit of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended, as its launcher says.
+    """How a worker ended, as reported by its launcher.
 
     Attributes:
-        number: of the line.
-        rank: the worker's rank; None where it isn't said.
-        exit_code: as a shell gives it, 128 + N for signal N.
+        number: number of the line.
+        rank: the worker's rank; None where unknown.
+        exit_code: as in a shell, 128 + N for signal N.
         signal: the signal that ended it.
     """
 
@@ -122,32 +122,32 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
     """The death that a line reports, if any.
 
     Args:
-        number: of the line.
+        number: number of the line.
         text: the line without its prefixes.
-        summary_rank: the rank that the summary at whose lines we are has named last.
+        summary_rank: the rank that torchrun's summary has named last.
     """
     if found := FAILED.search(text):
-        return _ended(number, int(found["rank"]), int(found["code"]))
+        return _death_by_code(number, int(found["rank"]), int(found["code"]))
     if found := RETURNED.search(text):
         rank = LOCAL_RANK.search(text)
-        return _ended(number, int(rank[1]) if rank else None, int(found["code"]))
+        return _death_by_code(number, int(rank[1]) if rank else None, int(found["code"]))
     if found := SUMMARY_CODE.match(text):
-        return _ended(number, summary_rank, int(found["code"]))
+        return _death_by_code(number, summary_rank, int(found["code"]))
     if found := TASK.match(text):
         if found["code"]:
-            return _ended(number, int(found["rank"]), int(found["code"]))
-        return _ended(number, int(found["rank"]), -DIED[found["what"]])
+            return _death_by_code(number, int(found["rank"]), int(found["code"]))
+        return _death_by_code(number, int(found["rank"]), -DIED[found["what"]])
     if (found := SHELL.match(text)) and TRAINS.search(found["command"] or "python"):
-        return _ended(number, None, -DIED[found["job"] or found["what"]])
+        return _death_by_code(number, None, -DIED[found["job"] or found["what"]])
     if found := FATAL.match(text):
-        return _ended(number, None, -DIED[found["what"]])
+        return _death_by_code(number, None, -DIED[found["what"]])
     if found := CONTAINER.search(text):
-        return _ended(number, None, int(found["code"]))
+        return _death_by_code(number, None, int(found["code"]))
     return None
 
 
-def _ended(number: int, rank: int | None, code: int) -> Death | None:
-    """A death by an exit code as a launcher or a shell gives it; success is none."""
+def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
+    """A death with an exit code of a launcher or shell; None for success."""
     if code == 0:
         return None
     deadly = -code if code < 0 else code - 128 if 128 < code < 160 else None
@@ -171,7 +171,7 @@ def _is_of_launchers(files: tuple[str, ...]) -> bool:
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:
-    """Whether a traceback's files are those of a launcher's own process, which ends with it."""
+    """Whether a traceback's files are those of a launcher's own process."""
     return any(LAUNCHER.search(file) for file in files[:1])
 
 

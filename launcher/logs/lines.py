@@ -15,45 +15,45 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes that are read at once."""
 FILLER = "\x1f"
-"""A line that stands for one that has been joined to the line before it."""
+"""Replaces a line that was joined to the line before it."""
 LONGEST = 1 << 16
-"""Bytes of a line that are looked at; the rest of a longer one is passed over."""
+"""Bytes of a line that are read; the rest of a longer line is skipped."""
 FOLLOWING = 12
-"""Lines after one of which something came that are looked at, whatever stands in them."""
+"""Lines that are read, whatever their text, after a line that was used."""
 BEFORE = 6
-"""Lines before a find that are looked at too."""
+"""Lines before a match that are read too."""
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
-"""How often something is found in vain before it is passed over, by how many of its bytes it is
-known again, and how many such finds are remembered."""
+"""How often a match is unused before it is skipped, how many of its bytes identify it, and how many
+such matches are remembered."""
 LAST = 1 << 16
-"""Bytes of a file's end that are given at its end, whatever stands in them."""
+"""Bytes at a file's end that are always returned."""
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
 class Source(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, as many at most; none at the end."""
+        """The next bytes, at most `size`; empty at the end."""
 
 
 @dataclass(slots=True)
 class Resumed:
-    """A source of which the beginning has been read already."""
+    """A source whose beginning has already been read."""
 
     head: bytes
     rest: Source
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, as many at most; none at the end."""
+        """The next bytes, at most `size`; empty at the end."""
         piece, self.head = self.head[:size], self.head[size:]
         return piece + self.rest.read(size - len(piece)) if len(piece) < size else piece
 
 
 class Recoded:
-    """A source in another encoding, as UTF-8."""
+    """A source that recodes another encoding as UTF-8."""
 
     def __init__(self, source: Source, encoding: str) -> None:
         self.source = source
@@ -61,7 +61,7 @@ class Recoded:
         self.rest = b""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, as many at most; none at the end."""
+        """The next bytes, at most `size`; empty at the end."""
         while len(self.rest) < size and (piece := self.source.read(size)):
             self.rest += self.decoder.decode(piece).encode("utf-8", "replace")
         piece, self.rest = self.rest[:size], self.rest[size:]
@@ -70,12 +70,12 @@ class Recoded:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line, or the part of one between two carriage returns.
+    """A line, or the part of a line between two carriage returns.
 
     Attributes:
-        number: of the line in its file, from 1.
-        text: decoded; what isn't UTF-8 is replaced.
-        is_found: the automaton found something in it.
+        number: number of the line in its file, from 1.
+        text: decoded, with invalid UTF-8 replaced.
+        is_found: whether the automaton matches in it.
     """
 
     number: int
@@ -84,9 +84,9 @@ class Line:
 
 
 def loosened(pattern: str) -> str:
-    """A pattern that finds at least what the given one finds in a line without its prefixes.
+    """A pattern for whole lines that matches at least what the given one does without prefixes.
 
-    Anchors are dropped, since prefixes stand before the line, and a space stands for a run of white
+    Anchors are dropped, since prefixes precede the line, and a space matches any run of white
     space.
     """
     result: list[str] = []
@@ -119,7 +119,7 @@ def loosened(pattern: str) -> str:
 
 
 def automaton(patterns: Iterable[str]) -> Any:
-    """One compiled alternative of all patterns, for bytes."""
+    """All patterns compiled as one alternative, for bytes."""
     import re2
 
     options = re2.Options()
@@ -131,13 +131,13 @@ def automaton(patterns: Iterable[str]) -> Any:
 
 
 def blocks(file: Source) -> Iterator[bytes]:
-    """A file in blocks that end where a line ends; a line without end is cut."""
+    """A file in blocks that end at line ends; overlong lines are cut."""
     rest = b""
     while piece := file.read(BLOCK):
         whole = rest + piece
         end = max(whole.rfind(b"\n"), whole.rfind(b"\r"))
         if end + 1 == len(whole) and whole.endswith(b"\r"):
-            end = max(whole.rfind(b"\n"), whole.rfind(b"\r", 0, end))  # perhaps half a line end
+            end = max(whole.rfind(b"\n"), whole.rfind(b"\r", 0, end))  # may be half of a line end
         if end < 0 and len(whole) < 4 * BLOCK:
             rest = whole
             continue
@@ -151,15 +151,15 @@ def blocks(file: Source) -> Iterator[bytes]:
 def interesting(
     file: Source, triggers: Callable[[], Any]
 ) -> Generator[Line, bool | None, list[tuple[int, str]]]:
-    """The lines that matter, in order; at the end it returns the file's last lines.
+    """Yields the lines that may matter, in order; returns the file's last lines.
 
-    A consumer answers each line by `send(True)` if something came of it: then the next lines are
-    given too, whatever stands in them. What was found often, and nothing ever came of it, is passed
-    over: a warning that is repeated in every step.
+    The consumer answers each line with `send(True)` if it used the line: then the next lines follow
+    too, whatever their text. A match that occurs often and is never used is skipped, e.g. a warning
+    that is repeated in every step.
 
     Args:
-        file: opened for bytes.
-        triggers: gives the automaton to search with, asked before every search.
+        file: opened in binary mode.
+        triggers: returns the automaton to search with, called before every search.
     """
     number = 1
     wanted = 0
@@ -198,11 +198,11 @@ def interesting(
 
 
 def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
-    """The written lines of a file's end, and what stands between carriage returns, numbered.
+    """The non-empty lines of a file's end, split at carriage returns too, with numbers.
 
     Args:
         last: the file's last bytes.
-        number: of the line after the last line end.
+        number: number of the line after the last line end.
     """
     rows = last.decode("utf-8", "replace").split("\n")
     return [
@@ -214,7 +214,7 @@ def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
 
 
 def _start(block: bytes, low: int, found: int) -> int:
-    """Where the lines before a find begin."""
+    """The start of the lines before a match."""
     start = found
     for _ in range(BEFORE + 1):
         start = max(block.rfind(b"\n", low, start), block.rfind(b"\r", low, start))

@@ -1,4 +1,4 @@
-"""Logs that have been copied by hand, quoted, indented and wrapped, made whole again."""
+"""Restores logs that were copied by hand, and quoted, indented or wrapped."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from itertools import pairwise
 from .lines import FILLER
 
 MOST = 4 << 20
-"""Bytes of a log that somebody may have copied."""
+"""Bytes of a copied log at most."""
 NEARLY_ALL = 0.9
 WIDTHS = range(60, 251)
-"""Columns at which terminals wrap."""
+"""Columns at which terminals may wrap."""
 LEAST_WRAPPED = 3
-"""Lines of exactly the greatest width, from which on it isn't by chance."""
+"""Lines of exactly the greatest width, at least, to conclude that they were wrapped."""
 QUOTES = (re.compile(r"(?:> ?)+"), re.compile(r" {4}"), re.compile(r"\t"))
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
-"""Lines that are as wide as their program drew them: rules and boxes."""
+"""Lines with a width of their own: rules and boxes."""
 BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
 FEW = 0.4
-"""Part of the lines after the widest that may look like the beginning of one."""
+"""Share of the lines after the widest that may look like the beginning of a line."""
 
 
 def mended(log: bytes) -> bytes | None:
-    """The log as its process wrote it; None where nobody seems to have changed it.
+    """The log as its process wrote it; None if it seems unchanged.
 
     Every line keeps its number: where lines are joined, fillers follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
-    new = "\n".join(_joined(_unquoted(text.split("\n"))))
+    new = "\n".join(_join_wrapped(_strip_quotes(text.split("\n"))))
     return None if new == text else new.encode("utf-8", "replace")
 
 
-def _unquoted(lines: Sequence[str]) -> list[str]:
-    """Without the mark that nearly all lines begin with, or the spaces that all of them do."""
+def _strip_quotes(lines: Sequence[str]) -> list[str]:
+    """Removes the quote mark of nearly all lines, or the indentation of all."""
     written = [line for line in lines if line.strip()]
     for quote in QUOTES:
         if sum(map(bool, map(quote.match, written))) > NEARLY_ALL * len(written):
@@ -44,8 +44,8 @@ def _unquoted(lines: Sequence[str]) -> list[str]:
     return [line[indent:] for line in lines]
 
 
-def _joined(lines: Sequence[str]) -> list[str]:
-    """With the lines put together that a terminal has wrapped, at the width that none exceeds."""
+def _join_wrapped(lines: Sequence[str]) -> list[str]:
+    """Joins lines that a terminal has wrapped, at the greatest width."""
     lengths = Counter(len(line) for line in lines if not DRAWN.search(line))
     width = max(lengths, default=0)
     if width not in WIDTHS or lengths[width] < LEAST_WRAPPED:

@@ -1,4 +1,4 @@
-"""What launchers, schedulers and containers put in front of a line, taken off again."""
+"""Removes what launchers, schedulers and containers put in front of a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANKS = (
     ),  # torchrun --tee, by role and local rank
     re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:err|out|diag)>: ?"),  # mpirun, horovodrun
 )
-"""Prefixes that name a rank; an inner one is the surer."""
+"""Prefixes that name a rank; an inner prefix is more reliable."""
 STREAMS = (
     re.compile(r" *(?P<stream>\d{1,4}): (?=\s*\S)"),  # srun --label
     re.compile(  # pdsh, and `kubectl logs` of several pods
@@ -31,30 +31,30 @@ STREAMS = (
     re.compile(r"\[(?P<stream>pod/[^\]\s]+)\] ?"),
     re.compile(r"\((?P<stream>(?:[\w.()]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray
 )
-"""Prefixes that tell one process's or host's lines from another's."""
+"""Prefixes that distinguish the lines of processes or hosts."""
 LABEL = re.compile(r" *\d+: ")
-"""The one prefix that may begin with spaces: srun's, padded to the widest rank."""
+"""The only prefix that may begin with spaces: srun's, padded to the widest rank."""
 STAMPS = (
     re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
 )
 GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
-"""What torch's Python loggers begin a line with; they repeat it on each line of a traceback."""
+"""The prefix of torch's Python loggers, repeated on each line of a traceback."""
 DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
 ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
 BREAK = re.compile(r"<br ?/?>\s*$")
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
 MOST_LINES, LEAST_LINES = 400, 8
-"""Of so many lines at a log's beginning the prefix is found that they have in common."""
+"""Lines at a log's beginning that are searched for a common prefix."""
 EXCEPTIONS = 0.05
-"""Part of the lines that may begin otherwise."""
+"""Share of the lines that may lack the prefix."""
 NUMBER = re.compile(r"\d+")
 SEPARATORS = " \t:]|>)"
-"""What a prefix ends with."""
+"""Characters that a prefix ends with."""
 LONGEST = 160
-"""Characters of a prefix."""
+"""Characters of a prefix at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Stripped:
     Attributes:
         text: the line itself, as the process wrote it.
         rank: the rank that a prefix named.
-        stream: what distinguishes this process's lines from others' in the same file.
+        stream: what identifies this process's lines in the file.
     """
 
     text: str
@@ -73,7 +73,7 @@ class Stripped:
 
 
 def stripped(raw: str) -> Stripped:
-    """A line without colours and without what was put in front of it."""
+    """Removes colours and known prefixes from a line."""
     text = ANSI.sub("", raw) if "\x1b" in raw else raw
     text = _unformatted(text)
     if text[:1] in " \t" and not LABEL.match(text):
@@ -106,7 +106,7 @@ def stripped(raw: str) -> Stripped:
 
 
 def unfolded(text: str) -> list[str]:
-    """A line as several, where a logger has folded a traceback into one, as a string of JSON."""
+    """Splits a line in which a logger has folded a traceback as a JSON string."""
     if "\\n" not in text or not FOLDED.search(text) or text.startswith('{"log":"'):
         return [text]
     pieces = [piece.replace('\\"', '"') for piece in text.split("\\n")]
@@ -116,13 +116,13 @@ def unfolded(text: str) -> list[str]:
 
 
 def common(head: bytes) -> re.Pattern[str] | None:
-    """What nearly all lines of a log begin with, whatever numbers are in it.
+    """A pattern of the prefix of nearly all lines of a log, with any numbers.
 
     Args:
         head: the log's beginning.
 
     Returns:
-        None where there is no such prefix. A rank within is left to `stripped`, and a step is none.
+        None for no such prefix. It ends before a rank, which `stripped` reads, or a step.
     """
     raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
     lines = [stripped(line).text for line in raw]
@@ -139,7 +139,7 @@ def common(head: bytes) -> re.Pattern[str] | None:
 
 
 def _shape(lines: Sequence[str]) -> str:
-    """What nearly all lines begin with, 0 for every number."""
+    """The prefix of nearly all lines, with 0 for every number."""
     shapes = sorted(NUMBER.sub("0", line) for line in lines)
     few = int(len(shapes) * EXCEPTIONS)
     pairs = takewhile(
@@ -155,13 +155,13 @@ def _shape(lines: Sequence[str]) -> str:
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
-    """A pattern for an unknown prefix, whatever numbers are in it.
+    """A pattern of a new prefix, with any numbers.
 
     Args:
-        prefix: what stood before the first line of a traceback.
+        prefix: the text before the first line of a traceback.
 
     Returns:
-        None where it is a progress bar or too long for a prefix. A rank in it is left to others.
+        None for a progress bar or a text that is too long. A rank isn't part of it.
     """
     inner = min(
         (found.start() for pattern in RANKS if (found := pattern.search(prefix))), default=None
@@ -178,7 +178,7 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _unformatted(text: str) -> str:
-    """A line without what a page or a logger has made of it: escapes, breaks, JSON."""
+    """A line without the formatting of a page or a logger: escapes, breaks, JSON."""
     if text.startswith('{"') and DOCUMENT.match(text):
         text = _message(text)
     if not text.isascii():

@@ -1,8 +1,8 @@
-"""What a training prints while it runs, and when it has ended.
+"""The texts that a training prints while it runs, and when it has ended.
 
-What a framework or a launcher prints at the end counts wherever it stands (`COMPLETIONS`). A
-script's own words may mean a part of it, or be a shell's echo after a failure: they count only
-among the last lines, where no step and no error follows (`said_end`).
+What a framework or a launcher prints at the end counts anywhere (`COMPLETIONS`). A script's own
+words may refer to a part of the training, or a shell may print them after a failure: they count
+only among the last lines, if no step or error follows (`said_end`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ COMPLETIONS = (
     r"|Job '[^'\n\r]+' succeeded|\[after training is done\]|exiting program at iteration \d"
     r"|Final validation metrics: "
 )
-"""What a framework or a launcher prints of a training that has ended."""
+"""What a framework or a launcher prints when a training has ended."""
 SAID = (
     r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
     r"|训练(?:已)?(?:完成|结束)"
 )
-"""What a script may say then, or a shell whatever has happened."""
+"""What a script may print then, or a shell in any case."""
 STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
 PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
-"""What a running training prints; a bar with a name before it is another's."""
+"""What a running training prints; a named progress bar isn't the training's."""
 COUNT = re.compile(
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
 )
-"""The number by which signs of the same step are recognized on several ranks."""
+"""The number that identifies signs of the same step on several ranks."""
 SUMMARY = "wandb: "
-"""What a tracker repeats at the end, whatever has happened, is no progress."""
+"""A tracker's summary at the end, which is no progress."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
     rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
 )
-"""Words with which a training of one's own may say that it has ended, or a part of it."""
+"""Words by which the user's own loop may say that the training or a part of it has ended."""
 MOST = 400
-"""Lines at a file's end in which a script's own words are looked for."""
+"""Lines at a file's end that are searched for a script's own words."""
 
 STEP = re.compile(STEPS)
 IS_COMPLETE = re.compile(COMPLETIONS)
@@ -54,19 +54,19 @@ TRAINING = re.compile(
     rf"\b(?:\w*train(?:ing|er)?|\w*tuning|\d[\d,]* {UNIT})\b|{SAID}", re.IGNORECASE
 )
 WHOLE = re.compile(r"\b(?:run|job|experiment|script|everything|all)\b", re.IGNORECASE)
-"""What has ended when the training has."""
+"""Words for the training as a whole."""
 PART = re.compile(
     r"\b(?:epoch|step|iter|batch|round|stage|phase|fold|warm|eval|valid|test|load|download|token"
     r"|preproc|process|compil|build|index|map|generat|rollout|sampl|sav|checkpoint|init|not)(?!s\b)"
     r"|n't\b",
     re.IGNORECASE,
 )
-"""What ends many times, or before the training."""
+"""Words for what ends many times, or before the training."""
 OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|round)\b")
 DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
 LABEL = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:[\w./-]+(?: \d+)?:)?\s*")
-"""What may stand before a word that is said of the whole without naming it."""
+"""What may precede a word that refers to the training without naming it."""
 AFTER_DONE = re.compile(
     r"[.!]+(?:\s|$)|\s*$|[:,;(]"
     r"| (?:in|after|at|successfully|all|training|the (?:training|run|job))\b"
@@ -77,7 +77,7 @@ EXIT = re.compile(
     r"[ :=]+0(?![.\d])"
     r"|State[:=] ?COMPLETED|^\s*\d+(?:_\d+)?\s.*\bCOMPLETED\b|\b[Tt]raining time:? \d"
 )
-"""What a shell, a scheduler or a script reports when all is over."""
+"""What a shell, a scheduler or a script reports at the very end."""
 DOUBT = re.compile(
     r"\b(?:\w*errors?|fail(?:ed|ures?|s)?|fatal|segfault|killed|abort(?:ed)?|traceback|cancell?ed"
     r"|terminated?|timed out|exceptions?|(?:code|status|rc)[ :=]+-?[1-9]\d*)\b",
@@ -91,8 +91,8 @@ class Written:
     """A line of a file.
 
     Attributes:
-        file: its name.
-        number: of the line.
+        file: the name of the file.
+        number: the number of the line.
         text: the line without its prefixes.
     """
 
@@ -102,13 +102,13 @@ class Written:
 
 
 def said_end(lines: Sequence[Written]) -> Written | None:
-    """The line that says that the training has ended, in whoever's words.
+    """The line that says that the training has ended, in any words.
 
     Args:
-        lines: the last of a file.
+        lines: the last lines of a file.
 
     Returns:
-        None where none does, and where a step or an error follows.
+        None if no line does, or if a step or an error follows it.
     """
     has_trained = is_last = is_sure = False
     end: Written | None = None
@@ -130,7 +130,7 @@ def said_end(lines: Sequence[Written]) -> Written | None:
 
 
 def _ends(text: str, *, has_trained: bool) -> bool:
-    """Whether a line says that the whole has ended, and not a part of it."""
+    """Whether a line says that the whole training has ended, not a part of it."""
     if has_trained and (found := EXIT.search(text)):
         return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None
     for found in DONE.finditer(text):

@@ -1,4 +1,4 @@
-"""From files of log to the evidence of each attempt."""
+"""Reads log files and collects the evidence of each attempt."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .searches import searches_for
 from .tracebacks import Trace, Tracebacks
 
 OWN = "[safe-launch] "
-"""What our own launcher says begins with; it quotes the failures that it knows."""
+"""The prefix of our own launcher's lines, which quote known failures."""
 MOST_STREAMS = 1024
 HEAD = 1 << 16
-"""Bytes of a file in which a prefix of all its lines is looked for."""
+"""Bytes of a file that are searched for a prefix of all its lines."""
 TAIL = 60
 """Lines before an event that are kept as its context."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
@@ -42,12 +42,12 @@ RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
 
 @dataclass(slots=True)
 class _Stream:
-    """One process's part of a file.
+    """The lines of one process in a file.
 
     Attributes:
         tracebacks: the exceptions in its lines.
-        rank: its rank as a prefix names it; None where none does.
-        found: patterns of the catalogue that its lines have shown since the last progress.
+        rank: its rank, if a prefix names it.
+        found: patterns of the catalogue that its lines have matched since the last progress.
     """
 
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
@@ -56,10 +56,10 @@ class _Stream:
 
 
 class Reader:
-    """Reads files of log one after the other; `attempts` is what they show.
+    """Reads log files one after the other; `attempts` has the evidence.
 
     Args:
-        catalogue: the known failures, whose patterns of lines are searched for.
+        catalogue: the known failures, whose patterns for lines are searched.
     """
 
     def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
@@ -80,20 +80,20 @@ class Reader:
 
 
 class _File:
-    """The reading of one file: its processes' streams, and where we are in its attempts.
+    """The reading of one file: the streams of its processes, and the current attempt.
 
-    A file may hold several attempts, one after the other; the first is that of its folder.
+    A file may contain several attempts in sequence; the first is that of its folder.
 
     Attributes:
         first: the attempt in which the file begins.
-        attempt: the attempt at whose lines we are.
-        begun: number of the line with which it began, or failed.
+        attempt: the current attempt.
+        begun: number of the line at which it began, or failed.
         is_finished: the training has said that it has ended.
         is_cancelled: the scheduler has ended the job.
         is_over: a launcher has given the attempt up.
-        is_root: the rank that torchrun's summary names next is its root cause.
-        summary_rank: the rank that torchrun's summary has named last.
-        texts: the last lines that are no part of a traceback.
+        is_root: the next rank in torchrun's summary is its root cause.
+        summary_rank: the last rank in torchrun's summary.
+        texts: the last lines that aren't part of a traceback.
     """
 
     def __init__(self, reader: Reader, name: str, head: bytes) -> None:
@@ -110,11 +110,11 @@ class _File:
 
     @property
     def reading(self) -> Reading:
-        """What is known of the attempt at whose lines we are."""
+        """The evidence of the current attempt."""
         return self.reader.attempts.setdefault(self.attempt, Reading())
 
     def automaton(self) -> Any:
-        """What to search for: after a failure or an end also whether the training continues."""
+        """The patterns to search; after a failure or an end, also those of progress."""
         is_watchful = (
             self.attempt > self.first
             or self.events
@@ -126,7 +126,7 @@ class _File:
         return self.reader.searches.watchful if is_watchful else self.reader.searches.quiet
 
     def take(self, line: Line) -> bool:
-        """Takes a line; says whether something came of it, so that the next are given too."""
+        """Reads a line; returns whether it was used, so that the next lines are read too."""
         if line.text == FILLER:
             return self._wants_more()
         pieces = unfolded(line.text)
@@ -135,9 +135,9 @@ class _File:
         inner = self.prefixes.stripped(line.text)
         text, collapsed = inner.text, " ".join(inner.text.split())
         if text.startswith(OWN):
-            return line.is_found and self._marks(line.number, text)
+            return line.is_found and self._read_message(line.number, text)
         if not collapsed and not inner.stream:
-            # An empty line may belong to whoever is in the middle of something.
+            # An empty line may belong to any stream with an unfinished traceback.
             for other in list(self.streams.values()):
                 self._feed(other, line.number, "")
             return self._wants_more()
@@ -146,9 +146,9 @@ class _File:
         before = len(self.events)
         is_part = self._feed(stream, line.number, text)
         self.events.follow(text)
-        is_mark = line.is_found and self._marks(line.number, collapsed)
+        is_mark = line.is_found and self._read_message(line.number, collapsed)
         if line.is_found and not is_part and not WARNING.match(text):
-            self._native(line.number, collapsed, stream)
+            self._match_line(line.number, collapsed, stream)
         has_come = is_mark or len(self.events) > before
         self.events.settle(FOLLOWING, self.reading)
         if not is_part:
@@ -159,18 +159,18 @@ class _File:
         return has_come or is_interleaved or self._wants_more()
 
     def _wants_more(self) -> bool:
-        """Whether a traceback is in the middle, or may go on."""
+        """Whether a traceback is unfinished or may continue."""
         return any(stream.tracebacks.wants_more for stream in self.streams.values())
 
     def _feed(self, stream: _Stream, number: int, text: str) -> bool:
-        """Gives a process's line to its tracebacks; whether it is a part of one."""
+        """Feeds a process's line to its tracebacks; returns whether it is part of a traceback."""
         is_part, whole = stream.tracebacks.feed(number, text)
         for trace in whole:
             self._exception(stream, trace)
         return is_part
 
     def finish(self, last: Sequence[tuple[int, str]]) -> None:
-        """The file's end, and its last lines: what was begun is whole now, or cut off."""
+        """Ends the file with its last lines: unfinished tracebacks are complete or cut off."""
         opened = [stream.tracebacks.opened for stream in self.streams.values()]
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
@@ -184,18 +184,18 @@ class _File:
             self.reading.ends[self.name] = End(end)
 
     def _close(self) -> None:
-        """What was begun is whole now."""
+        """Completes unfinished tracebacks and events."""
         for stream in list(self.streams.values()):
             for trace in stream.tracebacks.end():
                 self._exception(stream, trace)
         self.events.settle(0, self.reading)
 
-    def _marks(self, number: int, text: str) -> bool:
-        """Where attempts begin and end, and how the launcher says that workers ended."""
+    def _read_message(self, number: int, text: str) -> bool:
+        """Handles launchers' messages on attempts and workers; returns whether it was one."""
         is_start = self.reader.searches.starts.search(text) is not None
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
-            self._has_failed(number)
+            self._give_up(number)
         if is_start:
             self._close()
             self._void_end(number)
@@ -219,7 +219,7 @@ class _File:
         return is_start or is_end or death is not None
 
     def _begin(self) -> None:
-        """Another attempt begins."""
+        """Begins another attempt."""
         self.streams.clear()
         self.texts.clear()
         self.progress.forget_steps()
@@ -227,19 +227,19 @@ class _File:
         self.attempt += 1
         self.is_finished = self.is_cancelled = self.is_over = False
 
-    def _has_failed(self, number: int) -> None:
-        """The launcher whose output this is has given the attempt up."""
+    def _give_up(self, number: int) -> None:
+        """Notes that the launcher has given the attempt up."""
         self.reading.has_failed = self.is_over = True
         self.reading.progress = 0
         self._void_end(number)
 
     def _void_end(self, number: int) -> None:
-        """An end that was seen above a line isn't the attempt's."""
+        """Discards an end of the training that was seen before a line."""
         self.begun = number
         self.reading.ends.pop(self.name, None)
 
     def _look_for_progress(self, number: int, text: str) -> None:
-        """The training may continue; several ranks' signs of one step are one sign."""
+        """Counts signs of progress; several ranks' signs of one step are one sign."""
         if self.reader.searches.endings.search(text):
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
@@ -251,7 +251,7 @@ class _File:
                     self.reading.went_past_end(self.name)
 
     def _progress(self, number: int, signs: int) -> None:
-        """The training continues: what it has survived is no failure."""
+        """Notes progress: an exception that the training has survived is no failure."""
         self.events.settle(0, self.reading)
         self.progress.add(number, signs)
         self.events.forget()
@@ -259,8 +259,8 @@ class _File:
             stream.found.clear()
         self.reading.went_on(self.name, signs)
 
-    def _native(self, number: int, text: str, stream: _Stream) -> None:
-        """A line in which the catalogue's own patterns may find something."""
+    def _match_line(self, number: int, text: str, stream: _Stream) -> None:
+        """Adds a line as evidence if further patterns of the catalogue match it."""
         found = {pattern.pattern for pattern in self.reader.searches.logs if pattern.search(text)}
         if found <= stream.found:
             return
@@ -280,7 +280,7 @@ class _File:
         )
 
     def _rank(self, stream: _Stream, text: str) -> int | None:
-        """The rank by what c10d says of itself, by its prefix, or by the file's name."""
+        """The rank as named by c10d, by a prefix, or by the file's name."""
         if named := RANK_IN_TEXT.search(text):
             return int(named[1])
         return self.rank if stream.rank is None else stream.rank
@@ -290,17 +290,17 @@ class _File:
             self.progress.forget_steps()
 
     def _exception(self, stream: _Stream, trace: Trace) -> None:
-        """An exception is whole: a worker's, or a launcher's that says that its workers failed."""
+        """Adds a complete exception: a worker's, or a launcher's about its workers."""
         if self.progress.since(trace.said) >= ENOUGH:
-            return  # an exception is whole some lines after it: it was survived meanwhile
+            return  # it is complete only some lines later: the training has survived it meanwhile
         files = tuple(frame.file for frame in trace.frames)
         if is_launchers_own(trace.raised.exception, trace.raised.message, files):
-            self._has_failed(trace.said)
+            self._give_up(trace.said)
             return
         if self.is_cancelled and not is_of_stopping(trace.raised.exception, trace.raised.message):
             self.events.settle(0, self.reading)
             self._begin()
         if is_of_launcher(files):
-            self._has_failed(trace.said)
+            self._give_up(trace.said)
         rank = self._rank(stream, trace.raised.message)
         self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

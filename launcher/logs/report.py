@@ -1,4 +1,4 @@
-"""A judgement on logs in words: rows for people, a document for programs."""
+"""Renders a judgement on logs: rows for people, a document for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .attempts import Evidence
 from .verdict import BreakOff, Failure, Judgement, Verdict, name_of
 
 WIDEST = 300
-"""Characters of a line of evidence that are shown."""
+"""Characters of a line of evidence that are shown at most."""
 MOST_OTHERS = 5
 CURES = {
     Kind.PRESET: "safe-launch relaunches with settings that avoid it",
@@ -33,7 +33,7 @@ NEXT = (
 
 
 def headline(judgement: Judgement) -> str:
-    """The verdict in a line."""
+    """The verdict as one line."""
     match judgement.verdict, judgement.root:
         case Verdict.KNOWN, Failure(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
@@ -47,7 +47,7 @@ def headline(judgement: Judgement) -> str:
 
 
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
-    """The root cause: what, where, why, what to do; then what else there is."""
+    """Rows on the root cause (what, where, why, what to do), then on the rest."""
     if judgement.break_off is not None:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
@@ -69,7 +69,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
     if root.finding.role is Role.CASCADE:
-        result.append(("note", _who_is_missing(judgement)))
+        result.append(("note", _missing_ranks(judgement)))
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
@@ -78,7 +78,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
 
 
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
-    """What was seen last, what is missing, and where it may be found."""
+    """Rows on what was seen last, what is missing, and where it may be found."""
     result = []
     if break_off.error is not None:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]
@@ -100,8 +100,8 @@ def _missing(break_off: BreakOff) -> str:
     return "an exception, or a line that says that the training has ended"
 
 
-def _who_is_missing(judgement: Judgement) -> str:
-    """The ranks whose death the others saw: those below the highest one that no line is from."""
+def _missing_ranks(judgement: Judgement) -> str:
+    """Names the ranks whose failure the others saw: those without a line in the logs."""
     text = "this follows from another rank's failure, which isn't in these logs"
     seen = (failure.finding.record.rank for failure in judgement.failures)
     ranks = {rank for rank in seen if rank is not None}
@@ -137,7 +137,7 @@ def _other(failure: Failure) -> str:
 
 
 def _consequences(judgement: Judgement) -> str:
-    """What followed, in a line, the most frequent first."""
+    """The consequences as one line, the most frequent first."""
     known = {name_of(failure) for failure in (*judgement.others, *judgement.failures[:1])}
     names = Counter(
         name_of(failure) for failure in judgement.failures[1:] if name_of(failure) not in known
@@ -147,7 +147,7 @@ def _consequences(judgement: Judgement) -> str:
 
 
 def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
-    """How the other attempts ended."""
+    """Rows on how the other attempts ended."""
     return [
         (
             "attempt",
@@ -164,7 +164,7 @@ def document(
     notes: Sequence[str],
     spots: Sequence[SourceLocation],
 ) -> Mapping[str, Any]:
-    """The same for programs."""
+    """The judgement as a document for programs."""
     return {
         "verdict": judgement.verdict.value,
         "attempt": judgement.attempt,

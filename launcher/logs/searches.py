@@ -1,4 +1,4 @@
-"""What is searched for in logs, compiled once for all files."""
+"""The patterns that are searched in logs, compiled once for all files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEGINNINGS = (
     r"terminate called",
     TRIGGER,
 )
-"""What the evidence of a failure may begin with, beside the catalogue's own patterns."""
+"""The beginnings of evidence, besides the catalogue's own patterns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Searches:
     """Compiled patterns.
 
     Attributes:
-        quiet: finds everything that a failure may begin with, in bytes.
-        watchful: the same and signs of progress.
-        logs: the catalogue's own patterns of lines.
-        starts: a launcher begins.
-        ends: a launcher says that an attempt has failed.
+        quiet: matches all beginnings of evidence, in bytes.
+        watchful: matches the same and signs of progress.
+        logs: the catalogue's own patterns for lines.
+        starts: a launcher starts.
+        ends: a launcher reports that an attempt has failed.
         completions: a training has ended.
-        endings: it may have ended.
-        progress: it continues.
+        endings: a training may have ended.
+        progress: a training continues.
     """
 
     quiet: Any
@@ -55,7 +55,7 @@ class Searches:
 
 
 def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
-    """The searches that show the failures of a catalogue."""
+    """The searches for the failures of a catalogue."""
     signatures = [sign for entry in catalogue for sign in entry.signatures]
     logs = {pattern.pattern: pattern for sign in signatures if (pattern := sign.log) is not None}
     contexts = {

@@ -1,4 +1,4 @@
-"""Exceptions as they stand in a log: tracebacks of Python's, of Rich's, and of C++'s last words."""
+"""Exceptions in a log: tracebacks of Python, Rich and IPython, and C++'s last messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOUBLED = re.compile(
     r"(?P<message>.*)$"
     r"|(?P<other>[A-Z]\w{2,40}): (?P=other)(?P<rest>(?!:).*)$"
 )
-"""The type of an exception that two ranks printed at once, piece by piece."""
+"""The type of an exception that two ranks printed at once, in alternating pieces."""
 CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"
@@ -40,7 +40,7 @@ CELL = re.compile(
     r"(?:File )?(?P<file>[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
     r"(?::(?P<line>\d+)|, line \d+)?(?:,? in (?:\w+\.)*(?P<function>\w+|<[^>]*>).*)?$"
 )
-"""A frame as IPython shows it."""
+"""A frame in IPython's format."""
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
 LAST_WORDS = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']+)'")
 WHAT = re.compile(r"\s*what\(\): *(?P<message>.*)")
@@ -50,15 +50,15 @@ ENDS_MESSAGE = re.compile(
     r"|srun: |slurmstepd: |\[safe-launch\]|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
 )
-"""What no line of an exception's message begins with."""
+"""Beginnings of lines that aren't part of an exception's message."""
 GOES_ON = re.compile(
     r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
-"""What a line of a message begins with, after an empty one."""
+"""Beginnings of lines that continue a message after an empty line."""
 MOST_LINES = 60
 MOST_NOISE = 40
-"""Lines of others between two lines of one traceback."""
+"""Other lines between two lines of a traceback, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Trace:
     """An exception in a log.
 
     Attributes:
-        raised: the exception itself; the frame is its innermost.
+        raised: the exception itself, with its innermost frame.
         frames: all frames, outermost first.
         chain: the exceptions that led to it, nearest first.
         first: number of the line on which its traceback begins.
         placed: number of the line with its innermost frame.
         said: number of the line with its type and message.
         last: number of its last line.
-        is_ignored: Python printed it and went on, e.g. out of a destructor.
+        is_ignored: Python printed it and continued, e.g. in a destructor.
         is_bare: it has no traceback.
     """
 
@@ -90,10 +90,10 @@ class Trace:
 
 @dataclass(slots=True)
 class Tracebacks:
-    """Reads one process's lines; gives each exception when it is whole.
+    """Reads one process's lines; returns each exception when it is complete.
 
-    The state is that of a reader in the middle of a traceback: its frames so far, its message so
-    far, the exception before it if the two are chained.
+    The state is that of a reader within a traceback: its frames so far, its message so far, the
+    previous exception if the two are chained.
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Tracebacks:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the next line may belong to what has been begun."""
+        """Whether the next line may belong to an unfinished traceback."""
         return bool(self.is_open or self.kind or self.box is not None)
 
     @property
@@ -129,9 +129,9 @@ class Tracebacks:
         return self.first if is_cut else None
 
     def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
-        """Takes a line; says whether it is a part of a traceback, and what is whole now."""
+        """Reads a line; returns whether it is part of a traceback, and the completed exceptions."""
         if self.box is not None:
-            return True, self._boxed(number, text)
+            return True, self._read_box(number, text)
         found: list[Trace] = []
         if self.kind:
             if self._goes_on(text):
@@ -173,7 +173,7 @@ class Tracebacks:
             self._raise(number, kind, message or "")
             return True, found
         if self.is_open:
-            return self._inside(number, text, found)
+            return self._read_inside(number, text, found)
         if bare := SURELY_RAISED.match(text):
             self._open(number)
             self.is_bare = True
@@ -182,7 +182,7 @@ class Tracebacks:
         return False, found
 
     def end(self) -> list[Trace]:
-        """What is left when nothing follows."""
+        """Completes what is unfinished at the end."""
         if self.box is not None:
             self._unbox()
         if self.kind:
@@ -198,8 +198,8 @@ class Tracebacks:
         self.is_bare = False
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
-    def _inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
-        """A line after a header or a frame: source text, the exception, or somebody else's."""
+    def _read_inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
+        """Reads a line after a header or a frame: source text, the exception, or another text."""
         if self.is_notebook and self._is_of_cell(number, text):
             return True, found
         if text.startswith("  |"):  # an exception group
@@ -222,13 +222,13 @@ class Tracebacks:
         return False, found
 
     def _break_off(self) -> None:
-        """The traceback has no end; an exception that is whole before it counts."""
+        """Drops a traceback without an end; a complete exception before it is kept."""
         self.done = self.outer or self.chained or self.done
         self.is_open, self.frames = False, []
         self.chained = self.outer = None
 
     def _is_of_cell(self, number: int, text: str) -> bool:
-        """Whether a line is a frame as IPython shows it, or one of the source lines around it."""
+        """Whether a line is a frame in IPython's format, or one of the source lines around it."""
         if cell := CELL.match(text):
             function = cell["function"] or "<module>"
             self.frames.append(Frame(cell["file"], int(cell["line"] or 0), function, ""))
@@ -272,7 +272,7 @@ class Tracebacks:
         return True
 
     def _close(self) -> None:
-        """The exception is whole; what follows may still chain to it."""
+        """Completes the exception; a following exception may still be chained to it."""
         while self.message and not self.message[-1].strip():
             self.message.pop()
         frame = self.frames[-1] if self.frames else None
@@ -294,7 +294,7 @@ class Tracebacks:
             self.is_bare,
         )
         if self.outer is not None:
-            # A data loader's worker's, quoted in the message of who waited for it.
+            # A data loader worker's exception, quoted in the message of the waiting process.
             chain = (self.done.raised, *self.done.chain)
             self.done = replace(self.outer, chain=chain, last=self.last)
         self.chained, self.outer, self.kind, self.frames = None, None, "", []
@@ -303,10 +303,10 @@ class Tracebacks:
         done, self.done = self.done, None
         return [done] if done is not None else []
 
-    def _boxed(self, number: int, text: str) -> list[Trace]:
-        """A line of one of Rich's boxes."""
+    def _read_box(self, number: int, text: str) -> list[Trace]:
+        """Reads a line of one of Rich's boxes."""
         bare = text.strip()
-        assert self.box is not None, "only called inside of a box"
+        assert self.box is not None, "only called inside a box"
         if BOX_END.match(bare):
             self._unbox()
             self.last = number
@@ -319,7 +319,7 @@ class Tracebacks:
         return []
 
     def _unbox(self) -> None:
-        """The frames of a box, whose paths may be broken over two lines."""
+        """Reads the frames of a box, whose paths may be broken over two lines."""
         rows = self.box or []
         self.box = None
         for index, row in enumerate(rows):

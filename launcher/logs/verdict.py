@@ -1,4 +1,4 @@
-"""From the evidence of a log's attempts to a verdict: what failed, or whether it ended."""
+"""Makes a verdict of the evidence of each attempt: what failed, or whether it ended."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .interleaved import entry_in
 from .progress_signs import Written
 
 LAST_WORDS, WHAT = "terminate called", "what()"
-"""What C++ says of an exception that nobody has caught, and how it begins to say which."""
+"""C++'s message on an uncaught exception, and the beginning of the exception's text."""
 NEAR = 40
-"""Lines that two ranks' tracebacks take together."""
+"""Lines that two ranks' mixed tracebacks take at most."""
 
 
 class Verdict(StrEnum):
-    """What a log shows."""
+    """The verdict on an attempt."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
@@ -40,13 +40,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class BreakOff:
-    """Where the logs of an attempt break off that show neither a failure nor the end.
+    """Where the logs of an attempt break off that contain neither a failure nor the end.
 
     Attributes:
-        error: the last exception without a traceback, which may be its end.
+        error: the last exception without a traceback, which may be the cause.
         last_lines: the last line of each file.
-        cut: file and first line of a traceback that breaks off.
-        goes_on: the training was seen to continue after an exception.
+        cut: file and first line of an incomplete traceback.
+        goes_on: the training continued after an exception.
     """
 
     error: Evidence | None
@@ -57,12 +57,12 @@ class BreakOff:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one attempt came to.
+    """The judgement on one attempt.
 
     Attributes:
         attempt: its number, from 1.
-        verdict: what it shows.
-        failures: everything that failed, the root first.
+        verdict: the verdict.
+        failures: all failures, the root cause first.
         break_off: where the logs break off, if they are unfinished.
     """
 
@@ -73,12 +73,12 @@ class Judgement:
 
     @property
     def root(self) -> Failure | None:
-        """What began it."""
+        """The root cause."""
         return self.failures[0] if self.failures else None
 
     @property
     def others(self) -> tuple[Failure, ...]:
-        """Causes beside the root that don't come from it."""
+        """Further causes that don't result from the root cause."""
         if self.root is None or self.root.finding.role is not Role.INITIATING:
             return ()
         seen = {name_of(self.root)}
@@ -98,7 +98,7 @@ class Judgement:
 
 
 def name_of(failure: Failure) -> str:
-    """What a finding is called: its entry, else its exception, else how the worker ended."""
+    """The name of a finding: its entry, else its exception, else how the worker ended."""
     return failure.finding.name or death_text(failure.finding.record)
 
 
@@ -107,20 +107,20 @@ def _stream(failure: Failure) -> tuple[str, int | None]:
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
-    """Every attempt's judgement, in order."""
+    """The judgement on every attempt, in order."""
     readings = [reading for _, reading in sorted(attempts.items())] or [Reading()]
-    return tuple(_judged(place, reading, catalogue) for place, reading in enumerate(readings, 1))
+    return tuple(_judge(place, reading, catalogue) for place, reading in enumerate(readings, 1))
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
-    """The attempt that shows how the job ended: the last, unless it shows nothing at all."""
+    """The judgement that shows how the job ended: the last, unless it shows nothing."""
     *before, last = judgements
     if last.break_off is not None and not last.break_off.goes_on:
         return next((judgement for judgement in reversed(before) if judgement.failures), last)
     return last
 
 
-def _judged(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
+def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
     if failures := tuple(_failures(reading, catalogue)):
         is_known = failures[0].finding.entry is not None
         return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, failures)
@@ -133,7 +133,7 @@ def _judged(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -
 
 
 def _break_off(reading: Reading) -> BreakOff:
-    """What is left open after the ends that were seen."""
+    """Where the logs break off, after the ends that were seen."""
 
     def is_open(file: str, number: float) -> bool:
         return file not in reading.ends or number > reading.ends[file].line.number
@@ -152,7 +152,7 @@ def _break_off(reading: Reading) -> BreakOff:
 
 
 def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failure]:
-    """All failures of an attempt, the root first."""
+    """All failures of an attempt, the root cause first."""
     sure, doubtful = _by_certainty(reading, catalogue)
     sure = _without_copies(_without_aborts(sure))
     if not any(failure.finding.entry for failure in sure):
@@ -164,7 +164,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
     def order(failure: Failure) -> tuple[int, bool, bool, float]:
-        """Lines of several files are in no order; there the launcher's word counts."""
+        """Lines of several files have no common order; then the launcher's summary counts."""
         role, is_bare, at = urgency(failure.finding)
         is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
@@ -175,9 +175,9 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
 def _by_certainty(
     reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> tuple[list[Failure], list[Failure]]:
-    """What surely failed, and what counts only where nothing surely did.
+    """Certain failures, and those that count only where there are no certain ones.
 
-    Lines that show no exception and match nothing are neither.
+    Lines that have no exception and match no entry are neither.
     """
     sure: list[Failure] = []
     doubtful: list[Failure] = []
@@ -192,7 +192,7 @@ def _by_certainty(
 
 
 def _without_aborts(failures: Sequence[Failure]) -> list[Failure]:
-    """Without a C++ process's abort that another failure explains.
+    """Drops a C++ process's abort that another failure explains.
 
     NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log).
     """
@@ -204,7 +204,7 @@ def _without_aborts(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
-    """Without copies of a known failure whose message was cut off on another rank.
+    """Drops copies of a known failure whose message was cut off on another rank.
 
     (tests/logs/experts-out-of-order-head-cut.log)
     """
@@ -219,7 +219,7 @@ def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
 def _with_interleaved(
     failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> list[Failure]:
-    """With known messages that two ranks wrote letter by letter at once, in place of their scraps.
+    """Replaces the scraps of messages that two ranks wrote at once by the known failures.
 
     Only where nothing else is known (test_two_ranks_letters_in_turns).
     """
@@ -231,7 +231,7 @@ def _with_interleaved(
 
 
 def _first_words(failure: Failure) -> tuple[str, str]:
-    """An exception's type and first line: the same on another rank, it is the same failure."""
+    """An exception's type and first line; if equal on another rank, it is the same failure."""
     record = failure.finding.record
     return record.exception, record.message.partition("\n")[0].strip()
 
@@ -241,14 +241,14 @@ def _is_consequence(failure: Failure) -> bool:
 
 
 def _says_little(failure: Failure) -> bool:
-    """Whether a line only looks like an exception: without a traceback, and known to no entry."""
+    """Whether a line only looks like an exception: it has no traceback and no entry."""
     return failure.evidence.is_bare and failure.finding.entry is None
 
 
 def _explains_abort(failure: Failure, abort: Failure) -> bool:
-    """Whether a failure explains a C++ process's abort whose own last words say nothing known.
+    """Whether a failure explains a C++ process's abort whose own last message isn't known.
 
-    Without `what()` they say nothing at all, and any other failure of the same rank is the cause.
+    Without `what()` there is no message, and any other failure of the same rank is the cause.
     """
     words, other = abort.finding.record, failure.finding.record
     if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
@@ -261,7 +261,7 @@ def _explains_abort(failure: Failure, abort: Failure) -> bool:
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
-    """With a signal from outside as the cause, if it came before everything else.
+    """Makes a signal from outside the cause, if it came before everything else.
 
     A closed terminal sends SIGHUP (tests/logs/terminal-closed-ms-swift.log).
     """
@@ -274,13 +274,13 @@ def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _is_near(failure: Failure, other: Failure) -> bool:
-    """Whether an exception may be the rest of what two ranks wrote at once."""
+    """Whether an exception may be a remnant of what two ranks wrote at once."""
     distance = abs(failure.finding.record.at - other.finding.record.at)
     return failure.evidence.file == other.evidence.file and distance < NEAR
 
 
 def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
-    """Known messages that two ranks wrote at once, elsewhere than in a clean traceback."""
+    """Known failures whose messages two ranks wrote at once, outside of intact tracebacks."""
     clean = [
         (event.file, event.lines[0][0], event.lines[-1][0])
         for event in reading.events
@@ -299,9 +299,9 @@ def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
 def _deaths(
     reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Iterable[Failure]:
-    """What the launcher said of its workers, as far as it says more than they did themselves.
+    """The launcher's reports on its workers that say more than the workers did themselves.
 
-    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). One that
+    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). A worker that
     raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
     no cause; those matter only where there is nothing else.
     """

@@ -1,15 +1,15 @@
-"""Processor cores, shared out over the workers of a node as deepspeed does it."""
+"""Divides CPU cores among the workers of a node, like deepspeed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 VARIABLE = "SAFE_LAUNCH_CORES"
-"""The cores of a worker, separated by commas."""
+"""Variable with a worker's cores, separated by commas."""
 
 
 def core_list(text: str) -> tuple[int, ...] | None:
-    """The cores of `0-3,8`, in ascending order and each once; None where it is no such list."""
+    """The cores of `0-3,8`, in ascending order without duplicates; None for an invalid list."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -23,9 +23,9 @@ def core_list(text: str) -> tuple[int, ...] | None:
 
 
 def shared(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
-    """As many cores for each worker, in their order; what can't be divided is left.
+    """An equal number of cores for each worker, in order; the remainder isn't used.
 
-    None for anybody where there are fewer cores than workers.
+    Empty for every worker where there are fewer cores than workers.
     """
     each = len(cores) // workers
     return tuple(tuple(cores[place * each : (place + 1) * each]) for place in range(workers))

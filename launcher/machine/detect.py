@@ -1,4 +1,4 @@
-"""What is there on this host for this job, found without torch."""
+"""Detects this host's hardware for this job, without torch."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .probes.vendors import devices
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
-"""What an idle device's driver may hold, by kind: bytes, and a share of the whole. Seen were up to
+"""What an idle device's driver may hold, by kind: bytes, and a share of the total. Observed: up to
 2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts what the
 driver reserves as used, 820 MiB of an A100's 81920."""
 FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.97}
-"""Share of the vendor's total that the framework has at least: 29.5 GiB of a 910B4's 32, 14.6 of a
+"""The framework has at least this share of the vendor's total: 29.5 GiB of a 910B4's 32, 14.6 of a
 T4's 15."""
 DEVICE_FILES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
 }
-"""Device files, and the variable that hides some of them, for where no vendor's tool answers."""
+"""Device files, and the variable that hides some of them, if no vendor's tool answers."""
 
 
 def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
-    """This host, as far as this job may use it."""
+    """This host's hardware, as far as this job may use it."""
     here = Hardware(
         accelerator=accelerator_of(profile_named("cpu")),
         accelerators=0,
@@ -40,11 +40,11 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     found = devices(environment)
     if found:
         hardware = of_devices(here, found)
-        return replace(hardware, notes=hardware.notes + _doubts(found, environment))
+        return replace(hardware, notes=hardware.notes + _visibility_notes(found, environment))
     for kind, (pattern, variable) in DEVICE_FILES.items():
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
         there = [name for name in names if re.fullmatch(pattern, name)]
-        if count := _counted(there, environment.get(variable)):
+        if count := _count(there, environment.get(variable)):
             device = replace(accelerator_of(profile_named(kind)), measured=False)
             note = (
                 f"{count} {kind} devices, but no tool of the vendor's says which: planned for "
@@ -54,15 +54,15 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     return here
 
 
-def _counted(there: Sequence[str], listed: str | None) -> int:
-    """How many device files a job may use; only the vendor's tool knows their identifiers."""
+def _count(there: Sequence[str], listed: str | None) -> int:
+    """The number of devices a job may use; only the vendor's tool knows their identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
         return min(len(there), len(listed.split(",")))
     return len(visible(there, listed))
 
 
-def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What may make the framework count other devices than were counted here."""
+def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Notes on variables that may make the framework use other devices than counted here."""
     kind, names = found[0].kind, {device.name for device in found}
     listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")
     if kind == "npu" and re.search(r"[^\d,]", listed):
@@ -76,7 +76,7 @@ def _doubts(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[st
 
 
 def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
-    """The host with its devices; where they differ, with the least of each fact."""
+    """The host with its devices; if they differ, with the least of each fact."""
     facts = [_facts(device) for device in found]
     notes = list(dict.fromkeys(note for _, note in facts if note))
     names = list(dict.fromkeys(device.name for device, _ in facts))
@@ -95,7 +95,7 @@ def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
 
 
 def _facts(device: Device) -> tuple[Accelerator, str]:
-    """A device's profile, or what was measured with a conservative one."""
+    """A device's profile, or a conservative profile with the measured memory; and a note."""
     profile = matching(device.kind, device.name, device.total)
     if profile is not None:
         return accelerator_of(profile), ""
@@ -106,6 +106,6 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
 
 
 def _held_by_others(device: Device) -> int:
-    """Bytes beyond what an idle device's driver may hold."""
+    """Bytes in use beyond what an idle device's driver may hold."""
     fixed, share = DRIVERS_OWN[device.kind]
     return max(0, device.used - fixed - int(share * device.total))

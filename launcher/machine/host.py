@@ -1,4 +1,4 @@
-"""What the host has for this job: processor cores and memory, within its cgroups' limits."""
+"""The host's CPU cores and memory for this job, within its cgroups' limits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Processor cores that this process may use: by its affinity, and by its cgroups' quotas."""
+    """CPU cores that this process may use: by its affinity, and by its cgroups' quotas."""
     allowed = len(os.sched_getaffinity(0))
     quotas = [int(quota) for quota in _quotas(root, membership)]
     return max(1, min([allowed, *quotas]))
 
 
 def _quotas(root: Path, membership: Path) -> Iterator[float]:
-    """Cores' worth of time of each cgroup that has a limit: cpu.max (v2), cpu.cfs_quota_us (v1)."""
+    """The limit of each cgroup that has one, in cores: cpu.max (v2), cpu.cfs_quota_us (v1)."""
     for folder in _groups(root, membership, "cpu"):
         numbers = _numbers(folder / "cpu.max")
         if not numbers:
@@ -34,7 +34,7 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
 
 
 def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Bytes of memory that this job may use: the host's, or a cgroup's limit if that is less."""
+    """Bytes of memory that this job may use: the host's, or a lower limit of a cgroup."""
     import psutil
 
     limits = [int(psutil.virtual_memory().total)]
@@ -45,9 +45,9 @@ def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
 
 
 def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroups and of all above them, of both versions.
+    """The folders of this process's cgroups and their parents, of both versions.
 
-    A scheduler limits the job, a step or a task of it, and every limit on the way counts
+    A scheduler limits the job, a step or a task of it, and every limit in the hierarchy counts
     (https://docs.kernel.org/admin-guide/cgroup-v2.html). A container sees its own as the root.
     """
     paths = {(root, Path("/")), (root / controller, Path("/"))}
@@ -63,7 +63,7 @@ def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """The numbers in a file; none where one of its words isn't a number, as in `max 100000`."""
+    """The numbers in a file; empty if any word isn't a number, as in `max 100000`."""
     words = _text(path).split()
     return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
 
@@ -76,9 +76,9 @@ def _text(path: Path) -> str:
 
 
 def make_room(descriptors: int) -> int:
-    """Sees to it that this process may hold so many descriptors; returns how many it may hold.
+    """Raises the limit of open descriptors if needed; returns how many are allowed.
 
-    The soft limit is raised as far as needed and as the hard limit lets it.
+    The soft limit is raised as far as needed, at most to the hard limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < descriptors:
@@ -103,7 +103,7 @@ def interface_of(address: str) -> str | None:
 
 
 def is_known_as_loopback() -> bool:
-    """Whether this host's own name stands for an address that no other host can reach, or for none.
+    """Whether this host's name resolves to an address that others can't reach, or not at all.
 
     Debian's installer writes `127.0.1.1 NAME` into /etc/hosts.
     """
@@ -117,14 +117,14 @@ def is_known_as_loopback() -> bool:
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
     """How often the out-of-memory killer has struck on this host, cgroups' limits included.
 
-    0 where the kernel doesn't count (before Linux 4.13).
+    0 where the kernel doesn't count them (before Linux 4.13).
     """
     lines = _text(statistics).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def own_cores(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """The processor cores that this process may use, each by the number of its first thread."""
+    """The CPU cores that this process may use, each by the number of its first thread."""
     allowed = sorted(os.sched_getaffinity(0))
     first: dict[str, int] = {}
     for number in allowed:

@@ -18,33 +18,33 @@ from ..system.typed_yaml import DocumentError, line_of, near, read_document
 
 KINDS = ("cpu", "cuda", "npu", "rocm")
 TOO_MUCH = 1e9
-"""What no number of a profile reaches, whatever its unit."""
+"""An upper limit of all numbers in a profile, in any unit."""
 TOLERANCE = 0.1
 """Share by which a device's memory may differ from its profile's."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of one device, as they stand in its file; docs/using/hardware.md says what each means.
+    """Facts of one device, as written in its file; docs/using/hardware.md explains each.
 
     Attributes:
-        name: what it is called; equals the file's name in the profiles that we ship.
+        name: its name; equals the file's name in shipped profiles.
         kind: cpu, cuda, npu or rocm.
         aliases: patterns of the names that the vendor's tools have for it.
         memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
         driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
-        context_gib: what the device's context and libraries take, in GiB.
-        communication_gib: what NCCL's, RCCL's or HCCL's buffers take, in GiB.
+        context_gib: memory of the device's context and libraries, in GiB.
+        communication_gib: memory of NCCL's, RCCL's or HCCL's buffers, in GiB.
         precisions: types that it computes in.
         fp8: whether it has units for 8-bit floating point.
         compute_tflops: dense 16-bit TFLOP/s.
-        bandwidth_gb_s: of its memory, in GB/s.
-        link_gb_s: to another device of the node, one direction, in GB/s.
-        node_link_gb_s: to a device of another node, one direction, in GB/s.
-        host_link_gb_s: to the host's memory, one direction, in GB/s.
+        bandwidth_gb_s: bandwidth of its memory, in GB/s.
+        link_gb_s: bandwidth to another device of the node, in one direction, in GB/s.
+        node_link_gb_s: bandwidth to a device of another node, in one direction, in GB/s.
+        host_link_gb_s: bandwidth to the host's memory, in one direction, in GB/s.
         environment: variables that its workers need unless the user has set them.
-        restrictions: what is known not to work, in words.
-        sources: where the facts are from.
+        restrictions: what is known not to work, as sentences.
+        sources: the sources of the facts.
     """
 
     name: str = "???"
@@ -68,7 +68,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Node:
-    """One host: which accelerators, how many, and what the host has."""
+    """A host: its accelerators, cores and memory."""
 
     name: str = "???"
     accelerator: str = "???"
@@ -96,7 +96,7 @@ def _root(folder: str) -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """One device's file.
+    """Reads a device's file.
 
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
@@ -106,7 +106,7 @@ def read_profile(path: Path) -> Profile:
     _check_numbers(profile, path, text)
     if not profile.precisions:
         line = line_of("precisions", text, 1)
-        raise DocumentError(path, line, "`precisions`: a device computes in one at least")
+        raise DocumentError(path, line, "`precisions`: a device needs at least one")
     for key, values, known in (
         ("kind", [profile.kind], KINDS),
         ("precisions", profile.precisions, [str(precision.value) for precision in Precision]),
@@ -150,11 +150,11 @@ def _check_numbers(document: Profile | Node, path: Path, text: str) -> None:
         if value == -1:
             raise DocumentError(path, line, f"`{key}` is missing")
         if not 0 <= value < TOO_MUCH or (value == 0 and key in MORE_THAN_ZERO):
-            raise DocumentError(path, line, f"`{key}`: {value} can't be")
+            raise DocumentError(path, line, f"`{key}`: {value} isn't possible")
 
 
 def read_node(path: Path) -> Node:
-    """One node's file.
+    """Reads a node's file.
 
     Raises:
         DocumentError: it doesn't follow the schema.
@@ -166,19 +166,19 @@ def read_node(path: Path) -> Node:
 
 
 def _shipped(folder: str) -> dict[str, Path]:
-    """The files of a folder that we ship, by name."""
+    """The shipped files in a folder, by name."""
     return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
 
 
 @functools.cache
 def profiles() -> tuple[Profile, ...]:
-    """The devices that we ship, by vendor and name."""
+    """The shipped devices, by vendor and name."""
     return tuple(read_profile(path) for path in _shipped("accelerators").values())
 
 
 @functools.cache
 def nodes() -> tuple[Node, ...]:
-    """The nodes that we ship."""
+    """The shipped nodes."""
     return tuple(read_node(path) for path in _shipped("nodes").values())
 
 
@@ -187,7 +187,7 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
 
     Args:
         profile: its facts.
-        memory: bytes that were measured, of a device that no profile of its own describes.
+        memory: measured bytes, for a device without a profile of its own.
     """
     return Accelerator(
         name=profile.name,
@@ -210,7 +210,7 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
 def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
     """The profile of a device by the name and size that its vendor's tool reports.
 
-    A launch has no time to check every profile against its schema: only what fits is.
+    To save time, only matching profiles are checked against the schema.
     """
     for path in _shipped("accelerators").values():
         if not _may_fit(path, kind, name):
@@ -222,21 +222,21 @@ def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
 
 
 def _may_fit(path: Path, kind: str, name: str) -> bool:
-    """Whether a profile that we ship is of this kind and has this name among its aliases."""
+    """Whether a shipped profile is of this kind and has this name among its aliases."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    raw = yaml.load(_text(path), loader)  # a safe loader, in C where there is one
+    raw = yaml.load(_text(path), loader)  # a safe loader, in C if available
     return raw["kind"] == kind and any(re.search(alias, name) for alias in raw.get("aliases", ()))
 
 
 def hardware_of(name: str, found: Hardware) -> Hardware:
-    """What `--hardware` names: an accelerator or a node that we ship, or a file of either.
+    """The hardware for `--hardware`: a shipped accelerator or node, or a file of either.
 
-    An accelerator alone says nothing of the host, so that a usual one is assumed, and said so.
+    An accelerator alone doesn't describe the host, so a usual host is assumed, with a note.
 
     Raises:
-        LaunchError: there is none of that name, or the file doesn't follow a schema.
+        LaunchError: there is no such profile, or the file doesn't follow a schema.
     """
     source = f"--hardware {name}"
     if name.endswith((".yaml", ".yml")):
@@ -256,10 +256,10 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
 
 
 def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
-    """The variables of a node's workers where the job has devices of these names too.
+    """The variables of a node's workers where other nodes of the job have these devices.
 
-    Those of its own device, and what the shipped profiles say of the others; a name that we don't
-    ship says nothing.
+    Those of the node's own device, and those of the shipped profiles of the others; other names are
+    ignored.
     """
     known = _shipped("accelerators")
     others = [read_profile(known[name]) for name in names if name != own.name and name in known]
@@ -281,11 +281,11 @@ def profile_named(name: str) -> Profile:
 
 
 NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
-"""Keys that tell a node's file from a device's."""
+"""Keys that distinguish a node's file from a device's."""
 
 
 def _hardware_of_node(path: Path, source: str) -> Hardware:
-    """What a node's file describes; its device is a shipped profile, or a file beside it."""
+    """The hardware in a node's file; its device is a shipped profile, or a file beside it."""
     node, known = read_node(path), _shipped("accelerators")
     device = known.get(node.accelerator, path.parent / node.accelerator)
     if not _is_file(device):
@@ -302,13 +302,13 @@ def _hardware_of_node(path: Path, source: str) -> Hardware:
 
 
 ASSUMED_PER_DEVICE = 128 * GIB
-"""Host memory for each device where only the device is named: what nodes of eight have at least."""
+"""Assumed host memory per device if only the device is named: the least in nodes of eight."""
 MOST_DEVICES = 8
-"""Devices of a node where only the device is named."""
+"""Assumed devices of a node if only the device is named."""
 
 
 def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
-    """The devices of this host where it may have such; otherwise a usual node of them."""
+    """This host's devices if they may be of this kind; otherwise a usual node of them."""
     device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)
@@ -321,18 +321,18 @@ def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hard
 
 
 def in_use_note(size: int) -> str:
-    """What is said where others hold so many bytes of a device."""
+    """The note that other processes hold so many bytes of a device."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"
 
 
 def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
-    """Whether the memories may be the same; a device that is only known by its kind has any."""
+    """Whether the memories may be equal; a device that is only known by its kind may have any."""
     unknown = theirs.name == theirs.kind
     return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
 
 
 def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
-    """What a named profile says and the machine contradicts, with both numbers."""
+    """Contradictions between a named profile and the machine, with both numbers."""
     ours, theirs = named.accelerator, found.accelerator
     if ours.kind != theirs.kind:
         return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]

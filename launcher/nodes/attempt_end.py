@@ -1,4 +1,4 @@
-"""What became of an attempt on one node or on all."""
+"""How an attempt ended, on one node or on all."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .messages import Ended
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """What became of an attempt on the nodes that this one knows of: all, for node 0.
+    """How an attempt ended on the nodes that this node knows of; node 0 knows of all.
 
     Attributes:
         ended: how each node's workers ended, by the node's rank.
         lost: nodes that can't be reached any more: when that was noticed, in seconds of this host's
-            monotonic clock, and a sentence that says which and why.
-        failing: what nodes told of failures before their workers had ended.
-        observed: settings in force and facts that the workers have seen.
+            monotonic clock, and a sentence that names the node and the reason.
+        failing: failure records that nodes sent before their workers had ended.
+        observed: settings in force and facts, as observed by the workers.
         model: the model as the first worker described it.
-        is_superseded: the attempt was stopped for what the workers have seen.
+        is_superseded: the attempt was stopped because of what the workers observed.
         saves: where the Trainer of this node's first rank saves.
     """
 

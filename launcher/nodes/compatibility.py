@@ -1,4 +1,4 @@
-"""What the nodes of a job must have in common, and what is taken for all where they differ."""
+"""What the nodes of a job must have in common, and what is planned with where they differ."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..core.hardware import Hardware, common_device
 from .messages import Join, Refusal
 
 EXACT = ("safe-launch",)
-"""Versions that must be equal: launchers of two versions may not understand each other."""
+"""Versions that must be equal: the messages between launchers may change."""
 SERIES = ("torch", "deepspeed", "torch_npu")
-"""Versions of which major and minor must be equal: their ranks agree on collectives by code."""
+"""Versions whose major and minor must be equal: the code decides which collectives are called."""
 
 
 def refusal(node: Join, head: Join, nodes: int) -> Refusal | None:
     """Why a node can't take part in the job; None where it can.
 
     Args:
-        node: what the node says.
-        head: what node 0 says of itself.
-        nodes: how many nodes there are to be at most.
+        node: the node's join.
+        head: node 0's join.
+        nodes: the number of nodes at most.
     """
     who, own = node.host, head.host
     if node.job != head.job:
@@ -50,7 +50,7 @@ def _release(version: str) -> list[str]:
 
 
 def differences(joins: Sequence[Join]) -> tuple[str, ...]:
-    """What differs between the nodes though they may train together, in words."""
+    """Sentences on differences between the nodes that don't keep them from training together."""
     head = joins[0]
     names = sorted({name for node in joins for name in node.versions})
     versions = {
@@ -59,10 +59,10 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
     if others := [node.host for node in joins if node.script != head.script]:
-        notes.append(f"the script on {_some(others)} isn't the one on {head.host}")
+        notes.append(f"the script on {_first_hosts(others)} isn't the one on {head.host}")
     if others := [node.host for node in joins if node.arguments != head.arguments]:
         notes.append(
-            f"the script's arguments on {_some(others)} aren't those on {head.host}; "
+            f"the script's arguments on {_first_hosts(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
     if text := _differing({node.host: node.nnodes for node in joins}):
@@ -73,23 +73,23 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
 
 
 def _differing(values: Mapping[str, str]) -> str:
-    """Each value with some of the hosts that have it; empty where all have the same."""
+    """Each value with some of its hosts; empty where all nodes have the same."""
     hosts: dict[str, list[str]] = {}
     for host, value in values.items():
         hosts.setdefault(value, []).append(host)
     if len(hosts) == 1:
         return ""
-    return "; ".join(f"{value} on {_some(own)}" for value, own in hosts.items())
+    return "; ".join(f"{value} on {_first_hosts(own)}" for value, own in hosts.items())
 
 
-def _some(hosts: Sequence[str]) -> str:
-    """The first of many names."""
+def _first_hosts(hosts: Sequence[str]) -> str:
+    """The first three hosts, and the number of the others."""
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
     return ", ".join(hosts[:3]) + more
 
 
 def common_hardware(joins: Sequence[Join]) -> Hardware:
-    """One node that stands for all: the least of what each has."""
+    """The least that every node has, as the hardware of a single node."""
     every = [node.hardware for node in joins]
     names = list(dict.fromkeys(hardware.accelerator.name for hardware in every))
     notes = list(dict.fromkeys(note for hardware in every for note in hardware.notes))
@@ -106,10 +106,10 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
     )
 
 
-def numbered(joins: Sequence[Join]) -> tuple[int, ...]:
-    """The order of the nodes, as places in `joins`: node 0 first, then by rank, then by name.
+def in_rank_order(joins: Sequence[Join]) -> tuple[int, ...]:
+    """The nodes in the order of their ranks, as indices of `joins`: node 0 first.
 
-    Nodes that say no rank take the places that are left; names with numbers sort by the number.
+    Nodes without a rank take the free ranks, by host name; numbers in names sort as numbers.
     """
 
     def key(place: int) -> tuple[bool, int, list[tuple[bool, int, str]]]:

@@ -1,11 +1,11 @@
 """The connections between node 0's launcher and the others: lines of JSON over TCP.
 
-What the other end says is believed within its bounds (`field_limits`), and its texts without what
-would drive a terminal. Anything else ends the connection: no launcher says it.
+Each field is checked against its limits (`field_limits`), and control characters are removed from
+texts. Anything that no launcher sends ends the connection.
 
 A connection is also how each end knows that the other is alive: where a process ends, the kernel
 closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
-(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Nobody else needs to send heartbeats.
+(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). So the launchers need no heartbeats.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from . import field_limits
 from .messages import FromOthers, Message, Refusal
 
 MAXIMUM = 64 * 1024 * 1024
-"""Bytes after which a message without an end is given up."""
+"""Bytes of a message at most."""
 BATCH = 64
-"""Connections that are taken at a time."""
+"""Connections that are accepted at a time."""
 RTT_OFFSET = 148
-"""Where `struct tcp_info` has `tcpi_min_rtt`, in microseconds (linux/tcp.h, since Linux 4.6).
+"""Offset of `tcpi_min_rtt` in `struct tcp_info`, in microseconds (linux/tcp.h, since Linux 4.6).
 
-Other round-trip times count the 40 ms for which the other end may put off an acknowledgement.
+Other round-trip times count the 40 ms by which the other end may delay an acknowledgement.
 """
 LONGEST_REASON = 300
-"""Letters of what msgspec says of a message; it quotes the message."""
+"""Characters of msgspec's error at most; it quotes the message."""
 UNKNOWN_RTT = 0xFFFFFFFF
 
 
@@ -47,13 +47,13 @@ class Connection:
     """One end of a connection.
 
     Attributes:
-        socket: what it goes over.
-        peer: who is at the other end, for people.
+        socket: the TCP socket.
+        peer: the other end's name, for people.
         allowed: the messages that the other end may send.
-        partial: what has come of a message that isn't complete.
-        waiting: messages that have come and that nobody has taken yet.
-        fault: why the connection has ended, in words; None while it is open.
-        is_foreign: it has ended because the other end has said what no launcher says.
+        partial: the start of a message that isn't complete yet.
+        waiting: messages that have arrived and haven't been taken yet.
+        fault: why the connection has ended, as a sentence; None while it is open.
+        is_foreign: it was ended because the other end sent what no launcher sends.
     """
 
     socket: socket.socket
@@ -69,7 +69,7 @@ class Connection:
         return self.socket.fileno()
 
     def send(self, *messages: Message) -> None:
-        """Sends messages; where that fails, `fault` says why."""
+        """Sends messages; if that fails, `fault` says why."""
         if self.fault is None:
             lines = b"".join(encoded(message) for message in messages)
             try:
@@ -78,9 +78,9 @@ class Connection:
                 self._end(error)
 
     def receive(self) -> list[Message]:
-        """The messages that have come; never waits.
+        """The messages that have arrived; never waits.
 
-        `fault` is set where the other end is gone, or says what no launcher says, which it is told.
+        Sets `fault` if the other end is gone or sends what no launcher sends; then it is refused.
         """
         while self.fault is None:
             try:
@@ -133,16 +133,16 @@ class Connection:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as a line of JSON; by json, as texts may have halves of surrogates."""
+    """A message as a line of JSON; by the json module, as texts may have lone surrogates."""
     content = {"type": type(message).__name__, **msgspec.structs.asdict(message)}
     return json.dumps(content, default=plain).encode() + b"\n"
 
 
 def decoded(line: bytes, allowed: UnionType) -> Message:
-    """The message that a line is, if it is one of those allowed.
+    """The message in a line.
 
     Raises:
-        ValueError: it is none, or says something beyond its bounds; the message says what.
+        ValueError: it isn't an allowed message, or a field is beyond its limits.
     """
     try:
         message: Message = msgspec.convert(cleaned(json.loads(line)), allowed)
@@ -155,13 +155,13 @@ def decoded(line: bytes, allowed: UnionType) -> Message:
     return message
 
 
-def watched(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
-    """A connection that the kernel watches.
+def keep_alive(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
+    """A connection with keep-alive probes.
 
     Args:
-        opened: connected.
-        peer: who is at the other end.
-        silence: seconds after which a host that can't be reached counts as lost, at most.
+        opened: a connected socket.
+        peer: the other end's name, for people.
+        silence: seconds after which an unreachable host counts as lost, at most.
         allowed: the messages that the other end may send.
     """
     interval = max(1, math.floor(silence / 8))
@@ -174,7 +174,7 @@ def watched(opened: socket.socket, peer: str, silence: float, allowed: UnionType
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in options.items():
         opened.setsockopt(socket.IPPROTO_TCP, option, value)
-    opened.settimeout(None)  # a timeout of Python's would wait before every reading, too
+    opened.settimeout(None)  # Python's timeout would also wait before every read
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -182,10 +182,10 @@ def watched(opened: socket.socket, peer: str, silence: float, allowed: UnionType
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that takes connections on every address of this host, of both families.
+    """A socket that listens on every address of this host, IPv4 and IPv6.
 
     Raises:
-        OSError: the port is taken, or can't be had.
+        OSError: the port is taken or not permitted.
     """
     if socket.has_dualstack_ipv6():
         with suppress(OSError):
@@ -205,20 +205,20 @@ def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
 
 
 def arrivals(listener: socket.socket, silence: float) -> list[Connection]:
-    """The first of the connections that have come; never waits."""
+    """Accepts the oldest waiting connections; never waits."""
     found: list[Connection] = []
     with suppress(BlockingIOError):
         while len(found) < BATCH:
             try:
                 opened, address = listener.accept()
-            except (ConnectionError, TimeoutError):  # gone before it was taken
+            except (ConnectionError, TimeoutError):  # closed before it was accepted
                 continue
             peer = address[0].removeprefix("::ffff:")
-            found.append(watched(opened, peer, silence, FromOthers))
+            found.append(keep_alive(opened, peer, silence, FromOthers))
     return found
 
 
 def broadcast(connections: Iterable[Connection], message: Message) -> None:
-    """Sends one message to many."""
+    """Sends a message on every connection."""
     for connection in connections:
         connection.send(message)

@@ -1,7 +1,7 @@
-"""What a launcher believes of another node's message: the range, pattern or list of every field.
+"""The limits of each field of another node's message: a range, a pattern or a list.
 
-Types are msgspec's to check. What is here holds for what it has converted: nothing beyond is used,
-whoever is at the other end.
+msgspec checks the types when it converts a message. The limits are checked afterwards: nothing
+beyond them is used, whoever sent it.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from .messages import (
 )
 
 NODES, WORKERS = 1 << 16, 1 << 12
-"""Nodes of a job, and workers of one node, at most: more than any cluster, and any host, has."""
+"""Nodes of a job, and workers of a node, at most: more than any real cluster has."""
 RANKS = NODES * WORKERS
 BYTES = 1 << 63
 SECONDS = 1e12
 RATE = 1e24
 WORD, LINE, PARAGRAPHS = 256, 4096, 1 << 16
-"""Letters of a name, of a line, of a few sentences, at most."""
+"""Characters of a name, a line and a few sentences, at most."""
 SHOWN = 60
-"""Letters of what is wrong that are shown."""
+"""Characters of a wrong value that are shown."""
 FAILURES = frozenset(int(code) for code in ExitCode if code)
-"""What a launcher ends with that can't take part."""
+"""Exit codes of a launcher that can't take part."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII)
-"""As `run_directory.new_id` makes it."""
+"""The format of `run_directory.new_id`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a field may hold: in words, and as a question to a value of its type."""
+    """The values that a field may have: in words, and as a predicate."""
 
     words: str
     allows: Callable[[Any], bool]
 
 
 def number(least: float, most: float) -> Bound:
-    """A number of a range, both ends included; never NaN."""
+    """A number in a range, both ends included; never NaN."""
     return Bound(f"from {least:,} to {most:,}", lambda value: least <= value <= most)
 
 
 def text(most: int) -> Bound:
-    """A text of so many letters at most."""
-    return Bound(f"a text of at most {most:,} letters", lambda value: len(value) <= most)
+    """A text of at most so many characters."""
+    return Bound(f"a text of at most {most:,} characters", lambda value: len(value) <= most)
 
 
 def pattern(expression: re.Pattern[str], words: str) -> Bound:
-    """A text that an expression matches whole."""
+    """A text that an expression matches as a whole."""
     return Bound(words, lambda value: expression.fullmatch(value) is not None)
 
 
 def _are_settings(values: Mapping[str, Value]) -> bool:
-    """Whether each is a known setting or fact, with a value of its type and range."""
+    """Whether each name is a known setting or fact, and its value has the right type and range."""
     try:
         return all(
             parse_value(name_of(name), value) == value
@@ -92,7 +92,7 @@ def _are_versions(values: Mapping[str, str]) -> bool:
 
 
 def _is_model(shape: Mapping[str, Any]) -> bool:
-    """Whether it is what `evidence.observations.shape_of` makes."""
+    """Whether it has the form of what `evidence.observations.shape_of` returns."""
     weights = shape.get("weights")
     return (
         isinstance(shape.get("config"), dict)
@@ -114,16 +114,16 @@ def _is_weight(name: object, shape: object, trained: object, bits: object, count
 
 
 def _describes_model(described: Mapping[str, Value]) -> bool:
-    """Whether it is what `Observations.describe_model` makes."""
+    """Whether it has the form of what `Observations.describe_model` returns."""
     kinds = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
     return all(type(value) is kinds.get(name) for name, value in described.items())
 
 
 NAMED = Bound(
-    "a name of at most 256 letters", lambda name: 0 < len(name) <= WORD and "\n" not in name
+    "a name of at most 256 characters", lambda name: 0 < len(name) <= WORD and "\n" not in name
 )
 STOP = Bound("a signal that stops a run", lambda number: number in STOPS)
-SETTINGS = Bound("settings and facts with values of theirs", _are_settings)
+SETTINGS = Bound("settings and facts with valid values", _are_settings)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
 CODE = number(0, 255)
@@ -207,7 +207,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
         RunEnded: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
     }
 )
-"""By the type, then by the field; an optional field may be None as well."""
+"""Limits by type and field; an optional field may also be None."""
 
 WHOLES: Mapping[type, Bound] = MappingProxyType(
     {
@@ -230,11 +230,11 @@ WHOLES: Mapping[type, Bound] = MappingProxyType(
         FailureRecord: Bound("it is a worker's", lambda record: record.rank is not None),
     }
 )
-"""What the fields of one value say together."""
+"""Limits on several fields of a value together."""
 
 
 def problem(message: Message) -> str | None:
-    """What in a message is beyond its bounds, and what these are; None where nothing is."""
+    """The first field beyond its limits, with the limits; None where all are within."""
     return next(_problems(message, type(message).__name__), None)
 
 

@@ -1,4 +1,4 @@
-"""What the launchers of a job say to each other: values that travel as JSON, told by a tag."""
+"""The messages between the launchers of a job: tagged structs, sent as JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..evidence.failure_record import FailureRecord
 
 
 class Join(Struct, frozen=True, tag=True):
-    """A node comes: who it is and what it has.
+    """A node joins.
 
     Attributes:
-        job: what the launchers of one job have in common.
-        rank: its rank; None where node 0 is to number it.
-        host: its name.
-        nproc: workers that it starts.
+        job: the job's id, the same for all its launchers.
+        rank: the node's rank; None where node 0 assigns it.
+        host: its host name.
+        nproc: the number of workers that it starts.
         hardware: what it trains on, without the variables of its profile.
         versions: versions of safe-launch, Python and the frameworks, by name.
         script: digest of the script's text; empty where it is a module or a program.
         arguments: digest of the script's arguments.
-        nnodes: how many nodes there are to be, as it has been told: `2` or `1:2`.
+        nnodes: the number of nodes as given to this node: `2` or `1:2`.
     """
 
     job: str
@@ -40,20 +40,20 @@ class Join(Struct, frozen=True, tag=True):
 
 
 class Accepted(Struct, frozen=True, tag=True):
-    """A node may take part: it is one of so many that are here, of so many that may come."""
+    """The node is accepted: `here` nodes have joined so far, of `nodes` at most."""
 
     here: int
     nodes: int
 
 
 class RunStarted(Struct, frozen=True, tag=True):
-    """All nodes have come.
+    """All nodes have joined.
 
     Attributes:
         run_id: the run's id.
-        rank: rank of the node that is told.
-        nodes: how many they are.
-        devices: names of the profiles of all nodes' devices: where they differ, every worker needs
+        rank: rank of the node that receives this.
+        nodes: the number of nodes.
+        devices: names of the profiles of all nodes' devices. Where they differ, every worker needs
             the variables of all, which each node reads from its own copy of the profiles.
     """
 
@@ -64,7 +64,7 @@ class RunStarted(Struct, frozen=True, tag=True):
 
 
 class Refusal(Struct, frozen=True, tag=True):
-    """A node can't take part: its exit code, what is wrong and what to do."""
+    """The node can't take part: its exit code, the problem and a hint."""
 
     code: int
     problem: str
@@ -77,13 +77,12 @@ class Order(Struct, frozen=True, tag=True):
     Attributes:
         attempt: its number, 0 for the first.
         run_id: the run's id.
-        rank: rank of the node that is told.
-        workers: workers of each node, in the order of their ranks.
-        port: where the workers' process groups meet, at the address by which this node has found
-            node 0.
+        rank: rank of the node that receives this.
+        workers: the number of workers of each node, by rank.
+        port: the store's port, at the address by which this node has found node 0.
         preset: the settings of the plan.
-        overrides: of them those that the guards enforce.
-        replaced: what the script itself asks for of the overrides, where that is known.
+        overrides: the settings among them that the guards enforce.
+        replaced: the script's own values of the overrides, where they are known.
         resume: what a training resumes from; None for the script's own choice.
     """
 
@@ -109,16 +108,16 @@ class Order(Struct, frozen=True, tag=True):
 
     @property
     def world(self) -> int:
-        """Workers of all nodes."""
+        """The number of workers of all nodes."""
         return sum(self.workers)
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """Stop the workers: as after a failure, or, where a signal has come, as it says.
+    """Stop the workers: as after a failure, or as the signal requires.
 
     Attributes:
-        signal: what a launcher was told to stop by.
-        again: it was told so once more; the workers' next, harder step is due.
+        signal: the signal that stopped a launcher; None after a failure.
+        again: the signal was repeated; the workers' next, harder step is due.
     """
 
     signal: int | None = None
@@ -126,14 +125,14 @@ class Stop(Struct, frozen=True, tag=True):
 
 
 class NodeObserved(Struct, frozen=True, tag=True):
-    """What a node's workers have reported before the first step."""
+    """What a node's workers observed before the first step."""
 
     observed: Mapping[str, Value]
     model: dict[str, Any] | None = None
 
 
 class Signalled(Struct, frozen=True, tag=True):
-    """A node's launcher was told to stop by a signal; `again` where not for the first time."""
+    """A node's launcher got a signal to stop; `again` if it is a repeated one."""
 
     signal: int
     again: bool = False
@@ -143,7 +142,7 @@ class Failing(Struct, frozen=True, tag=True):
     """Workers of a node have failed; the others are being stopped.
 
     Attributes:
-        records: what they told.
+        records: the records of the failures.
         now: the node's monotonic clock when this was sent, in seconds.
     """
 
@@ -152,13 +151,13 @@ class Failing(Struct, frozen=True, tag=True):
 
 
 class Ended(Struct, frozen=True, tag=True):
-    """No worker of the attempt is left on a node.
+    """All workers of the attempt have ended on a node.
 
     Attributes:
         is_success: every worker has run the script to its end.
-        records: one for each that died by itself.
-        remarks: what happened after the script's end, in words.
-        signal: what the node's launcher was told to stop by; None where nobody did.
+        records: the record of each worker that failed by itself.
+        remarks: sentences on what happened after the script's end.
+        signal: the signal that stopped the node's launcher; None where there was none.
         now: the node's monotonic clock when this was sent, in seconds.
     """
 
@@ -175,7 +174,7 @@ class RunEnded(Struct, frozen=True, tag=True):
     Attributes:
         code: every launcher's exit code.
         line: why, in a few words.
-        diagnosis: what a pod's status is to say of it; empty where the words say it all.
+        diagnosis: the text for a pod's status; empty where `line` says it all.
     """
 
     code: int
@@ -184,7 +183,7 @@ class RunEnded(Struct, frozen=True, tag=True):
 
 
 FromHead = Accepted | RunStarted | Refusal | Order | Stop | RunEnded
-"""What node 0 says."""
+"""The messages from node 0."""
 FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ended
-"""What the other nodes say to it."""
+"""The messages to node 0."""
 Message = FromHead | FromOthers

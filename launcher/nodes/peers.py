@@ -1,4 +1,4 @@
-"""The launchers of the other nodes, during an attempt: what they tell and are told."""
+"""The launchers of the other nodes during an attempt, and the messages exchanged with them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from .connection import Connection, broadcast
 from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop
 
 SHORT = 500
-"""Letters of a message that are passed on of the failures after a node's first ones."""
+"""Characters of a failure's message that are passed on, after a node's first failures."""
 IN_FULL = 2
-"""Failures of a node that are passed on whole; a collective error has one on every rank."""
+"""Failures of a node that are passed on in full; a collective error fails every rank."""
 
 
 @dataclass(slots=True)
 class Peers:
-    """To node 0 all other nodes, to each of them node 0; nobody on a single node.
+    """For node 0 all other nodes, for each of them node 0; empty on a single node.
 
     Attributes:
         connections: by the node's rank.
-        listener: where late nodes knock; node 0 alone has one.
+        listener: the job's port, for nodes that come too late; on node 0 alone.
         silence: seconds after which a node that should answer counts as lost.
         ended: how the other nodes' workers ended.
-        failing: what nodes have told of failures while their workers were still being stopped.
+        failing: failure records that nodes sent while their workers were still being stopped.
         lost: nodes that can't be reached any more: when that was noticed, and a sentence about it.
-        shifts: by how much a node's clock is behind this one's, in seconds; of several measurements
-            the least, since each counts the time in which a message lay unread.
-        deadline: when those that owe an answer count as lost: to node 0 the nodes that it has told
-            to stop, to the others node 0, which they have told why to stop; None before.
+        shifts: by how many seconds a node's clock is behind this node's; the least of several
+            measurements, since each includes the time in which a message lay unread.
+        deadline: when nodes that owe an answer count as lost; None before they owe it. Other nodes
+            owe node 0 an answer to a stop; node 0 owes them an answer to a reported failure.
         is_answered: node 0 has said that the workers are to be stopped.
     """
 
@@ -54,21 +54,21 @@ class Peers:
 
     @property
     def has_trouble(self) -> bool:
-        """Whether another node's part can't succeed any more."""
+        """Whether another node has failed or is lost."""
         done = {rank for rank, ended in self.ended.items() if ended.is_success}
         return bool(self.failing or self.lost.keys() - done or self.ended.keys() - done)
 
     def awaited(self) -> set[int]:
-        """Nodes that this one waits for: whose workers may still run, or that owe an answer."""
+        """Nodes that this node waits for: their workers may still run, or they owe an answer."""
         if not self.is_head and (self.deadline is None or self.is_answered):
             return set()
         return self.connections.keys() - self.ended.keys() - self.lost.keys()
 
     @property
     def interface(self) -> str | None:
-        """This node's network interface towards the others, where gloo wouldn't find it.
+        """This node's network interface towards the other nodes, where gloo wouldn't find it.
 
-        It listens at the address of the host's own name (`createDefaultDevice` in
+        Gloo listens at the address of the host's own name (`createDefaultDevice` in
         torch/csrc/distributed/c10d/ProcessGroupGloo.cpp); NCCL and HCCL look for interfaces.
         """
         for connection in self.connections.values():
@@ -83,14 +83,14 @@ class Peers:
             connection.send(structs.replace(order, rank=rank))
 
     def send(self, message: Message) -> None:
-        """Sends a message to everybody who is still there."""
+        """Sends a message to every node that isn't lost."""
         broadcast(
             (connection for rank, connection in self.connections.items() if rank not in self.lost),
             message,
         )
 
     def receive(self, rank: int) -> list[Message]:
-        """What a node has told; times are in this host's clock, and the dead are noted."""
+        """A node's messages, with times in this host's clock; notes its end or loss."""
         connection = self.connections[rank]
         received: list[Message] = []
         came, connection.waiting = [*connection.waiting, *connection.receive()], []
@@ -108,17 +108,17 @@ class Peers:
             elif isinstance(message, Ended):
                 self._end(rank, message)
             elif isinstance(message, Refusal):
-                self._lose(rank, message.problem)
+                self._mark_lost(rank, message.problem)
             elif isinstance(message, Stop | RunEnded):
                 self.is_answered = True
                 connection.waiting += [message] if isinstance(message, RunEnded) else []
             received.append(message)
         if connection.fault is not None and rank not in self.lost:
-            self._lose(rank, connection.fault)
+            self._mark_lost(rank, connection.fault)
         return received
 
     def survivors(self) -> Peers:
-        """The nodes that are left for another attempt, numbered anew in their order."""
+        """The nodes that are left for another attempt, renumbered in order."""
         connections = [
             connection
             for rank, connection in sorted(self.connections.items())
@@ -127,14 +127,14 @@ class Peers:
         return Peers(dict(enumerate(connections, start=1)), self.listener, self.silence)
 
     def expire(self) -> None:
-        """Counts as lost whoever hasn't answered in time."""
+        """Marks nodes that haven't answered in time as lost."""
         for rank in self.awaited():
-            self._lose(rank, "it doesn't answer any more")
+            self._mark_lost(rank, "it doesn't answer any more")
             if not self.is_head:
                 self.connections[rank].fault = "it doesn't answer any more"
 
     def _end(self, rank: int, ended: Ended) -> None:
-        """Takes in how a node's workers ended; a failure that it has told of stays one."""
+        """Notes how a node's workers ended; an earlier reported failure stays a failure."""
         has_failed = rank in self.failing
         records = ended.records or self.failing.get(rank, ())
         is_success = ended.is_success and not has_failed
@@ -143,15 +143,15 @@ class Peers:
         if ended.is_success or records or ended.signal or was_told:
             self.ended[rank] = ended
         else:
-            self._lose(rank, "its workers have ended, and it doesn't say of what")
+            self._mark_lost(rank, "its workers have ended, but it doesn't say why")
 
-    def _lose(self, rank: int, why: str) -> None:
+    def _mark_lost(self, rank: int, why: str) -> None:
         text = f"node {rank} ({self.connections[rank].peer}) is lost: {why}"
         self.lost[rank] = (time.monotonic(), text)
 
 
 def abbreviated(records: tuple[FailureRecord, ...]) -> tuple[FailureRecord, ...]:
-    """A node's failures as they are passed on: the first whole, of the others what tells them."""
+    """A node's failures as they are passed on: the first in full, the others abbreviated."""
     short = (
         replace(
             record,

@@ -1,4 +1,4 @@
-"""How the nodes of a job come together: node 0 waits for the others, the others look for it."""
+"""The rendezvous of a job's nodes: node 0 waits for the others, which look for it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..core.placement import Placement
 from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..machine import host
-from .compatibility import numbered
-from .connection import Connection, broadcast, listening, watched
+from .compatibility import in_rank_order
+from .connection import Connection, broadcast, keep_alive, listening
 from .messages import Accepted, FromHead, Join, Refusal, RunStarted
 from .waiting import PATIENCE, STRANGERS, Waiting
 
 OTHERS = 256
-"""Descriptors that node 0 holds beside its connections: its workers' pipes, files, libraries."""
+"""Descriptors that node 0 needs besides its connections: its workers' pipes, files, libraries."""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""Seconds between two looks for node 0; the last one repeats."""
+"""Seconds between attempts to reach node 0; the last value repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Joined:
     """The nodes of a job, as node 0 knows them.
 
     Attributes:
-        joins: what each node said, in the order of their ranks, node 0's own first.
-        connections: those to the others, in the same order.
-        listener: where late nodes knock.
+        joins: the nodes' joins, in the order of their ranks, node 0's first.
+        connections: connections to the other nodes, in the same order.
+        listener: the job's port, for nodes that come too late.
     """
 
     joins: tuple[Join, ...]
@@ -51,7 +51,7 @@ class Joined:
 
 
 def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
-    """What this node says of itself."""
+    """This node's join."""
     is_file = not request.is_module and not request.is_program
     script = _digest(Path(request.script).read_bytes()) if is_file else ""
     return Join(
@@ -76,13 +76,13 @@ def _digest(content: bytes) -> str:
 
 
 def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joined:
-    """Node 0's part: waits until the nodes have come.
+    """Node 0's part: waits until the nodes have joined.
 
-    A node that says who it is and then goes again may come back for as long as a silent one is
+    A node that joins and then disconnects may come back within the time for which a silent node is
     waited for.
 
     Raises:
-        LaunchError: the port is taken, or too few nodes have come in time.
+        LaunchError: the port is taken, or too few nodes have joined in time.
     """
     listener = _listener(placement)
     waiting = Waiting(placement, own, say)
@@ -96,7 +96,7 @@ def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joine
         hint = "did safe-launch start on every node, and can they reach this one?"
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
     joins = (own, *(node for node, _ in waiting.nodes))
-    order = numbered(joins)
+    order = in_rank_order(joins)
     connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
     return Joined(tuple(joins[place] for place in order), connections, listener)
 
@@ -122,11 +122,11 @@ def _listener(placement: Placement) -> socket.socket:
 def join(
     placement: Placement, own: Join, say: Callable[[str], None]
 ) -> tuple[Connection, RunStarted]:
-    """Another node's part: finds node 0, says who it is, and waits until all have come.
+    """Another node's part: finds node 0, joins, and waits until all nodes have joined.
 
-    Who takes the connection and ends it without a word may be a proxy in front of a node 0 that
-    isn't up yet, or a node 0 that has died: it is asked again for as long as a silent node is
-    waited for.
+    If a connection is accepted and then closed without a message, that may be a proxy in front of
+    a node 0 that isn't up yet, or a node 0 that has died. It is tried again for as long as a silent
+    node is waited for.
 
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.
@@ -134,7 +134,7 @@ def join(
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:
-        connection = _found(placement, say)
+        connection = _find_node_0(placement, say)
         connection.send(own)
         started = _start_of_run(connection, placement, where, say)
         if started is not None:
@@ -142,7 +142,7 @@ def join(
         connection.close()
         refused_since = refused_since or time.monotonic()
         if time.monotonic() - refused_since >= placement.times.silence:
-            problem = f"{where} takes connections and ends them without an answer"
+            problem = f"{where} accepts connections and closes them without an answer"
             hint = "has node 0 ended, or is something else at that port?"
             raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
         time.sleep(PAUSES[-1])
@@ -151,7 +151,7 @@ def join(
 def _start_of_run(
     connection: Connection, placement: Placement, where: str, say: Callable[[str], None]
 ) -> RunStarted | None:
-    """Node 0's word that all nodes have come; None where the connection ended before any word.
+    """Node 0's message that all nodes have joined; None if it closed without any message.
 
     Raises:
         LaunchError: node 0 refuses this node, ends, or doesn't answer.
@@ -164,10 +164,10 @@ def _start_of_run(
         selector.register(connection, selectors.EVENT_READ)
         while connection.fault is None:
             if not selector.select(max(0.0, deadline - time.monotonic())):
-                problem = f"{where} takes connections, but hasn't answered within {patience:g} s"
+                problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
                 raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
             connection.waiting += connection.receive()
-            while connection.waiting:  # the first order may come with it
+            while connection.waiting:  # the first order may already follow it
                 match connection.waiting.pop(0):
                     case Refusal(code=code, problem=problem, hint=hint):
                         raise LaunchError(ExitCode(code), problem, hint)
@@ -182,12 +182,12 @@ def _start_of_run(
         raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
     if not is_admitted:
         return None
-    problem = f"node 0 ({where}) has gone before all nodes had joined: {connection.fault}"
+    problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 
-def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
-    """A connection to node 0, which may not be up yet, nor have a name yet."""
+def _find_node_0(placement: Placement, say: Callable[[str], None]) -> Connection:
+    """A connection to node 0, which may not run yet, or whose name may not resolve yet."""
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
     deadline = began + placement.times.join
@@ -196,7 +196,7 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
     while True:
         try:
             opened = socket.create_connection((placement.address, placement.port), timeout=5)
-            return watched(opened, placement.address, placement.times.silence, FromHead)
+            return keep_alive(opened, placement.address, placement.times.silence, FromHead)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()
@@ -212,11 +212,11 @@ def _found(placement: Placement, say: Callable[[str], None]) -> Connection:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Why a connection failed, in words."""
+    """Why a connection failed, as a clause."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "its name isn't known (yet)"
     if isinstance(error, TimeoutError):
-        return "nobody answers"
+        return "no answer"
     if error.errno == errno.ECONNREFUSED:
-        return "nobody listens (yet)"
+        return "nothing listens there (yet)"
     return str(error.strerror or error)

@@ -1,4 +1,4 @@
-"""Node 0 while it waits for the other nodes: takes them in, or tells them why not."""
+"""Node 0 while it waits for the other nodes: accepts them, or refuses them with the reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .connection import Connection, arrivals
 from .messages import Accepted, Join, Refusal
 
 PATIENCE = 5.0
-"""Seconds after which somebody who waits says for whom."""
+"""Seconds of waiting after which the missing nodes are reported."""
 STRANGERS = 64
-"""Connections, beyond one for each node, on which nobody has said yet who it is."""
+"""Connections without a join yet, at most, in addition to one for each node."""
 
 
 class Waiting:
     """Node 0 while it waits for the others.
 
     Attributes:
-        nodes: who has joined, each with its connection.
+        nodes: the nodes that have joined, each with its connection.
     """
 
     def __init__(self, placement: Placement, own: Join, say: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ class Waiting:
         self._own = own
         self._say = say
         self._loop = EventLoop()
-        self._strangers: dict[Connection, None] = {}  # in the order in which they came
+        self._strangers: dict[Connection, None] = {}  # in the order of arrival
         self._began = time.monotonic()
         self._deadline = self._began + placement.times.join
         self._speaks = self._began + PATIENCE
@@ -41,7 +41,7 @@ class Waiting:
 
     @property
     def count(self) -> int:
-        """The nodes that are here, with node 0."""
+        """The number of nodes that have joined, node 0 included."""
         return len(self.nodes) + 1
 
     def elapsed(self) -> float:
@@ -49,7 +49,7 @@ class Waiting:
         return time.monotonic() - self._began
 
     def wait(self, listener: socket.socket) -> None:
-        """Returns when all nodes are here, or it has waited long enough."""
+        """Returns when all nodes have joined, or when the time is up."""
         with self._loop:
             self._loop.on_readable(listener, partial(self._accept, listener))
             while self.count < self._placement.nodes:
@@ -65,7 +65,7 @@ class Waiting:
             connection.close()
 
     def text(self) -> str:
-        """Who is here and who isn't."""
+        """How many nodes have joined, and which are missing."""
         here = {0, *(join.rank for join, _ in self.nodes)}
         text = f"{self.count} of {self._placement.nodes} nodes have joined"
         missing = sorted(set(range(self._placement.nodes)) - here)
@@ -74,7 +74,7 @@ class Waiting:
         return f"{text}; missing: {', '.join(map(str, missing))}"
 
     def _end(self, now: float) -> float:
-        """When the waiting ends: in time for the last call, once enough nodes are here."""
+        """When the waiting ends: once the minimum of nodes has joined, after the last call."""
         if self.count < self._placement.least:
             self._enough_since = None
             return self._deadline
@@ -82,7 +82,7 @@ class Waiting:
         return min(self._deadline, self._enough_since + self._placement.times.last_call)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Takes connections; ends the oldest silent ones where they are too many."""
+        """Accepts connections; closes the oldest silent ones if there are too many."""
         for connection in arrivals(listener, self._placement.times.silence):
             self._strangers[connection] = None
             self._loop.on_readable(connection, partial(self._receive, connection))
@@ -91,7 +91,7 @@ class Waiting:
             self._close(connection)
 
     def _receive(self, connection: Connection) -> None:
-        if connection.fileno() < 0:  # it has just been closed for having been silent
+        if connection.fileno() < 0:  # it has just been closed for its silence
             return
         for message in connection.receive():
             if isinstance(message, Join) and connection in self._strangers:
@@ -100,7 +100,7 @@ class Waiting:
             self._note_end(connection)
 
     def _admit(self, join: Join, connection: Connection) -> None:
-        """Takes a node in, or tells it why not."""
+        """Accepts a node, or refuses it with the reason."""
         refused = self._refusal(join)
         if refused is not None:
             self._say(f"refused a node: {refused.problem}")
@@ -114,19 +114,19 @@ class Waiting:
     def _refusal(self, join: Join) -> Refusal | None:
         """Why a node can't take part; None where it can."""
         nodes = self._placement.nodes
-        if self.count == nodes:  # it has come at the same moment as the last one
+        if self.count == nodes:  # it arrived at the same moment as the last node
             return _too_late(nodes)
         ranked = {other.rank: other.host for other, _ in self.nodes if other.rank is not None}
         if join.rank not in ranked:
             return refusal(join, self._own, nodes)
         first = ranked[join.rank]
         problem = f"{join.host} says that it is node {join.rank}, as {first} has said"
-        # A pod that replaces one which vanished without a word has its name, and may try again.
+        # A pod that replaces a vanished pod has the same name, and may try again.
         code = ExitCode.RETRY_ELSEWHERE if first == join.host else ExitCode.USAGE
         return Refusal(code, problem, "give every node a --node-rank of its own")
 
     def _note_end(self, connection: Connection) -> None:
-        """Closes a connection that has ended; the node that it was of may come back."""
+        """Closes a connection that has ended; its node may come back."""
         if connection.is_foreign:
             self._say(f"refused a node: {connection.peer}: {connection.fault}")
         why = connection.fault
@@ -134,7 +134,7 @@ class Waiting:
         gone = [join.host for join, other in self.nodes if other is connection]
         self.nodes = [(join, other) for join, other in self.nodes if other is not connection]
         if gone:
-            self._say(f"{gone[0]} has gone again ({why}); waiting for it")
+            self._say(f"{gone[0]} has left again ({why}); waiting for it")
             silence = self._placement.times.silence
             self._deadline = min(self._deadline, time.monotonic() + silence)
 
@@ -145,7 +145,7 @@ class Waiting:
 
 
 def refuse_late(listener: socket.socket, nodes: int) -> None:
-    """Tells nodes that come too late so."""
+    """Refuses nodes that come too late."""
     for connection in arrivals(listener, 1.0):
         connection.send(_too_late(nodes))
         connection.close()

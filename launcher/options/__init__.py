@@ -1,4 +1,4 @@
-"""The command line: torchrun's and deepspeed's options and our own.
+"""The command line: torchrun's, deepspeed's and our own options.
 
 In: argv and PET_* variables. Out: the parts of a `LaunchRequest`, or a usage error.
 """

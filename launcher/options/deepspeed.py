@@ -1,4 +1,4 @@
-"""deepspeed's options that torchrun hasn't: deepspeed/launcher/runner.py, parse_args."""
+"""deepspeed's options that torchrun doesn't have: deepspeed/launcher/runner.py, parse_args."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HOSTS = (
         "lines `host slots=N`; a launcher is started on each (default: /job/hostfile, if any)",
         "FILE",
         short=("-H",),
-        differs="a file that is named and isn't there is an error",
+        differs="a named file that doesn't exist is an error",
     ),
     Option(
         "--include",
         OWN,
-        "take these only: host1@host2:0,2 is all of host1, two devices of host2",
+        "use only these: host1@host2:0,2 is all of host1, two devices of host2",
         "SPEC",
         short=("-i",),
     ),
-    Option("--exclude", OWN, "leave these out; as --include", "SPEC", short=("-e",)),
+    Option("--exclude", OWN, "leave these out; written as for --include", "SPEC", short=("-e",)),
     Option("--num-nodes", OWN, "the first N hosts", "N"),
     Option(
         "--num-gpus",
@@ -47,11 +47,11 @@ HOSTS = (
         "ARGS",
         differs="of ssh, not of pdsh",
     ),
-    Option("--force-multi", OWN, "over ssh even where the only host is this one"),
+    Option("--force-multi", OWN, "use ssh even where this host is the only host"),
     Option(
         "--no-ssh",
         OWN,
-        "this host's part of the hostfile alone; the same command is given on every host",
+        "launch only this host's part of the hostfile; run the same command on every host",
         differs="--node_rank may be left out where this host's name is in the hostfile; the first "
         "host's name is --master_addr where none is given",
     ),
@@ -65,7 +65,7 @@ HOSTS = (
         OWN,
         "sourced by bash on every host before the launcher there is started",
         "FILE",
-        differs="an error where it isn't there",
+        differs="a missing file is an error",
     ),
 )
 
@@ -87,7 +87,7 @@ WORKERS = (
         "--save-pid",
         OWN,
         "write this process's id to /tmp/PID.deepspeed",
-        differs="the file is gone when the launcher has ended",
+        differs="the file is removed when the launcher ends",
     ),
     Option(
         "--autotuning",
@@ -132,12 +132,12 @@ OUTPUT = (
         OWN,
         "warning, error, critical: as --quiet; debug, info: everything",
         "LEVEL",
-        differs="of the launcher's own lines",
+        differs="for the launcher's own lines",
     ),
     Option(
         "--quiet",
         OWN,
-        "leave out what the launcher says of a plan without changes, and of a success",
+        "print nothing on a plan without changes, or on a success",
         short=("-q",),
         differs="errors, changes and diagnoses are always shown",
     ),

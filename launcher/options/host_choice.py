@@ -19,11 +19,11 @@ LOCALHOST = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How hosts are reached.
+    """The options of ssh.
 
     Attributes:
-        port: of their ssh servers; None for what ssh's own configuration says.
-        arguments: further options of ssh; they go before ours, and ssh takes the first.
+        port: port of the ssh servers; None for ssh's own configuration.
+        arguments: further options of ssh; they precede ours, since ssh takes the first.
     """
 
     port: int | None = None
@@ -32,20 +32,20 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user says of the hosts, in deepspeed's words.
+    """The user's options on hosts, in deepspeed's terms.
 
     Attributes:
         hostfile: the file that names them; None where it isn't given.
-        include: what to take of them; empty for all.
-        exclude: what to leave out; empty for nothing.
-        nodes: the first so many hosts; None for all.
-        devices: the first so many devices of each; None for all.
-        address: of the first host, as the others reach it; empty where ssh is to tell.
-        port: of the first host's launcher.
-        shell: how hosts are reached.
-        force: start over ssh even what is on this machine alone.
-        venv_script: what a shell reads before the launcher of a host is started; empty for none.
-        forwarded: numbers of further signals that are for the workers.
+        include: the hosts and devices to use; empty for all.
+        exclude: the hosts and devices to leave out; empty for none.
+        nodes: use the first so many hosts; None for all.
+        devices: use the first so many devices of each host; None for all.
+        address: the first host's address, as the others reach it; empty to ask ssh.
+        port: the port of the first host's launcher.
+        shell: the options of ssh.
+        force: use ssh even if this machine is the only host.
+        venv_script: a script that a shell sources before it starts a launcher; empty for none.
+        forwarded: further signals to pass on to the workers.
     """
 
     hostfile: Path | None = None
@@ -68,8 +68,8 @@ class HostChoice:
     Attributes:
         hosts: in the order of their ranks.
         source: where they were read.
-        asked: what was asked for.
-        is_here: this machine is all there is, and no ssh is needed.
+        asked: the user's options.
+        is_here: this machine is the only host, and ssh isn't needed.
     """
 
     hosts: tuple[Host, ...]
@@ -78,7 +78,7 @@ class HostChoice:
     is_here: bool
 
     def row(self) -> Row:
-        """The hosts, for people."""
+        """The hosts as a printed row."""
         counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:
             names = ", ".join(host.name for host in self.hosts)
@@ -89,15 +89,15 @@ class HostChoice:
 
 
 def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
-    """The hosts and devices to launch on.
+    """Chooses the hosts and devices to launch on.
 
     Args:
-        asked: what the user asks for.
+        asked: the user's options.
         file: the hostfile; None for this machine alone.
-        accelerators: how many there are here, for a launch without a hostfile.
+        accelerators: the number of accelerators here, for a launch without a hostfile.
 
     Raises:
-        LaunchError: what is asked for contradicts itself or the hostfile.
+        LaunchError: the options contradict each other or the hostfile.
     """
     if (asked.nodes or asked.devices) and (asked.include or asked.exclude):
         option = "--num_nodes" if asked.nodes else "--num_gpus"
@@ -128,11 +128,11 @@ def _text(path: Path) -> str:
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:
-    """What else says how many launchers there are; None where nothing does.
+    """What else sets the number of launchers; None where nothing does.
 
     Args:
-        options: the options given that say so.
-        environment: of the launcher.
+        options: the given options that set it.
+        environment: the launcher's environment.
         here: this host.
 
     Raises:
@@ -145,7 +145,7 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
             return f"{name}={environment[name]}"
     for scheduler in SCHEDULERS:
         report = scheduler.read(environment, here)
-        # A batch script's only launcher may well start the others by ssh.
+        # A batch script's only launcher may start the others over ssh.
         if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
             return f"{report.by}, which has started this one as one of {report.nodes[1]} launchers"
     return None

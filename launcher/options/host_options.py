@@ -15,9 +15,9 @@ from . import host_choice, hostfile, table
 from .host_choice import Asked, HostChoice, Shell, contradiction
 
 LAUNCHERS = ("ssh", "pdsh")
-"""Ways to the hosts. deepspeed's pdsh does nothing but start an ssh for each host (it sets
-PDSH_RCMD_TYPE=ssh), and hands on no standard input, over which a job travels here; so ssh is
-started without it."""
+"""Ways to the hosts. deepspeed's pdsh only starts an ssh for each host (it sets
+PDSH_RCMD_TYPE=ssh), and doesn't pass on standard input, which the job needs here; so ssh is
+started directly."""
 _MPIRUN = "mpirun -np HOSTS -ppn 1"
 STARTERS = {
     "openmpi": ("mpirun", "mpirun --hostfile FILE --map-by ppr:1:node"),
@@ -26,15 +26,15 @@ STARTERS = {
     "mvapich": ("mpirun", _MPIRUN),
     "slurm": ("srun", "srun --ntasks-per-node=1"),
 }
-"""deepspeed's other ways: what starts the processes, and the command that starts ours by it."""
+"""deepspeed's other ways: the program that starts the processes, and the command to use it."""
 CHOOSING = ("hostfile", "include", "exclude", "num_nodes", "num_gpus")
 """Options that choose hosts or devices."""
 EXCLUDES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id", "standalone")
-"""Options that say what the hosts say already."""
+"""Options for what the hosts already determine."""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a command's."""
+    """Adds the options to a parser."""
     group = parser.add_argument_group("hosts, reached over ssh from here")
     table.add(group, "hostfile", type=Path)
     table.add(group, "include", default="")
@@ -51,10 +51,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _launcher(text: str) -> str:
-    """A way to the hosts.
+    """Parses --launcher.
 
     Raises:
-        LaunchError: it starts processes by itself, or is unknown.
+        LaunchError: it starts the processes itself, or is unknown.
     """
     name = text.lower()
     if name in STARTERS:
@@ -67,10 +67,10 @@ def _launcher(text: str) -> str:
 
 
 def asked(given: argparse.Namespace) -> Asked:
-    """What the options say.
+    """Parses the options.
 
     Raises:
-        LaunchError: the further options of ssh can't be taken apart.
+        LaunchError: the further options of ssh can't be split.
     """
     try:
         shell = Shell(given.ssh_port, tuple(shlex.split(given.launcher_args)))
@@ -93,13 +93,13 @@ def asked(given: argparse.Namespace) -> Asked:
 
 
 def chosen(values: argparse.Namespace) -> HostChoice | None:
-    """The hosts to launch on; None where nobody says anything of them.
+    """The hosts to launch on; None where nothing names any.
 
-    deepspeed's own place for a hostfile is looked at too, unless something else says how many
-    launchers there are.
+    deepspeed's default hostfile is used too, unless something else sets the number of
+    launchers.
 
     Raises:
-        LaunchError: what is asked for contradicts itself, the hostfile, or what else is said.
+        LaunchError: the options contradict each other, the hostfile, or other sources.
     """
     given = vars(values)
     stated = [f"--{name.replace('_', '-')}" for name in CHOOSING if given[name] not in (None, "")]

@@ -1,4 +1,4 @@
-"""The hosts of a hostfile and their devices, and what --include and the like leave of them.
+"""The hosts of a hostfile and their devices, as filtered by --include and the like.
 
 The syntax is DeepSpeed's (deepspeed/launcher/runner.py): `name slots=N`, a line for each host.
 """
@@ -23,7 +23,7 @@ class Host:
 
     Attributes:
         name: as ssh knows it.
-        slots: indices of the devices to use, in rising order: a worker for each.
+        slots: indices of the devices to use, ascending; a worker for each.
         line: number of its line in the hostfile; 0 without one.
     """
 
@@ -33,14 +33,14 @@ class Host:
 
 
 def hosts_of(text: str, source: str) -> tuple[Host, ...]:
-    """The hosts of a hostfile, in its order, with all their devices.
+    """The hosts of a hostfile, in order, with all their devices.
 
     Args:
-        text: its content; blank lines and those that begin with `#` are skipped.
+        text: its content; blank lines and comments (`#`) are skipped.
         source: its name, for messages.
 
     Raises:
-        LaunchError: a line is no entry, a host comes twice, or there is none.
+        LaunchError: a line is invalid, a host is named twice, or there is none.
     """
     found: dict[str, Host] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -49,7 +49,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
             continue
         entry = _ENTRY.fullmatch(words)
         if entry is None or int(entry["slots"]) == 0:
-            problem = f"{source}:{number}: `{words}` names no host with its number of devices"
+            problem = f"{source}:{number}: `{words}` isn't a host with its number of devices"
             raise LaunchError(ExitCode.USAGE, problem, "a line is, e.g., `worker-1 slots=8`")
         name = entry["name"]
         if name in found:
@@ -62,16 +62,16 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
 
 
 def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:
-    """What --include takes of the hosts, or --exclude leaves; in the hostfile's order.
+    """The hosts that --include selects or --exclude leaves, in the hostfile's order.
 
     Args:
-        hosts: all there are.
-        include: `HOST[:SLOT,...]@...`, where a host without slots is all of it; or empty.
-        exclude: the same, for what is not to be used; or empty.
+        hosts: all hosts.
+        include: `HOST[:SLOT,...]@...`, where a host without slots means all of it; or empty.
+        exclude: what not to use, in the same form; or empty.
 
     Raises:
-        LaunchError: both are given, one of them can't be read, names a host or a slot that isn't
-            there, or leaves nothing.
+        LaunchError: both are given, one is malformed, names a host or a slot that doesn't exist, or
+            leaves nothing.
     """
     if include and exclude:
         problem = f"--include {include} and --exclude {exclude} contradict each other"
@@ -105,7 +105,7 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
 
 
 def _named(text: str, option: str) -> dict[str, set[int]]:
-    """The hosts of a specification, each with its slots; without any, all of them are meant."""
+    """The hosts of a specification, each with its slots; empty for all slots."""
     found: dict[str, set[int]] = {}
     for part in text.split("@"):
         name, colon, slots = part.partition(":")
@@ -119,13 +119,13 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
 
 
 def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[Host, ...]:
-    """The first so many hosts, and of each the first so many devices; None for all.
+    """The first `nodes` hosts, with the first `slots` devices of each; None for all.
 
-    deepspeed takes more than there are for all hosts, and for devices that exist; here it's an
+    deepspeed takes all hosts, and existing devices, if more are asked for; here that is an
     error.
 
     Raises:
-        LaunchError: there aren't as many, or none are asked for.
+        LaunchError: there are fewer, or none are asked for.
     """
     for option, number in (("--num_nodes", nodes), ("--num_gpus", slots)):
         if number is not None and number < 1:
@@ -138,7 +138,7 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
             hint = (
-                f"the hostfile says so in line {host.line}" if host.line else "so many were found"
+                f"the hostfile says so in line {host.line}" if host.line else "as many were found"
             )
             raise LaunchError(ExitCode.USAGE, problem, hint)
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)

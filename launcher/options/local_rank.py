@@ -1,4 +1,4 @@
-"""Whether a script wants its local rank as an argument, as deepspeed's launcher hands it over."""
+"""Decides whether a script gets its local rank as an argument, as from deepspeed's launcher."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SPELLINGS = ("--local_rank", "--local-rank")
 
 
 def option(request: LaunchRequest) -> str:
-    """The option by which the script is to be given its local rank; empty for none.
+    """The option by which the script gets its local rank; empty for none.
 
-    Only a script that declares it by itself, or a module of its own folder, is given it: others
-    would die of an unknown argument. transformers' parsers read LOCAL_RANK, and subcommands have
-    options of their own.
+    Only a script that declares it, itself or in a module of its own folder, gets it: others would
+    fail with an unknown argument. transformers' parsers read LOCAL_RANK, and subcommands have their
+    own options.
     """
     if request.is_program or any(_is_given(spelling, request.arguments) for spelling in SPELLINGS):
         return ""
@@ -37,7 +37,7 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _mentions(tree: ast.Module, names: set[str]) -> bool:
-    """Whether a file names one of these, alone or as an attribute."""
+    """Whether a file uses one of these names, alone or as an attribute."""
     return any(
         (isinstance(node, ast.Name) and node.id in names)
         or (isinstance(node, ast.Attribute) and node.attr in names)
@@ -46,7 +46,7 @@ def _mentions(tree: ast.Module, names: set[str]) -> bool:
 
 
 def _declared(tree: ast.Module) -> set[str]:
-    """The options of a file's `add_argument(...)` that are spelt out."""
+    """The options in a file's `add_argument(...)` that are literals."""
     return {
         word.value
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Options of the launcher's that stand behind the script, whose own parser doesn't know them."""
+"""Finds options of the launcher after the script, whose own parser doesn't know them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ WITHOUT_PARSER = {
     *("tensorboard", "timm", "tokenizers", "torch", "torch_npu", "torchaudio", "torchvision"),
     *("tqdm", "transformers", "typing_extensions", "wandb", "yaml"),
 }
-"""Packages that read no command line by themselves."""
+"""Packages that don't read the command line themselves."""
 HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
-"""Python's own modules by which arguments come to code that isn't looked at."""
+"""Python's modules that pass arguments to code that isn't searched."""
 READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
 RUNNING = {"__import__", "exec", "execl", "execv", "execve", "execvp", "execvpe", "system"}
-"""Functions that do the same."""
+"""Functions that do so too."""
 TRAINING_ARGUMENTS = ("training_args.py", "training_args_seq2seq.py")
-"""Files of transformers' with the arguments that its parser takes beside the script's."""
+"""Files of transformers with its parser's own arguments."""
 
 
 def line(request: LaunchRequest, spellings: Collection[str]) -> str:
-    """What to say of options in the wrong place; empty where there is nothing to say.
+    """A warning of options in the wrong place; empty for none.
 
     Args:
         request: the launch.
-        spellings: all that options of the launcher are spelt like.
+        spellings: all spellings of the launcher's options.
     """
     strange = unknown(request, spellings)
     if not strange:
@@ -43,14 +43,14 @@ def line(request: LaunchRequest, spellings: Collection[str]) -> str:
     them = "it" if len(strange) == 1 else "them"
     return (
         f"{', '.join(strange)}: handed to {request.script}, which doesn't know {them}; "
-        "safe-launch's own options stand before the script"
+        "safe-launch's own options must precede the script"
     )
 
 
 def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ...]:
-    """The script's arguments that are spelt so and that it doesn't know.
+    """The script's arguments that are spelt like these and that it doesn't know.
 
-    None where that isn't sure, because what else reads the arguments isn't looked at.
+    Empty where that isn't certain, because other code may read the arguments.
     """
     own = itertools.takewhile(lambda argument: argument != "--", request.arguments)
     names = dict.fromkeys(argument.partition("=")[0] for argument in own)
@@ -58,20 +58,20 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
     words = _words(request) if alike else None
     if words is None:
         return ()
-    return tuple(name for name in alike if not any(_may_be(name, word) for word in words))
+    return tuple(name for name in alike if not any(_is_named_by(name, word) for word in words))
 
 
-def _may_be(option: str, word: str) -> bool:
-    """Whether a word of a source file is that option's name, or its beginning is."""
+def _is_named_by(option: str, word: str) -> bool:
+    """Whether a word of a source file is the option's name, or begins with it."""
     if option.startswith("--"):
         option, word = option.lstrip("-"), word.lstrip("-")
     return word.replace("-", "_").startswith(option.replace("-", "_"))
 
 
 def _words(request: LaunchRequest) -> set[str] | None:
-    """All names and texts of the script's own files; None where they may not be the whole parser.
+    """All names and texts of the script's own files; None where other code may parse too.
 
-    Files of the user's are followed through all levels, installed packages aren't.
+    The user's files are followed recursively, installed packages aren't.
     """
     start = module_file(request.script) if request.is_module else script_file(request.script)
     if start is None or request.is_program or any("-packages" in part for part in start.parts):
@@ -79,9 +79,9 @@ def _words(request: LaunchRequest) -> set[str] | None:
     root = Path() if request.is_module else start.parent
     words: set[str] = set()
     files = [start]
-    for path in files:  # which grows meanwhile
+    for path in files:  # the list grows meanwhile
         tree = tree_of(path)
-        imported = None if tree is None or _hands_on(tree) else _own_files(tree, path, root)
+        imported = None if tree is None or _passes_on(tree) else _own_files(tree, path, root)
         if tree is None or imported is None:
             return None
         words.update(_mentioned(tree))
@@ -96,7 +96,7 @@ def _words(request: LaunchRequest) -> set[str] | None:
 
 
 def _mentioned(tree: ast.Module) -> Iterator[str]:
-    """Texts, and names of what is set, taken as an argument, imported, or an attribute."""
+    """Texts, and names that are set, parameters, imported, or attributes."""
     for node in ast.walk(tree):
         match node:
             case ast.Constant(value=str(text)):
@@ -107,8 +107,8 @@ def _mentioned(tree: ast.Module) -> Iterator[str]:
                 yield from (alias.name for alias in names)
 
 
-def _hands_on(tree: ast.Module) -> bool:
-    """Whether a file runs what isn't looked at, or declares options whose names it computes."""
+def _passes_on(tree: ast.Module) -> bool:
+    """Whether a file runs code that isn't searched, or declares options with computed names."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in RUNNING:
@@ -120,12 +120,12 @@ def _hands_on(tree: ast.Module) -> bool:
 
 
 def _own_files(tree: ast.Module, path: Path, root: Path) -> list[Path] | None:
-    """The user's files that a file imports; None where it imports what isn't looked at.
+    """The user's files that a file imports; None where it imports code that isn't searched.
 
     Args:
-        tree: of the file.
+        tree: the file's syntax tree.
         path: the file.
-        root: where modules of the user's are found.
+        root: the folder of the user's modules.
     """
     found: list[Path] = []
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""The options that say which nodes a job has: torchrun's, in both its spellings, and our own."""
+"""The options for the nodes of a job: torchrun's, in both spellings, and our own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import table, torchrun
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a command's."""
+    """Adds the options to a parser."""
     group = parser.add_argument_group(
         "many nodes",
         "Not needed under Slurm, mpirun, Volcano and Kubeflow. Where\n"
@@ -28,6 +28,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def given(chosen: argparse.Namespace) -> dict[str, str]:
-    """The options for nodes that the command line has, by torchrun's names."""
+    """The given options for nodes, by torchrun's names."""
     values = {name: getattr(chosen, name) for name in OPTIONS}
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What is said of one option of torchrun's or deepspeed's."""
+"""The description of an option of torchrun or deepspeed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TORCHRUN, DEEPSPEED = "torchrun", "deepspeed"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option as it is here.
+    """An option of torchrun or deepspeed.
 
     Attributes:
         name: with dashes, as in `--node-rank`; `--node_rank` is the same.
-        tools: whose it is.
-        does: what it does here, in a few words.
-        value: what stands for its value; empty for a switch.
+        tools: the tools that have it.
+        does: its effect here, in a few words.
+        value: the placeholder of its value; empty for a switch.
         short: its other names.
-        differs: what is different from theirs; empty where nothing is.
-        instead: why it is refused, and what to use; empty where it is taken.
-        variable: whether torchrun reads PET_* where it is absent.
+        differs: how it differs from theirs; empty for no difference.
+        instead: why it is refused, and what to use; empty if it is supported.
+        variable: whether torchrun reads PET_* if it is absent.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Option:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """All ways to write it: dashes and underscores of every name."""
+        """All spellings: every name with dashes and with underscores."""
         letters = [spelling for spelling in self.short if not spelling.startswith("--")]
         names = [spelling for spelling in (self.name, *self.short) if spelling.startswith("--")]
         both = [
@@ -53,7 +53,7 @@ class Option:
 
 
 class RefusedOption(argparse.Action):
-    """The action of an option that isn't taken."""
+    """The action of an option that isn't supported."""
 
     def __call__(
         self,
@@ -62,7 +62,7 @@ class RefusedOption(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> NoReturn:
-        """Says why, and what to use.
+        """Refuses the option, with the reason and what to use.
 
         Raises:
             LaunchError: always.

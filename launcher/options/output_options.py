@@ -1,4 +1,4 @@
-"""The options that say what becomes of the workers' output, and of the launcher's own."""
+"""The options for the output of the workers, and of the launcher itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..core.output_routing import ERR, OUT, PREFIX, Streams, Which, which, words
 from . import table
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-"""deepspeed's, which the first two of leave everything as it is."""
+"""deepspeed's levels; the first two have no effect."""
 SILENT = ("ERROR", "CRITICAL", "FATAL", "40", "50")
 """Values of LOGLEVEL above torchrun's own default, WARNING."""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a command's."""
+    """Adds the options to a parser."""
     group = parser.add_argument_group("output")
     table.add(group, "log_dir", type=Path)
     table.add(group, "redirects", type=_which("--redirects"), default=())
@@ -32,10 +32,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Streams:
-    """What becomes of the workers' output.
+    """Where the workers' output goes.
 
     Raises:
-        LaunchError: the folder for it can't be one.
+        LaunchError: the path for its folder isn't a folder.
     """
     folder = None if given.enable_each_rank_log == "None" else Path(given.enable_each_rank_log)
     if folder is not None and folder.exists() and not folder.is_dir():
@@ -53,10 +53,10 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
 
 
 def make_folder(asked: Streams) -> None:
-    """Makes the folder of the ranks' logs, if one is wanted.
+    """Creates the folder of the ranks' logs, if one is requested.
 
     Raises:
-        LaunchError: it can't be made.
+        LaunchError: it can't be created.
     """
     if asked.folder is not None:
         try:
@@ -67,7 +67,7 @@ def make_folder(asked: Streams) -> None:
 
 
 def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:
-    """Whether the launcher is to leave out what isn't needed, as it does for LOGLEVEL=ERROR."""
+    """Whether the launcher is quiet, by its options or LOGLEVEL=ERROR."""
     level = environment.get("LOGLEVEL", "").upper()
     return given.quiet or given.log_level in LEVELS[2:] or level in SILENT
 

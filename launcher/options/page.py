@@ -12,14 +12,14 @@ HEAD = """\
 # torchrun's and deepspeed's options
 
 Every option of `torchrun` (torch 2.13) and of `deepspeed` (0.16.9, 0.19.8), in all its spellings,
-is taken with its meaning or refused with what to use instead. Written by `scripts/options-docs`
+works as there, or is refused with what to use instead. Written by `scripts/options-docs`
 from `launcher/options/`, which the parser's help comes from, too;
 `tests/unit/options/test_options.py` compares it with the parsers of the installed versions: an
 option of theirs that isn't here fails a test.
 
-Dashes and underscores are the same, and a beginning that no other option has is enough. Options
-stand before the script; what stands behind it is the script's, whatever it looks like. Where an
-option is marked with \\*, torchrun's `PET_` variable of its name (`PET_MAX_RESTARTS`) holds if it
+Dashes and underscores are the same, and an unambiguous prefix is enough. Options
+precede the script; everything after the script is the script's own. Where an
+option is marked with \\*, torchrun's `PET_` variable of its name (`PET_MAX_RESTARTS`) applies if it
 is absent; a switch is on with 1 and off with 0."""
 VARIABLES = """
 ## Variables
@@ -29,15 +29,15 @@ VARIABLES = """
 | `PET_*` | as above |
 | `OMP_NUM_THREADS` | 1 for each of several workers, if it isn't set |
 | `PYTHON_EXEC` | the Python that runs the workers; safe-launch must be installed for it |
-| `LOGLEVEL` | `ERROR` and above are as `--quiet`; workers find it as it is |
-| `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` | as `--shutdown-timeout`, where that is absent |
-| `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` | what stands before a line of `--tee`: \
+| `LOGLEVEL` | `ERROR` and above act like `--quiet`; workers get it unchanged |
+| `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` | like `--shutdown-timeout`, if that is absent |
+| `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` | the prefix of a line of `--tee`: \
 `${role_name}`, `${rank}`, `${local_rank}` |
 | `DS_ENV_FILE` | the name of the file of variables that go to every host (`.deepspeed_env`) |
 
 `${local_rank}` in an argument of the script is the worker's local rank, as under torchrun.
 
-Workers find what torchrun gives them (`RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
+Workers have torchrun's variables (`RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
 `GROUP_RANK`, `GROUP_WORLD_SIZE`, `ROLE_RANK`, `ROLE_NAME`, `ROLE_WORLD_SIZE`, `MASTER_ADDR`,
 `MASTER_PORT`, `TORCHELASTIC_*`, `TORCH_NCCL_ASYNC_ERROR_HANDLING`) and deepspeed's `CROSS_RANK`
 and `CROSS_SIZE`; where hosts or devices are chosen by deepspeed's options its `LOCAL_SIZE` too.
@@ -79,7 +79,7 @@ def _row(*cells: str) -> str:
 
 
 def _name(option: Option) -> str:
-    """Its names, in the way that its first tool writes them, with what stands for a value."""
+    """Its names, as its first tool writes them, with the placeholder of its value."""
     letters = [name for name in option.short if not name.startswith("--")]
     names = [*letters, option.name, *(name for name in option.short if name not in letters)]
     if option.tools[0] == "deepspeed":

@@ -15,10 +15,10 @@ from . import table as foreign
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes end with our own exit code."""
+    """An argument parser whose errors end with our own exit code."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises the mistake, for `main` to say.
+        """Raises the error, for `main` to print.
 
         Raises:
             LaunchError: always.
@@ -30,17 +30,17 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def spellings(self) -> frozenset[str]:
-        """All that its options are spelt like, but for the one for help, which every parser has."""
+        """All spellings of its options, except for help, which every parser has."""
         return frozenset(self._option_string_actions) - {"-h", "--help"}
 
     def apart(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options at the beginning, spelt out, and all words from the first that is none.
+        """The options at the beginning, spelt out, and all words from the first other word on.
 
-        argparse classifies all words before it parses the first one, differently from one Python
-        to the next: what stands behind a script never comes before it.
+        argparse classifies all words before it parses the first, which differs between Python's
+        versions: words after a script must not influence those before it.
 
         Raises:
-            LaunchError: the beginning of an option fits several.
+            LaunchError: an option's prefix is ambiguous.
         """
         own, rest = [], list(words)
         while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return f"{fitting[0] if fitting else name}{equals}{value}"
 
     def _awaits_value(self, word: str) -> bool:
-        """Whether the next word is the value of this one: `--tee`, `-t`, `-qt`, but not `-t3`."""
+        """Whether the next word is this option's value: `--tee`, `-t`, `-qt`, but not `-t3`."""
         known = self._option_string_actions
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
         with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]
@@ -93,7 +93,7 @@ commands:
   plan       print what would be launched, and launch nothing
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
-  explain    print known failures whole, or list them
+  explain    print known failures in full, or list them
   hardware   list the known accelerators, and show what was found on this host
   template   write a file for Slurm or Kubernetes, filled in for a job
   wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
@@ -178,10 +178,10 @@ def parser() -> Parser:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What a command line says: the options, `script`, which may be None, and its `arguments`.
+    """Parses a command line: the options, `script` (may be None), and its `arguments`.
 
     Raises:
-        LaunchError: it can't be understood.
+        LaunchError: it is invalid.
     """
     ours = parser()
     own, command = ours.apart(arguments)
@@ -190,10 +190,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:
-    """What torchrun's PET_* variables say, as the options that they stand for.
+    """The options in torchrun's PET_* variables.
 
     Raises:
-        LaunchError: one can't be understood.
+        LaunchError: a variable is invalid.
     """
     result: list[str] = []
     for variable, words in foreign.by_variables(environment):

@@ -1,4 +1,4 @@
-"""The options that say how workers are started and what they are given."""
+"""The options for how workers are started and what they get."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..workload.script.files import package_folders
 from . import local_rank, table
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")
-"""What torch knows of (torch/numa/binding.py, AffinityMode)."""
-PIDS = Path("/tmp")  # where deepspeed's users look: deepspeed/launcher/launch.py
+"""torch's modes (torch/numa/binding.py, AffinityMode)."""
+PIDS = Path("/tmp")  # where deepspeed writes them: deepspeed/launcher/launch.py
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a command's."""
+    """Adds the options to a parser."""
     group = parser.add_argument_group("workers")
     methods = ("spawn", "fork", "forkserver")
     table.add(group, "start_method", choices=methods, default="forkserver", metavar=None)
@@ -61,10 +61,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
-    """How long workers get between one signal and the next.
+    """The times that workers get between one signal and the next.
 
     Raises:
-        LaunchError: torch elastic's variable is no number of seconds.
+        LaunchError: torch elastic's variable isn't a number of seconds.
     """
     terminate, variable = given.shutdown_timeout, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
     if terminate is None and environment.get(variable):
@@ -86,17 +86,17 @@ def applied(
     *,
     is_launch: bool,
 ) -> LaunchRequest:
-    """The request with what the options say of the workers.
+    """The request with the options for workers applied.
 
     Args:
-        request: what is known without them.
+        request: the request without them.
         given: the options.
-        environment: the launcher's.
-        gpus: how many are on this host.
-        is_launch: more than a plan is wanted, so that what it needs must be here.
+        environment: the launcher's environment.
+        gpus: the number of GPUs on this host.
+        is_launch: a launch, not only a plan, is wanted, so requirements must be met here.
 
     Raises:
-        LaunchError: they contradict each other, or what they need isn't here.
+        LaunchError: they contradict each other, or a requirement is missing here.
     """
     is_program = given.no_python and not given.run_path
     _refuse_contradictions(given, is_program=is_program)
@@ -140,9 +140,9 @@ def applied(
 def _start_method(
     given: argparse.Namespace, interpreter: str, *, is_fresh: bool
 ) -> Literal["spawn", "forkserver"]:
-    """How workers come to be; what is settled when a process begins needs a fresh one.
+    """The start method of the workers; settings that a running process can't change need `spawn`.
 
-    That is its program, the cores that its threads find, and torch's binding by numactl.
+    These are its program, the cores that its threads use, and torch's binding by numactl.
     """
     if given.start_method == "spawn" or interpreter or is_fresh or given.numa_binding:
         return "spawn"
@@ -161,7 +161,7 @@ def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> No
 
 
 def _refuse_numa(mode: str, gpus: int) -> None:
-    """Says what torch's binding needs and this host hasn't."""
+    """Refuses torch's binding if this host lacks a requirement."""
     if not any((folder / "numa" / "binding.py").is_file() for folder in package_folders("torch")):
         problem = f"--numa-binding {mode}: the installed torch can't do it"
         raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
@@ -174,7 +174,7 @@ def _refuse_numa(mode: str, gpus: int) -> None:
 
 
 def _refuse_interpreter(path: str) -> None:
-    """Says what a Python for the workers lacks."""
+    """Refuses a Python for the workers that can't run or lacks safe-launch."""
     search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('safe_launch') is None)"
     try:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
@@ -195,10 +195,10 @@ def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
 def _cores(
     given: argparse.Namespace, nproc: int, environment: Mapping[str, str]
 ) -> tuple[tuple[int, ...], ...]:
-    """The cores of each worker; empty where none is to be bound.
+    """The cores of each worker; empty if workers aren't to be bound.
 
     Raises:
-        LaunchError: they don't suffice.
+        LaunchError: there are too few.
     """
     if not given.bind_cores_to_rank:
         return ()
@@ -213,7 +213,7 @@ def _cores(
     listed = given.bind_core_list or mine
     if len(listed) < nproc:
         problem = f"--bind_cores_to_rank: {nproc} workers can't share {len(listed)} cores"
-        raise LaunchError(ExitCode.USAGE, problem, "each needs one at least")
+        raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
     return cpu_affinity.shared(listed, nproc)
 
 
@@ -238,7 +238,7 @@ def _event_log(text: str) -> str:
 
 
 def _signals(text: str) -> tuple[int, ...]:
-    """The numbers of the signals that are named, but for those that stop the workers anyway.
+    """The numbers of the named signals, without those that always stop the workers.
 
     Raises:
         LaunchError: a name is unknown, or the signal can't be caught.

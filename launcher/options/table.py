@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed, defined once: for the parser, its help, and a page."""
+"""The options of torchrun and deepspeed, for the parser, its help and the documentation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .option import Option, RefusedOption
 
 TABLE: tuple[Option, ...] = (*torchrun.TABLE, *deepspeed.TABLE)
 OPTIONS: Mapping[str, Option] = {option.key: option for option in TABLE}
-"""All of them by their names for programs."""
+"""All options by their keys."""
 ELSEWHERE = {option.key for option in torchrun.NODES} | {"nproc_per_node"}
-"""Options whose PET_* variables are read together with what a scheduler says."""
+"""Options whose PET_* variables are read together with the scheduler's."""
 YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
 
 
@@ -24,7 +24,7 @@ def add(group: argparse._ActionsContainer, name: str, **how: Any) -> None:
     Args:
         group: a parser, or a group of its options.
         name: as in `OPTIONS`.
-        how: what argparse is to do with it; nothing for a switch.
+        how: arguments of argparse's `add_argument`; none for a switch.
     """
     option = OPTIONS[name]
     words = {"metavar": option.value} if option.value else {"action": "store_true"}
@@ -32,10 +32,10 @@ def add(group: argparse._ActionsContainer, name: str, **how: Any) -> None:
 
 
 def add_refusals(parser: argparse.ArgumentParser) -> None:
-    """Adds what isn't taken, so that it is refused by its name."""
+    """Adds unsupported options, which are refused by name."""
     for option in TABLE:
         if option.instead:
-            # argparse wants a number of values; the metavar of what isn't shown is free.
+            # argparse needs a number of values; the metavar of a hidden option doesn't matter.
             parser.add_argument(
                 *option.spellings,
                 action=RefusedOption,
@@ -46,9 +46,9 @@ def add_refusals(parser: argparse.ArgumentParser) -> None:
 
 
 def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The options that PET_* variables give, as torchrun reads them: the variable, and the words.
+    """The PET_* variables that are set, each with its option as words, as torchrun reads them.
 
-    An empty variable says nothing.
+    An empty variable is ignored.
 
     Raises:
         LaunchError: a switch is neither on nor off.

@@ -59,7 +59,7 @@ NODES = (
     Option(
         "--rdzv-conf",
         OWN,
-        "join_timeout, last_call_timeout, is_host, ... as torchrun's",
+        "join_timeout, last_call_timeout, is_host, ... as in torchrun",
         "KEY=VALUE,...",
         differs="store_type=file is refused; an unknown key is an error",
         variable=True,
@@ -130,7 +130,7 @@ WORKERS = (
     Option(
         "--no-python",
         BOTH,
-        "the script is an executable program, run as it is",
+        "the script is an executable program, run unchanged",
         differs="nothing can be corrected inside a program",
         variable=True,
     ),
@@ -169,7 +169,7 @@ WORKERS = (
     Option(
         "--numa-binding",
         OWN,
-        "bind each worker to the cores near its GPU, as torch does it",
+        "bind each worker to the cores near its GPU, as in torch",
         "node|socket|exclusive|core-complex",
         differs="an error where no GPU or no numactl is found; workers are fresh processes",
     ),
@@ -196,11 +196,11 @@ OUTPUT = (
     Option(
         "--tee",
         OWN,
-        "streams that go to files of their own and, with the rank in front, to the console",
+        "streams that go to separate files and, prefixed with the rank, to the console",
         "STREAMS",
         short=("-t",),
         differs="rank-N.stdout.log and rank-N.stderr.log; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE "
-        "says what stands in front",
+        "sets the prefix",
         variable=True,
     ),
     Option(

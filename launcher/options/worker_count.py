@@ -1,4 +1,4 @@
-"""How many workers a node has: as asked, as the scheduler gives, or one for each accelerator."""
+"""The number of a node's workers: as asked for, by the scheduler, or one per accelerator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..core.placement import Placement
 
 
 def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
-    """What is asked for, by --nproc or by torchrun's variable for it, and by which of them."""
+    """The requested number, by --nproc or torchrun's variable for it, and which of the two."""
     variable = environment.get("PET_NPROC_PER_NODE")
     if asked is None and variable:
         return variable, "PET_NPROC_PER_NODE"
@@ -28,14 +28,14 @@ def workers_asked(
 
     Args:
         asked: value of --nproc; None where it isn't given.
-        kind: name of the accelerator found.
-        accelerators: how many of them were found.
-        cores: processor cores of this process.
-        placement: what the scheduler gives to this node.
-        option: what `asked` is the value of.
+        kind: kind of the accelerators found.
+        accelerators: the number of accelerators found.
+        cores: CPU cores of this process.
+        placement: this node's placement, with the scheduler's number.
+        option: the option or variable that `asked` is the value of.
 
     Raises:
-        LaunchError: the value is no number of workers, there are no accelerators for it, or the
+        LaunchError: the value isn't a number of workers, there are no accelerators for it, or the
             scheduler has started a launcher for every worker.
     """
     count, source = _workers(asked, kind, accelerators, cores, placement, option)
@@ -51,7 +51,7 @@ def workers_asked(
 
 
 def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bool:
-    """Whether this launcher sees the devices of those beside it too: so many can't be its own."""
+    """Whether this launcher also sees the devices of the other launchers on its host."""
     return not 0 < accelerators < nproc * placement.beside
 
 
@@ -63,7 +63,7 @@ def _workers(
     placement: Placement,
     option: str,
 ) -> tuple[int, str]:
-    """As `workers_asked`, whatever else runs on the host."""
+    """As `workers_asked`, regardless of other launchers on the host."""
     match asked:
         case None if placement.nproc is not None:
             found = f"; {accelerators or 'none'} found" if accelerators != placement.nproc else ""

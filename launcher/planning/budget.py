@@ -1,4 +1,4 @@
-"""Which candidates fit: the memory that there is, against the memory that is needed."""
+"""Which candidates fit: compares the memory that is needed with the memory available."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def over_budget(
 
     Args:
         candidate: its settings.
-        estimate: what it needs.
-        hardware: what there is.
-        ranks: who shares it.
-        limit: bytes that a rank was seen to get at most; None where nothing was seen.
-        use_expected: compare what is expected instead of the bound.
+        estimate: the memory that it needs.
+        hardware: the memory available.
+        ranks: the ranks that share it.
+        limit: bytes that a rank was observed to get at most; None where unknown.
+        use_expected: compare the expected need instead of the bound.
     """
     available = capacity(hardware, ranks)
     usable = available if limit is None else min(limit, available)
@@ -74,7 +74,7 @@ def _constraint(candidate: Candidate, summary: str) -> Constraint:
 
 
 def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
-    """What the accelerator can't do."""
+    """Constraints for what the accelerator can't do."""
     device = hardware.accelerator
     lacking = frozenset(Precision) - device.precisions
     if not lacking:
@@ -86,6 +86,6 @@ def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB with the digits that matter."""
+    """Bytes in GiB, rounded for reading."""
     value = size / GIB
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"

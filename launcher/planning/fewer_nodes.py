@@ -1,4 +1,4 @@
-"""A launch after nodes were lost: the same global batch on fewer workers, or nothing."""
+"""A launch after nodes were lost: the same global batch on fewer workers, or none."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _global_batch(batch: int, world: int) -> str:
 
 
 def growth(request: LaunchRequest) -> Fraction:
-    """By how much a rank's share of the global batch grows, since workers were lost."""
+    """The factor by which a rank's share of the global batch grows after workers were lost."""
     return Fraction(request.whole_world or request.world, request.world)
 
 
 def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
-    """Why a rank's share of the batch can't stay; None where no worker was lost."""
+    """Why a rank's share of the batch must change; None where no worker was lost."""
     batch, before = workload.micro_steps, request.whole_world
     if before in (None, request.world) or batch is None:
         return None

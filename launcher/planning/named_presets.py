@@ -1,4 +1,4 @@
-"""Reads the named presets, `presets/*.yaml`, and what `--set` changes of them."""
+"""Reads the named presets, `presets/*.yaml`, with the changes of `--set`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 
 def names() -> list[str]:
-    """The presets that we ship."""
+    """The names of the shipped presets."""
     return sorted(path.stem for path in _root().glob("*.yaml"))
 
 
@@ -28,12 +28,12 @@ def _root() -> Path:
 
 
 def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setting, Known]:
-    """The settings that a preset, by name or by file, and `key=value` pairs ask for.
+    """The settings that a preset (a name or a file) and `key=value` pairs ask for.
 
     The pairs are merged over the preset, and `${...}` in either refers to a key of the whole.
 
     Raises:
-        LaunchError: there is no such preset, or a key or a value isn't one of a setting.
+        LaunchError: there is no such preset, or a key or a value isn't valid.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -75,7 +75,7 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration.
 
     Raises:
-        LaunchError: the script's loop can't be made to train so.
+        LaunchError: the script can't be trained with these settings.
     """
     stage = asked.get(Setting.ZERO_STAGE)
     plain = workload.engine not in (None, Engine.DEEPSPEED)

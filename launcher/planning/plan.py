@@ -16,14 +16,14 @@ from .estimates.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting that differs from what was asked.
+    """A setting that differs from what was asked for.
 
     Attributes:
-        setting: which.
-        old: what the script asks for; None where it says nothing.
+        setting: the setting.
+        old: the script's value; None where it sets none.
         source: where that was read.
-        new: what the plan uses.
-        constraint: what forbids to keep the old value beside the rest of the plan.
+        new: the plan's value.
+        constraint: what forbids the old value with the rest of the plan.
     """
 
     setting: Setting
@@ -39,10 +39,10 @@ class Considered:
 
     Attributes:
         preset: its settings.
-        constraint: the first that forbids it; None where it may be launched.
-        estimate: the memory it needs; None where the model isn't known.
-        seconds: the predicted time of a step, to compare candidates by; None where unknown.
-        fits_as_expected: whether the memory that it is expected to need is there.
+        constraint: the first constraint that forbids it; None where it may be launched.
+        estimate: the memory that it needs; None where the model isn't known.
+        seconds: the predicted time of a step, for comparison; None where unknown.
+        fits_as_expected: whether the expected memory is available.
     """
 
     preset: Preset
@@ -53,35 +53,35 @@ class Considered:
 
     @property
     def bound(self) -> int:
-        """Bytes that it is budgeted; 0 where the model isn't known."""
+        """The budgeted bytes; 0 where the model isn't known."""
         return 0 if self.estimate is None else self.estimate.bound
 
     @property
     def is_forbidden_by_memory(self) -> bool:
-        """Whether it only doesn't fit."""
+        """Whether only memory forbids it."""
         return self.constraint is not None and self.constraint.cause.kind is CauseKind.MEMORY
 
     @property
     def is_tight(self) -> bool:
-        """Whether what is expected fits, and only the bound doesn't."""
+        """Whether the expected memory fits, and only the bound doesn't."""
         return self.is_forbidden_by_memory and self.fits_as_expected
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to launch, and why so.
+    """How to launch, with the reasons.
 
     Attributes:
         request: what the user asked the launcher for.
         workload: what is known of the training.
-        hardware: what it runs on.
+        hardware: the hardware of every node.
         preset: the decision.
-        changes: every setting that differs from what the script asks for.
-        considered: all evaluated candidates, the preferred first.
-        chosen: the one that the preset is.
-        proposals: what the user could change at little cost, each with what it saves, in words.
-        doubts: what the memory estimate depends on though nothing has stated it, in words, where
-            it would have refused the training; then it forbids nothing.
+        changes: every setting that differs from the script's.
+        considered: all evaluated candidates, the most preferred first.
+        chosen: the candidate of the preset.
+        proposals: what the user could change at little cost, with what it saves, as phrases.
+        doubts: unstated values that the memory estimate depends on, as phrases, where it would have
+            refused the training; then it forbids nothing.
     """
 
     request: LaunchRequest
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def rejected(self) -> tuple[Considered, ...]:
-        """The candidates that would have been preferred, if nothing forbade them."""
+        """The more preferred candidates, which are forbidden."""
         return self.considered[: self.considered.index(self.chosen)]
 
     @property
@@ -106,20 +106,20 @@ class Plan:
 
     @property
     def replaced(self) -> Mapping[Setting, Value]:
-        """What the script itself asks for of the overrides, where that is known."""
+        """The script's own values of the overrides, where they are known."""
         return {change.setting: change.old for change in self.changes if change.old is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """Nothing that can be launched is left.
+    """No candidate can be launched.
 
     Attributes:
         request: what the user asked the launcher for.
         workload: what is known of the training.
-        hardware: what it was to run on.
+        hardware: the hardware of every node.
         rejected: every candidate with the constraint that forbids it, best first.
-        remedies: what would make it feasible, each with its computed number, in words.
+        remedies: what would make it feasible, each with its computed number, as phrases.
     """
 
     request: LaunchRequest

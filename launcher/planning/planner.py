@@ -1,4 +1,4 @@
-"""The plan of a launch with what could be proposed, or why there is none and what would help."""
+"""The plan of a launch with proposals, or why there is no plan, with remedies."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def planned(
     hardware: Hardware,
     constraints: Sequence[Constraint],
 ) -> Plan | NoPlan:
-    """The plan, or that there is none.
+    """The plan, or why there is none.
 
-    Where the memory estimate depends on what nothing has stated, what was asked for is launched,
-    unless something else forbids it.
+    Where the memory estimate depends on unstated values, what was asked for is launched, unless
+    something else forbids it.
     """
     found = resolve(request, workload, hardware, constraints)
     unsure = doubts(found, constraints)

@@ -1,4 +1,4 @@
-"""The order of preference among candidates: what of the request is kept before what."""
+"""The order of preference among candidates: which settings are kept first."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .estimates.training_states import Candidate
 from .plan import Considered
 
 SLOWER = 0.05
-"""Predicted times that differ by less than this share of what was asked count as equal."""
+"""Predicted times that differ by less than this share of the request's time count as equal."""
 
 
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
-    """How far a number is from what was asked."""
+    """Measures how far a number is from what was asked for."""
 
     def distance(candidate: Candidate, asked: Candidate) -> float:
         return abs(float(candidate.get(setting, 0)) - float(asked.get(setting, 0)))
@@ -23,11 +23,11 @@ def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
 
 
 def _differs(setting: Setting) -> Callable[[Candidate, Candidate], float]:
-    """Whether a setting differs from what was asked."""
+    """Measures whether a setting differs from what was asked for."""
     return lambda candidate, asked: float(candidate.get(setting) != asked.get(setting))
 
 
-def _switched(candidate: Candidate, asked: Candidate) -> float:
+def _toggles(candidate: Candidate, asked: Candidate) -> float:
     """Whether checkpointing was turned on or off, beyond a change of its implementation."""
     name = Setting.GRADIENT_CHECKPOINTING
     off = Checkpointing.OFF
@@ -36,7 +36,7 @@ def _switched(candidate: Candidate, asked: Candidate) -> float:
 
 PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("precision: changes the numerics", _differs(Setting.PRECISION)),
-    ("checkpointing on or off: activations in memory, or recomputed", _switched),
+    ("checkpointing on or off: activations in memory, or recomputed", _toggles),
     ("offload: traffic between host and accelerator", _differs(Setting.OFFLOAD)),
     ("micro batch: more and smaller passes", _distance(Setting.MICRO_BATCH)),
     ("ZeRO stage: memory against communication", _distance(Setting.ZERO_STAGE)),
@@ -44,15 +44,15 @@ PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("DDP's find_unused_parameters", _differs(Setting.FIND_UNUSED_PARAMETERS)),
     ("checkpointing's implementation", _differs(Setting.GRADIENT_CHECKPOINTING)),
 )
-"""What of the request is kept before what, the most valuable first."""
+"""The settings in the order in which they are kept, the most valuable first."""
 
 
 def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
-    """How far the candidate departs from what was asked; smaller is better.
+    """How far the candidate departs from what was asked for; smaller is better.
 
-    The most valuable setting is compared first. Of two stages equally far the lower one wins,
-    because it communicates less, and of two implementations of checkpointing the one without nested
-    backward passes.
+    The most valuable setting is compared first. Of two stages at equal distance the lower is
+    preferred, because it communicates less; of two implementations of checkpointing, the one
+    without nested backward passes.
     """
     return (
         *(measure(candidate, asked) for _, measure in PREFERENCES),
@@ -74,11 +74,11 @@ TRADED = (
 def rank(
     candidate: Candidate, evaluated: Considered, workload: Workload, reference: Considered
 ) -> tuple[float, ...]:
-    """The order of preference, the smallest first.
+    """The sort key of a candidate, the smallest is preferred.
 
-    The numerics first; then whether something changes that the user asked for explicitly; then
-    how much slower than what was asked it is predicted to be (being faster is no merit); then how
-    far it departs from what was asked, the most valuable setting first.
+    It compares the numerics, then whether an explicit request of the user is changed, then how much
+    slower than the request the candidate is predicted to be (being faster is no merit), then how
+    far it departs from the request, the most valuable setting first.
     """
     asked = workload.asked
     departed = departure(candidate, asked)
@@ -86,7 +86,7 @@ def rank(
         candidate[setting] != value and workload.is_pinned(setting)
         for setting, value in asked.items()
         if setting in TRADED
-        and (setting is not Setting.GRADIENT_CHECKPOINTING or _switched(candidate, asked))
+        and (setting is not Setting.GRADIENT_CHECKPOINTING or _toggles(candidate, asked))
     )
     slower = 0
     if evaluated.seconds is not None and reference.seconds:

@@ -1,4 +1,4 @@
-"""What would make a run fit that doesn't, or keep what was asked: each with its computed number."""
+"""What would make a run fit, or keep what was asked for: each with its computed number."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from .plan import Considered, NoPlan, Plan
 from .search import Rules, evaluate, resolve
 
 MOST_TIMES = 64
-"""Times as many devices as asked for that are tried at most."""
+"""The largest multiple of the requested devices that is tried."""
 SHORTEST = 512
 """Tokens below which shorter sequences aren't proposed."""
 
 
 def supposed(workload: Workload, name: Name, value: Value) -> Workload:
-    """The workload as if it had a value; what was read is kept beside."""
+    """The workload with an assumed value; all others are kept."""
     known = {**workload.known, name: Known(value, Origin.LESSON, "supposed")}
     return replace(workload, known=MappingProxyType(known))
 
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
-    """Single changes by which something fits, where memory is what refuses; the nearest first."""
+    """Single changes that make something fit, where memory forbids all; the nearest first."""
     if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
         return ()
     ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
@@ -52,7 +52,7 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
 
 
 def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
-    """What would be launched for the workload on so many times the devices, if anything fits."""
+    """The candidate that would be launched on `times` as many devices, if any fits."""
     more = tuple(workers * times for workers in refused.request.nodes)
     request = replace(refused.request, workers=more)
     plan = resolve(request, workload, rules.hardware, rules.constraints)
@@ -70,7 +70,7 @@ def _need(candidate: Considered) -> str:
 
 
 def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """ZeRO for a script on the Trainer that trains with DDP."""
+    """Proposes ZeRO for a script on the Trainer that trains with DDP."""
     workload = refused.workload
     switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
     if workload.engine is not Engine.DDP or not switchable:
@@ -86,7 +86,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """The least multiple of the devices that is enough."""
+    """Proposes the smallest sufficient multiple of the devices."""
     times = 2
     while times <= MOST_TIMES:
         found = best(refused, refused.workload, rules, times)
@@ -128,13 +128,13 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
         return
     smaller = supposed(refused.workload, Fact.OPTIMIZER, Optimizer.ADAMW_8BIT.value)
     found = best(refused, smaller, rules)
-    # bitsandbytes' optimizers have no implementation for the host's processors.
+    # bitsandbytes' optimizers have no implementation for the CPU.
     if found is not None and found.preset.offload in (None, Offload.NONE):
         yield f"an 8-bit optimizer: {_need(found)}"
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
-    """What costs nearly nothing and would keep what was asked, where memory changed it."""
+    """Changes at almost no cost that would keep what was asked for, where memory changed it."""
     traded = [change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY]
     workload = plan.workload
     unknown = workload.value(Fact.SEQUENCE_LENGTH) is None

@@ -1,4 +1,4 @@
-"""The search for the nearest preset to what was asked that fits and that nothing forbids."""
+"""The search for the nearest preset to what was asked for that fits and isn't forbidden."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
 ALONE = Fraction(1)
-"""By how much a rank's share of the batch grows where no worker was lost."""
+"""The growth of a rank's share of the batch where no worker was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that may forbid a candidate: the catalogue and the lessons, and what the machine has.
+    """All that may forbid a candidate: constraints and the machine's memory.
 
     Attributes:
-        constraints: of the catalogue, the hardware and the attempts so far.
-        hardware: what there is.
-        ranks: who trains together.
+        constraints: constraints from the catalogue, the hardware and the attempts so far.
+        hardware: the hardware of every node.
+        ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
     """
 
@@ -63,8 +63,8 @@ def resolve(
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
-    Where the bound of no candidate fits, but what is expected of some does, it is the one that
-    needs the least. Deterministic: the same values give the same plan on every node.
+    If no candidate's bound fits, but some candidate's expected memory does, the one with the lowest
+    need is chosen. Deterministic: the same values give the same plan on every node.
     """
     rules = replace(rules_of(request, hardware, constraints), by_memory=by_memory)
     sizes = calibrated_sizes(workload, rules.hardware, rules.ranks)
@@ -95,7 +95,7 @@ def resolve(
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
-    """The plan that changes nothing, whatever is known against it."""
+    """The plan that changes nothing, whatever forbids it."""
     rules = rules_of(request, hardware, ())
     only = evaluate(
         workload.asked, workload, rules, calibrated_sizes(workload, hardware, rules.ranks)
@@ -136,7 +136,7 @@ def evaluate_candidate(candidate: Candidate, workload: Workload, rules: Rules) -
 
 
 def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
-    """The candidate's settings together with the facts, which constraints are tested at."""
+    """The candidate's settings together with the facts, as tested by constraints."""
     point = workload.facts
     for setting, value in candidate.items():
         point[setting] = value
@@ -144,15 +144,15 @@ def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
 
 
 def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candidate]:
-    """Every assignment that the guards can bring about; what was asked is one of them.
+    """Every assignment that the guards can apply, including what was asked for.
 
-    An unknown setting is in no candidate: it remains as the script has it.
-    Micro batch and accumulation change together, so that the global batch is kept, also where
-    fewer workers are left than it was meant for.
+    A setting that is unknown is in no candidate: the script's own value remains.
+    Micro batch and accumulation change together, so that the global batch is kept, even if workers
+    were lost.
 
     Args:
-        workload: what is asked, and who could be asked otherwise.
-        factor: by how much a rank's share of the batch grows, since workers were lost.
+        workload: what is asked for, and which alternatives can be applied.
+        factor: the growth of a rank's share of the batch after workers were lost.
     """
     asked = workload.asked
     batch = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
@@ -169,7 +169,7 @@ def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candida
 
 
 def _is_possible(settings: Candidate, asked: Candidate) -> bool:
-    """Whether DeepSpeed has such a combination; what was asked is never left out.
+    """Whether DeepSpeed supports a combination; what was asked for is never left out.
 
     It keeps no parameters in host memory below stage 3, and no optimizer at stage 0
     (deepspeed/runtime/zero/config.py).
@@ -182,14 +182,14 @@ def _is_possible(settings: Candidate, asked: Candidate) -> bool:
 
 
 def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Value]:
-    """The values that the guards can bring about for one setting, given what was asked."""
+    """The values of a setting that the guards can apply, given what was asked for."""
     match setting:
         case Setting.ZERO_STAGE if workload.engine is Engine.DEEPSPEED:
             return [0, 1, 2, 3]
         case Setting.OFFLOAD if workload.engine is Engine.DEEPSPEED:
             return [place.value for place in Offload]
         case Setting.GRADIENT_CHECKPOINTING:
-            # A loop of the user's own has no switch that would turn checkpointing on.
+            # The user's own loop has no switch to turn checkpointing on.
             switchable = workload.framework is Framework.TRANSFORMERS
             if asked == Checkpointing.OFF and not switchable:
                 return [asked]
@@ -201,7 +201,7 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
 
 
 def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:
-    """Micro batch and accumulation as asked, and all of the same product if they can be set."""
+    """Micro batch and accumulation as asked for, and all with the same product if settable."""
     asked = workload.asked
     micro, steps = asked.get(Setting.MICRO_BATCH), asked.get(Setting.ACCUMULATION)
     if micro is None or steps is None or workload.framework is not Framework.TRANSFORMERS:
@@ -231,8 +231,8 @@ def _changes(
 ) -> tuple[Change, ...]:
     """Every departure from what the script asks for, with its cause.
 
-    The cause is the launcher's own option, or what forbids the chosen candidate with that one
-    setting as asked; for settings that move together it is what forbids the whole that was asked.
+    The cause is the launcher's own option, or what forbids the chosen candidate with only that
+    setting as asked for. For settings that move together, it is what forbids the whole request.
     """
     asked = workload.asked
     changes = []
@@ -256,9 +256,9 @@ def _changes(
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
-    """The constraints that together forbid every candidate, without those that add nothing.
+    """A minimal set of constraints that together forbid every candidate.
 
-    Memory has a constraint for each candidate: only that of the smallest candidate is given.
+    Memory has a constraint for each candidate: only that of the smallest candidate is included.
     """
     small = [candidate for candidate in refused.rejected if candidate.is_forbidden_by_memory]
     others = [candidate for candidate in refused.rejected if not candidate.is_forbidden_by_memory]

@@ -1,8 +1,8 @@
-"""The facts that a memory estimate depends on, and that nothing has stated.
+"""The unstated facts that a memory estimate depends on.
 
-An estimate may refuse a training only where it would refuse it whatever those facts are: what no
-argument, no file and no worker says is supposed to be as light as it can be. Where something speaks
-of adapters in words that no reader understands, it may change nothing either.
+An estimate may refuse a training only if it would do so for any values of those facts: whatever no
+argument, file or worker states is assumed to be as light as it can be. If something mentions
+adapters in a form that no reader understands, the estimate may not change anything either.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LOADED_PRECISION: Precision.BF16.value,
     }
 )
-"""The value that takes the least memory, for each fact and setting that an estimate depends on."""
+"""For each fact and setting that an estimate depends on, the value that takes least memory."""
 IN_THE_MODEL = (
     Fact.ADAPTER,
     Fact.LORA_RANK,
@@ -62,7 +62,7 @@ IN_THE_MODEL = (
     Fact.LANGUAGE_TRAINED,
     Fact.VISION_TRAINED,
 )
-"""What the model shows as soon as a worker has made it."""
+"""Facts that a worker reports as soon as it has made the model."""
 OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
 """A model without adapters can't be trained in fewer bits."""
 TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
@@ -70,15 +70,15 @@ OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 
 
 def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-    """What a change or a refusal because of memory depends on, in words; empty where it is certain.
+    """The unstated values that a refusal or change for memory depends on, as phrases.
 
-    It is certain where an attempt has run out of memory, and where it would be the same if all that
-    is not stated were as light as it can be. Named are the facts of which each alone could undo it,
-    else as few as could do so together.
+    Empty where it is certain: an attempt has run out of memory, or it would be the same if all
+    unstated values were as light as they can be. Otherwise names the values each of which alone
+    could undo it, or else a smallest set that could together.
 
     Args:
-        found: the plan, or that there is none.
-        constraints: what is forbidden beside what doesn't fit.
+        found: the plan, or why there is none.
+        constraints: the constraints other than memory.
     """
     workload = found.workload
     names = unstated(workload)
@@ -105,14 +105,14 @@ def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str
 
 
 def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
-    """Whether it is memory that changes something, or that leaves nothing."""
+    """Whether memory is the reason for a change, or for having no plan."""
     if isinstance(found, NoPlan):
         return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
     return any(change.constraint.cause.kind is CauseKind.MEMORY for change in found.changes)
 
 
 def unstated(workload: Workload) -> list[Name]:
-    """What an estimate depends on and neither arguments nor files nor workers have stated."""
+    """Facts and settings that an estimate depends on and no argument, file or worker states."""
     seen = workload.known.get(Fact.ADAPTER)
     is_seen = seen is not None and seen.origin >= Origin.OBSERVED
     has_tower = workload.model is not None and workload.model.vision is not None
@@ -133,17 +133,17 @@ def unstated(workload: Workload) -> list[Name]:
 
 
 def is_stated(workload: Workload, name: Name) -> bool:
-    """Whether somebody has said it; a default may be another in the script's own arguments."""
+    """Whether a value is stated; a default isn't, as the script's own arguments may differ."""
     known = workload.known.get(name)
     return name in workload.wanted or (known is not None and known.origin >= Origin.CONFIG)
 
 
 def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
-    """The workload with these facts and settings as light as they can be."""
+    """The workload with these facts and settings at their lightest values."""
     for name in names:
         if name in LIGHTEST:
             workload = supposed(workload, name, LIGHTEST[name])
-        else:  # without a length the tokens aren't counted
+        else:  # without a length, tokens aren't counted
             known = {other: value for other, value in workload.known.items() if other is not name}
             workload = replace(workload, known=MappingProxyType(known))
     return workload

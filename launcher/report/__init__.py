@@ -1,4 +1,4 @@
-"""Plans, failures and endings in words.
+"""Reports on plans, failures and the end of a run.
 
 In: plans, findings, outcomes. Out: rows of text, the run summary, a pod's status.
 """

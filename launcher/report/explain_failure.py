@@ -25,7 +25,7 @@ def failure_rows(
     spots: Sequence[SourceLocation],
     overrides: Mapping[Setting, Value],
 ) -> list[Row]:
-    """A known failure: what, where, why, and where to read on."""
+    """The rows on a known failure: what, where, why, and where to read more."""
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
     died = death_text(record)
@@ -47,7 +47,7 @@ def failure_rows(
 
 
 def unexplained_rows(diagnosis: Diagnosis, log: Path, *, is_suspect: bool = False) -> list[Row]:
-    """A failure that no entry explains: which rank was first, which followed, where the log is."""
+    """The rows on an unexplained failure: the first rank, those that followed, where the log is."""
     record = diagnosis.root.record
     end = "" if is_suspect else ", so nothing is changed"
     rows = [("what", f"{death_text(record)}; no known failure matches{end}")]
@@ -66,7 +66,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, is_suspect: bool = Fals
 
 
 def other_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Causes beside the root: the next attempt may meet them."""
+    """Rows on other causes besides the root cause, which the next attempt may meet."""
     return [
         (
             "also",
@@ -80,11 +80,11 @@ def other_rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
-    """That our own correction may have caused the failure.
+    """The row that says that our own correction may have caused the failure.
 
     Args:
-        changed: old and new value of what was corrected.
-        first: the attempt that was corrected, 0 for the first.
+        changed: old and new value of each corrected setting.
+        first: the corrected attempt, 0 for the first.
     """
     what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
     text = f"our own correction of attempt {first + 1} ({what}): this failure first came with it"
@@ -92,7 +92,7 @@ def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: in
 
 
 def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
-    """How an attempt ended, in one line."""
+    """How an attempt ended, as one line."""
     match outcome:
         case Succeeded(remarks=remarks):
             return "; ".join(["succeeded", *remarks])
@@ -119,7 +119,7 @@ def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[
 
 
 def allocation_texts(record: FailureRecord) -> list[str]:
-    """The memory asked for, held and available, as far as the failure shows."""
+    """The memory requested, held and available, as far as the failure shows."""
     seen = allocation_of(record)
     held = seen.process if seen.process is not None else seen.allocated
     parts = [
@@ -136,7 +136,7 @@ def allocation_texts(record: FailureRecord) -> list[str]:
 
 
 def model_text(record: FailureRecord) -> str:
-    """The model in a line: class, parameters, adapters."""
+    """The model as one line: class, parameters, adapters."""
     trained = int(record.model.get("trainable_parameters", 0))
     frozen = int(record.model.get("frozen_parameters", 0))
     peft = ", wrapped by peft" if record.model.get("peft") else ""
@@ -144,7 +144,7 @@ def model_text(record: FailureRecord) -> str:
 
 
 def spot_text(spot: SourceLocation) -> str:
-    """A line of the user's, and below it the line as it should be."""
+    """A line of the user's, followed by the corrected line."""
     text = f"{short(spot.file)}:{spot.line}: {spot.text}"
     return f"{text}\n-> {spot.change}" if spot.change else text
 

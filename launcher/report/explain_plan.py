@@ -15,7 +15,7 @@ from .plan_table import memory_text
 
 
 def plan_rows(plan: Plan) -> list[Row]:
-    """What is going to be launched, and every change against what was asked."""
+    """What will be launched, and every change from what was asked for."""
     request, hardware = plan.request, plan.hardware
     ranks = ranks_of(request, hardware)
     rows = [*where_rows(request, hardware), ("preset", preset_text(plan))]
@@ -32,14 +32,14 @@ def plan_rows(plan: Plan) -> list[Row]:
 
 
 def doubt_text(plan: Plan) -> str:
-    """That a training is launched though it isn't expected to fit, and what that depends on."""
+    """The doubt about a training that is launched though it isn't expected to fit."""
     usable = gib(capacity(plan.hardware, ranks_of(plan.request, plan.hardware)))
     doubt = f"it may not fit into {usable} GiB. That depends on {', '.join(plan.doubts)}"
     return f"{doubt}. Launched anyway: what the workers report before the first step decides"
 
 
 def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
-    """What is run, and on what."""
+    """What is run, and on which hardware."""
     device = hardware.accelerator
     size = f", {gib(device.memory)} GiB each" if device.memory else ""
     source = "" if hardware.source == "detected" else f"{hardware.source}; "
@@ -59,7 +59,7 @@ def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
 
 
 def _count_text(request: LaunchRequest) -> str:
-    """The workers, node by node."""
+    """The number of workers on each node."""
     nodes = request.nodes
     if request.placement.beside > 1 or len(nodes) == 1:
         return str(request.world)
@@ -69,7 +69,7 @@ def _count_text(request: LaunchRequest) -> str:
 
 
 def preset_text(plan: Plan) -> str:
-    """The preset with its global batch; what isn't known is the script's own."""
+    """The preset with its global batch; unknown settings are left to the script."""
     text = str(plan.preset)
     if not text:
         return "as the script has it: its arguments name no setting"
@@ -80,7 +80,7 @@ def preset_text(plan: Plan) -> str:
 
 
 def change_text(change: Change) -> str:
-    """One change: old -> new, who asked for the old, why not, where to read on."""
+    """A change: old -> new, who asked for the old value, the cause, where to read more."""
     cause = change.constraint.cause
     if change.old is None:
         text = f"{change.setting.value}: {change.new} (not set by the script)\n{cause.summary}"
@@ -93,12 +93,12 @@ def change_text(change: Change) -> str:
 
 
 def suggestion_rows(plan: Plan) -> list[Row]:
-    """What would be changed, where nothing may be."""
+    """The changes that would be made, where none may be."""
     return [("suggest", change_text(change)) for change in plan.changes]
 
 
 def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row]:
-    """How the next attempt differs from the one that failed, and what that costs."""
+    """How the next attempt differs from the failed attempt, and what that costs."""
     rows = []
     for setting, new in plan.preset.settings().items():
         old = {**plan.workload.asked, **before.overrides}.get(setting)
@@ -116,7 +116,7 @@ def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row
 
 
 def dead_end_rows(refused: NoPlan) -> list[Row]:
-    """Why nothing is left: the smallest set of constraints that contradict each other."""
+    """Why there is no plan: the smallest set of constraints that contradict each other."""
     rows = where_rows(refused.request, refused.hardware)
     count = len(refused.rejected)
     rows.append(("tried", f"{count} presets; none is known to work. Ruled out by:"))

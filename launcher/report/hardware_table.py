@@ -1,4 +1,4 @@
-"""Accelerators in rows of text: what was found on this host, and what is known."""
+"""Rows on accelerators: those found on this host, and the known profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("name", "GiB", "taken", "types", "TFLOP/s", "GB/s", "link GB/s")
 
 
 def found_rows(hardware: Hardware) -> list[Row]:
-    """What was found, in the launcher's rows."""
+    """Rows on the hardware that was found."""
     device = hardware.accelerator
     count = f"{hardware.accelerators} x " if hardware.accelerators else ""
     size = f", {gib(device.memory)} GiB each" if device.memory else ", no accelerator found"
@@ -24,7 +24,7 @@ def found_rows(hardware: Hardware) -> list[Row]:
 
 
 def known_table(devices: Sequence[Accelerator], nodes: Sequence[str]) -> str:
-    """All profiles as a table but those for unknown devices, and the names of the nodes."""
+    """A table of all profiles, except those for unknown devices, and the names of the nodes."""
     lines = [COLUMNS]
     for device in devices:
         if device.name != device.kind:

@@ -1,4 +1,4 @@
-"""A plan, or that there is none, in full: a table for people and a document for programs."""
+"""A plan in full, or why there is none: a table for people and a document for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..planning.estimates.ranks import Ranks, ranks_of
 from ..planning.plan import Change, Considered, NoPlan, Plan
 
 SHOWN = 12
-"""Candidates in the table; the document has all of them."""
+"""Candidates in the table at most; the document has all of them."""
 GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
     ("params", (Component.PARAMETERS, Component.GATHERED)),
     ("grads", (Component.GRADIENTS, Component.BUCKETS, Component.STEP)),
@@ -26,7 +26,7 @@ GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
     ("logits", (Component.LOGITS,)),
     ("other", (Component.CONTEXT, Component.SLACK)),
 )
-"""The columns of the table, and what is counted in each."""
+"""The columns of the table, and the components that each adds up."""
 
 
 def known_rows(workload: Workload) -> Iterator[Row]:
@@ -40,11 +40,11 @@ def known_rows(workload: Workload) -> Iterator[Row]:
 
 
 def model_text(workload: Workload, trained: int | None) -> str:
-    """The model in a line.
+    """The model as one line.
 
     Args:
-        workload: its model is described.
-        trained: elements that take a gradient, adapters included; None where that isn't modelled.
+        workload: the workload, whose model is described.
+        trained: trained elements, adapters included; None where that isn't modelled.
     """
     model = workload.model
     if model is None:
@@ -63,7 +63,7 @@ def _count(number: int) -> str:
 
 
 def memory_text(estimate: Estimate, hardware: Hardware, ranks: Ranks) -> str:
-    """What the chosen preset needs, by component, and what there is."""
+    """The memory that the chosen preset needs, by component, and the memory available."""
     parts = ", ".join(
         f"{name.value} {gib(size)}"
         for name, size in estimate.peak.components.items()
@@ -92,7 +92,7 @@ def label(candidate: Considered) -> str:
 
 
 def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:
-    """The candidates, the preferred first: GiB a rank by component, relative time, verdict."""
+    """The candidates, the most preferred first: GiB a rank by component, relative time, verdict."""
     shown = _selected(considered, chosen)
     asked_seconds = next((candidate.seconds for candidate in considered if candidate.seconds), None)
     if chosen is not None and chosen.seconds:
@@ -117,7 +117,7 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
 
 
 def _selected(considered: Sequence[Considered], chosen: Considered | None) -> list[Considered]:
-    """The first ones, the chosen one and those next to it."""
+    """The first candidates, the chosen one and its neighbours."""
     if chosen is None:
         smallest = sorted(considered, key=lambda candidate: candidate.bound)
         return [*considered[: SHOWN // 2], *smallest[: SHOWN // 2]]

@@ -1,4 +1,4 @@
-"""The one line that a pod's status keeps of how it ended: a container's termination message."""
+"""The line on how a run ended, for a pod's status: the container's termination message."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from . import explain_failure, explain_plan
 VARIABLE = "SAFE_LAUNCH_TERMINATION_LOG"
 """Environment variable that names the file; empty for none."""
 PATH = Path("/dev/termination-log")
-"""The file of a container whose manifest names no other `terminationMessagePath`."""
+"""The default of `terminationMessagePath` in a container's manifest."""
 LIMIT = 4096
-"""Bytes of it that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
+"""Bytes that the kubelet keeps (`MaxContainerTerminationMessageLength`)."""
 MESSAGE = 2000
-"""Bytes of an exception's message at most, so that there is room for the line that raised it."""
+"""Bytes of an exception's message at most, to leave room for the line that raised it."""
 
 
 def failure_line(code: int, finding: Finding, spots: Sequence[SourceLocation] = ()) -> str:
-    """A failed training in one line: what began it, the user's own line, and what to do.
+    """A failed training as one line: the root cause, the user's own line, and what to do.
 
     Args:
         code: the launcher's exit code.
@@ -46,7 +46,7 @@ def failure_line(code: int, finding: Finding, spots: Sequence[SourceLocation] = 
 
 
 def dead_end_line(refused: NoPlan) -> str:
-    """A training for which there is no plan: what rules all of them out, and what would help."""
+    """A training without a plan: what rules out all presets, and what would help."""
     rows = explain_plan.dead_end_rows(refused)
     because = [text for label, text in rows if label == "because"]
     helps = [f"would do: {text}" for label, text in rows if label == "would do"]
@@ -54,12 +54,12 @@ def dead_end_line(refused: NoPlan) -> str:
 
 
 def stop_line(number: int) -> str:
-    """A training that a signal has stopped from outside."""
+    """A training that was stopped by a signal."""
     return _line(128 + number, [f"stopped from outside by {signal.Signals(number).name}"])
 
 
 def error_line(error: LaunchError) -> str:
-    """What can't be launched, and why."""
+    """An error that prevents the launch."""
     return _line(error.code, [error.problem, *([f"do: {error.hint}"] if error.hint else [])])
 
 
@@ -74,7 +74,7 @@ def _line(code: int, parts: Sequence[str]) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """The text's beginning in so many bytes at most; never half a letter."""
+    """The start of a text, in at most so many bytes; never splits a character."""
     whole = text.encode(errors="replace")
     if len(whole) <= size:
         return text
@@ -82,7 +82,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def place(environment: Mapping[str, str], default: Path = PATH) -> Path | None:
-    """Where the line goes; None outside of a pod."""
+    """The file for the line; None outside a pod."""
     if VARIABLE in environment:
         return Path(environment[VARIABLE]) if environment[VARIABLE] else None
     is_pod = "KUBERNETES_SERVICE_HOST" in environment
@@ -90,10 +90,10 @@ def place(environment: Mapping[str, str], default: Path = PATH) -> Path | None:
 
 
 def write(text: str, environment: Mapping[str, str]) -> None:
-    """Leaves the line for the pod's status; what can't be written is no reason to end otherwise.
+    """Writes the line for the pod's status; a file that can't be written doesn't change the end.
 
-    The file is written in place: it is mounted into the container, and another of its name wouldn't
-    be the kubelet's.
+    The file is written in place: it is mounted into the container, and a new file of the same name
+    wouldn't be the kubelet's.
     """
     path = place(environment)
     if path is not None:

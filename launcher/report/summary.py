@@ -1,4 +1,4 @@
-"""What is printed, kept and passed on when a run is over."""
+"""What is printed, written and sent when a run is over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import explain_failure, pod_status
 def show_attempts(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """Prints a line for each attempt, and where the evidence is."""
+    """Prints a line for each attempt, and the path of the records."""
     lines = [
         f"attempt {outcome.attempt.number + 1}: {explain_failure.outcome_text(outcome, findings)}"
         for outcome in outcomes
@@ -28,7 +28,7 @@ def show_attempts(
 
 
 def show_root_traceback(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
-    """Prints the traceback of the rank that failed first, whole; or its last output."""
+    """Prints the full traceback of the rank that failed first, or its last output."""
     if not isinstance(outcome, Failed):
         return
     record = findings[outcome.attempt.number].record
@@ -40,12 +40,12 @@ def show_root_traceback(outcome: Outcome, findings: Mapping[int, Finding]) -> No
 
 
 def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> RunEnded:
-    """What the other nodes are told at the end.
+    """The message that tells the other nodes of the end.
 
     Args:
         code: the exit code.
-        outcome: the one that is the run's.
-        findings: the root cause of each attempt that failed, by its number.
+        outcome: the outcome that is reported as the run's.
+        findings: the root cause of each failed attempt, by its number.
     """
     line = explain_failure.outcome_text(outcome, findings)
     match outcome:
@@ -60,14 +60,14 @@ def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Ru
 
 
 def write_pod_status(end: RunEnded) -> None:
-    """Where this launcher is a pod's, leaves the diagnosis for its status."""
+    """Writes the diagnosis for the pod's status, if this launcher runs in a pod."""
     if end.code:
         text = end.diagnosis or pod_status.end_line(end.code, end.line)
         pod_status.write(text, os.environ)
 
 
 def write_or_warn(path: Path, content: object) -> None:
-    """Writes to the run directory; a disk that fills up meanwhile doesn't end the training."""
+    """Writes to the run directory; prints an error, e.g. of a full disk, and continues."""
     try:
         run_directory.write(path, content)
     except LaunchError as error:

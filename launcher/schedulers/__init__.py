@@ -1,4 +1,4 @@
-"""Where this launcher stands in its job, by torchrun's options, Slurm, MPI or Kubernetes.
+"""The place of this launcher in its job, by torchrun's options, Slurm, MPI or Kubernetes.
 
-In: options and environment variables. Out: a `Placement`: the number of nodes, its own, node 0.
+In: options and environment variables. Out: a `Placement`: number of nodes, own rank, node 0.
 """

@@ -12,10 +12,10 @@ from .this_host import Here
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's index, and the name of the pod with index 0.
 
-    Such a pod's host name is `<job>-<index>`. Where its template names a subdomain the kubelet
-    writes `<job>-<index>.<subdomain>.<namespace>.svc...` into /etc/hosts, and the Service answers
-    for all of them. How many pods there are the environment doesn't say: the manifest gives
-    `--nnodes` or PET_NNODES, without which every pod trains by itself.
+    Such a pod's host name is `<job>-<index>`. If its template has a subdomain, the kubelet
+    writes `<job>-<index>.<subdomain>.<namespace>.svc...` into /etc/hosts, and the Service resolves
+    all of these names. The environment doesn't have the number of pods: the manifest sets
+    `--nnodes` or PET_NNODES, without which every pod trains alone.
 
     Raises:
         LaunchError: JOB_COMPLETION_INDEX holds no number.

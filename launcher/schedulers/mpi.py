@@ -1,4 +1,4 @@
-"""Open MPI, and what Hydra starts (MPICH, Intel MPI): `mpirun safe-launch ...`."""
+"""Open MPI, and MPIs with Hydra (MPICH, Intel MPI): `mpirun safe-launch ...`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ KINDS: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     ("MPI", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""By kind: processes of the job, this one's rank, its index on the host, how many are there.
+"""By kind: processes of the job, this process's rank, its index on the host, processes there.
 
 Slurm's PMI sets PMI_SIZE and PMI_RANK too, but not the last two of Hydra's.
 """
 
 
 def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
-    """The place among the processes that mpirun has started.
+    """This launcher's place among the processes of mpirun.
 
-    MPI says nowhere on which host rank 0 is, except where all are on one.
+    MPI doesn't say on which host rank 0 is, unless all are on one host.
 
     Raises:
-        LaunchError: a variable doesn't hold what MPI writes there.
+        LaunchError: a variable has an invalid value.
     """
     for by, size_name, rank_name, index_name, beside_name in KINDS:
         size, rank = number(environment, size_name, 1), number(environment, rank_name)

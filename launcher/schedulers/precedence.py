@@ -1,4 +1,4 @@
-"""One placement from what several sources say."""
+"""Merges several sources into one placement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def merged(
     """The placement of this launcher.
 
     Args:
-        stated: what people and platforms say in torchrun's words, the first before the others.
-        scheduled: what the scheduler says that started this launcher.
-        times: how long to wait.
+        stated: what people and platforms state in torchrun's terms, by precedence.
+        scheduled: what the scheduler that started this launcher states.
+        times: the timeouts of the rendezvous.
         is_launch: the nodes are going to meet; otherwise only a plan is wanted.
 
     Raises:
@@ -35,15 +35,15 @@ def merged(
     counted = _first(every, "nodes")
     _refuse_lone_rank(stated, counted)
     if counted is None or counted.nodes is None:
-        only = replace(alone(scheduled, times), meeting=_meeting(stated))
+        only = replace(alone(scheduled, times), meeting=_store_port(stated))
         if scheduled is None or scheduled.rank is None:
             return only
         text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
         return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
-    least, most = _agreed(counted, scheduled)
+    least, most = _node_range(counted, scheduled)
     if most == 1:
-        return replace(alone(scheduled, times), meeting=_meeting(stated))
-    numbered = _numbered(every, scheduled)
+        return replace(alone(scheduled, times), meeting=_store_port(stated))
+    numbered = _source_of_rank(every, scheduled)
     rank = None if numbered is None else numbered.rank
     if numbered is not None and rank is not None and rank >= most:
         problem = (
@@ -70,7 +70,7 @@ def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> N
     """Refuses a rank without a number of nodes: every node would train alone, as the first.
 
     Raises:
-        LaunchError: there is one.
+        LaunchError: a rank is stated, but no number of nodes.
     """
     named = _first(stated, "rank")
     if named is not None and named.rank and (counted is None or counted.nodes == (1, 1)):
@@ -82,7 +82,7 @@ def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> N
 
 
 def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
-    """The placement of a launcher without others, with the scheduler's devices."""
+    """The placement of a single launcher, with the scheduler's devices."""
     if scheduled is None:
         return Placement(times=times)
     return Placement(
@@ -94,22 +94,22 @@ def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
     )
 
 
-def _meeting(stated: Sequence[Reported]) -> int:
-    """The port that people name on a single node; a script may use it for a process group."""
+def _store_port(stated: Sequence[Reported]) -> int:
+    """The port that the user names on a single node; a script may use it for a process group."""
     named = _first(stated, "port")
     return 0 if named is None or named.port is None else named.port
 
 
 def _first(every: Sequence[Reported], name: str) -> Reported | None:
-    """The first source that says something of one kind."""
+    """The first source that states a value of a kind."""
     return next((report for report in every if getattr(report, name) not in (None, "")), None)
 
 
-def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
-    """The least and the greatest number of nodes; the scheduler knows how many it has started.
+def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
+    """The least and the greatest number of nodes; the scheduler knows how many it started.
 
     Raises:
-        LaunchError: it has started fewer or more than were asked for.
+        LaunchError: the scheduler has started fewer or more than were asked for.
     """
     assert counted.nodes is not None, "it says how many"
     least, most = counted.nodes
@@ -129,11 +129,11 @@ def _agreed(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
     )
 
 
-def _numbered(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
-    """Who says which node this is.
+def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
+    """The source that states which node this is.
 
     Raises:
-        LaunchError: somebody contradicts the scheduler.
+        LaunchError: a source contradicts the scheduler.
     """
     found = _first(every, "rank")
     if found is None or scheduled is None or scheduled.rank is None:
@@ -155,10 +155,10 @@ def _range(least: int, most: int) -> str:
 
 
 def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
-    """What was read where, for people."""
+    """Rows on where each value was read."""
 
     def source(name: str) -> str:
-        """Who says it, and who is not listened to."""
+        """The source of a value, and the sources that aren't used."""
         every = [*stated, *([] if scheduled is None else [scheduled])]
         first = _first(every, name)
         if first is None:

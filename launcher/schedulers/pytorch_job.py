@@ -1,4 +1,4 @@
-"""Kubeflow's PyTorchJob, and Volcano's `pytorch` plugin: torch's own variables, one rank a pod."""
+"""Kubeflow's PyTorchJob, and Volcano's `pytorch` plugin: torch's own variables, a rank per pod."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
     """The pod's place, by WORLD_SIZE and RANK, which count pods.
 
     training-operator, pkg/controller.v1/pytorch/envvar.go; volcano,
-    plugins/distributed-framework/pytorch/pytorch.go. Operators that know of several workers a pod
-    set PET_NNODES beside and count workers in WORLD_SIZE: then only PET_* is asked. A worker's
-    environment, which has LOCAL_RANK, isn't a pod's.
+    plugins/distributed-framework/pytorch/pytorch.go. Operators that support several workers per pod
+    set PET_NNODES too and count workers in WORLD_SIZE: then only PET_* is read. An environment with
+    LOCAL_RANK is a worker's, not a pod's.
 
     Raises:
-        LaunchError: a variable doesn't hold what the operator writes there.
+        LaunchError: a variable has an invalid value.
     """
     names = ("KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
     if not all(environment.get(name) for name in names):

@@ -1,11 +1,11 @@
-"""The schedulers: how each says where this launcher stands among those of its job.
+"""The schedulers, and the placement that follows from all sources.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch
-another one, add a module here and to `SCHEDULERS`. The first that knows this launcher is asked, so
-one that runs inside another stands before it.
+A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch a
+scheduler, add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used,
+so a scheduler that runs inside another precedes it.
 
 The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
-how many launchers there are, and which this is, the scheduler knows: who says otherwise is refused.
+the scheduler knows how many launchers there are, and which this is: contradictions are refused.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Scheduler(Protocol):
     """What every module in `SCHEDULERS` provides."""
 
     def read(self, environment: Mapping[str, str], here: Here, /) -> Reported | None:
-        """What it says of this launcher; None where it hasn't started it.
+        """What the scheduler states about this launcher; None where it hasn't started it.
 
         Raises:
-            LaunchError: its variables don't hold what it writes there.
+            LaunchError: a variable has an invalid value.
         """
 
 
@@ -43,18 +43,18 @@ def placement_of(
     *,
     is_launch: bool = True,
 ) -> Placement:
-    """Where this launcher stands, by all sources, and what was read where.
+    """This launcher's placement by all sources, with the source of each value.
 
     Args:
-        given: torchrun's options on the command line, by its names with underscores.
-        silence: seconds after which a node that can't be reached is lost; None for the default.
-        environment: the launcher's.
+        given: torchrun's options on the command line, by names with underscores.
+        silence: seconds after which an unreachable node counts as lost; None for the default.
+        environment: the launcher's environment.
         here: this host.
-        is_launch: the nodes are going to meet; otherwise only a plan is wanted, for which it
-            doesn't matter which node this is and where node 0 is.
+        is_launch: the nodes are going to meet; otherwise only a plan is wanted, which doesn't
+            need this node's rank or node 0's address.
 
     Raises:
-        LaunchError: sources contradict each other, something is missing, or has no meaning.
+        LaunchError: sources contradict each other, a value is missing or invalid.
     """
     read = (scheduler.read(environment, here) for scheduler in SCHEDULERS)
     scheduled = next((report for report in read if report is not None), None)
@@ -65,7 +65,7 @@ def placement_of(
     }
     times = torchrun_options.times(conf, silence)
     if "standalone" in given or "standalone" in pet:
-        # Whatever else is said of other nodes is not asked, as torchrun does it.
+        # Everything else about other nodes is ignored, as in torchrun.
         return alone(scheduled, times)
     stated = [
         torchrun_options.reported(given, by_variable=False, here=here),

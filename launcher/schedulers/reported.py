@@ -14,19 +14,19 @@ class Reported:
     """What a scheduler, a platform or a person states; None or empty where nothing is stated.
 
     Attributes:
-        by: who says it, in words.
+        by: the source, in words.
         nodes: the least and the greatest number of launchers.
-        rank: of this launcher.
-        is_head: whether this launcher is node 0, where no rank is given.
+        rank: rank of this launcher.
+        is_head: whether this launcher is node 0, if no rank is given.
         address: name or address of node 0.
-        port: where node 0 listens.
-        job: what the launchers of this job have in common and no others.
+        port: node 0's port.
+        job: an id that only the launchers of this job have.
         local: index of this launcher among those on its host.
-        beside: launchers of the job on this host, this one included.
+        beside: the number of launchers of the job on this host, this one included.
         nproc: workers of this launcher at most.
-        has_tasks: whether there is a task for every worker or every few, so that `nproc` is exact.
-        origins: where each of these was read, by its name here.
-        refusal: why no launch over several nodes can begin here, unless the user says how many.
+        has_tasks: whether each task has one or a few workers, so that `nproc` is exact.
+        origins: where each of these was read, by attribute.
+        refusal: why no launch on several nodes can start here, unless the user gives their number.
     """
 
     by: str
@@ -44,7 +44,7 @@ class Reported:
     refusal: LaunchError | None = None
 
     def origin(self, name: str) -> str:
-        """Where one of these was read."""
+        """Where an attribute was read."""
         return self.origins.get(name, self.by)
 
 
@@ -52,17 +52,17 @@ def number(environment: Mapping[str, str], name: str, least: int = 0) -> int | N
     """A whole number in a variable; None where it isn't set.
 
     Raises:
-        LaunchError: it holds something else.
+        LaunchError: it has another value.
     """
     text = environment.get(name, "").strip()
     return whole(text, name, least) if text else None
 
 
 def whole(text: str, name: str, least: int = 0) -> int:
-    """A whole number that is written in an option or a variable.
+    """Parses the whole number in an option or a variable.
 
     Raises:
-        LaunchError: it is none, or less than the least that has a meaning.
+        LaunchError: it isn't a whole number, or is less than `least`.
     """
     if not text.isascii() or not text.isdigit():
         raise LaunchError(ExitCode.USAGE, f"{name} {text!r} isn't a whole number")
@@ -72,10 +72,10 @@ def whole(text: str, name: str, least: int = 0) -> int:
 
 
 def port(text: str, name: str) -> int:
-    """A port to listen on.
+    """Parses a port number.
 
     Raises:
-        LaunchError: it is no port.
+        LaunchError: it isn't between 1 and 65535.
     """
     value = whole(text, name)
     if not 0 < value < 2**16:

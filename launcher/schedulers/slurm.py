@@ -1,4 +1,4 @@
-"""Slurm: what `srun` sets for its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; seen of 22.05)."""
+"""Slurm: what `srun` sets for its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; as of 22.05)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .slurm_hostlist import devices, hosts, tasks_by_node
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
-"""Step numbers from here on are no tasks of srun's: interactive, batch, external (slurm.h)."""
+"""Step numbers from here on aren't srun's tasks: interactive, batch, external (slurm.h)."""
 FIRST_PORT, PORTS = 16_384, 16_384
-"""Below the ports that Linux gives away by itself, from 32768."""
+"""Ports below Linux's ephemeral ones, which start at 32768."""
 PORTS_OF_A_JOB = 16
-"""So many steps of one job, and the next jobs', have ports of their own."""
+"""So many steps of a job have different ports, also from those of the next jobs."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
-    """The step of this task; in a shell or a batch script, the devices of this node alone.
+    """The step of this task; in a shell or a batch script, only the devices of this node.
 
     Raises:
-        LaunchError: a variable doesn't hold what Slurm writes there.
+        LaunchError: a variable has an invalid value.
     """
     if number(environment, "SLURM_JOB_ID") is None:
         return None
@@ -38,9 +38,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
 def is_task(environment: Mapping[str, str], here: Here) -> bool:
     """Whether srun has started this launcher.
 
-    A batch script has no step; but what `sbatch` is called from may have one, and its variables are
-    inherited: they are those of a task only where they agree with the job's own. A shell that
-    `srun --pty` has started is one task, in which a person types.
+    A batch script has no step. But the shell that `sbatch` is called from may be in a step, whose
+    variables are inherited: they are a task's only if they agree with the job's own. A shell of
+    `srun --pty` is one task, in which a person types.
     """
     step = number(environment, "SLURM_STEP_ID")
     if step is None or step >= NO_TASKS or "SLURM_PROCID" not in environment:
@@ -118,7 +118,7 @@ def _heterogeneous() -> Reported:
 
 
 def _beside(environment: Mapping[str, str], node: int) -> int:
-    """Tasks on this node."""
+    """The number of tasks on this node."""
     name = next(
         (
             name
@@ -132,10 +132,10 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
 
 
 def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:
-    """Workers of this launcher: one for each device of the task, or of the node.
+    """The number of this launcher's workers: one for each device of the task, or of the node.
 
-    Where there are several tasks a node, each has one worker, unless it was given several devices
-    of its own.
+    If a node has several tasks, each has one worker, unless the task was given several devices of
+    its own.
     """
     for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURMD_TRES_BIND"):
         text = environment.get(name, "")
@@ -157,5 +157,5 @@ def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | No
 
 
 def port_of(job: int, step: int) -> int:
-    """A port that neighbouring jobs, and the steps of one job, don't share."""
+    """A port that differs between steps of a job and between neighbouring jobs."""
     return FIRST_PORT + (job * PORTS_OF_A_JOB + step) % PORTS

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 
 def hosts(text: str) -> Iterator[str]:
-    """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in its order.
+    """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in order.
 
-    A number keeps the digits that its range begins with. Several brackets in a name vary the last
-    one first.
+    Numbers keep the digits of their range's start. With several brackets in a name, the last varies
+    first.
 
     Raises:
-        ValueError: a bracket isn't closed, or a range isn't one.
+        ValueError: a bracket isn't closed, or a range is invalid.
     """
     for part in _parts(text):
         yield from _expanded(part)
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The list cut at the commas that stand outside brackets."""
+    """The list, split at commas outside brackets."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")
@@ -35,7 +35,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _expanded(part: str) -> Iterator[str]:
-    """The hosts of one part."""
+    """The hosts of a part."""
     head, bracket, rest = part.partition("[")
     if not bracket:
         if part.strip():
@@ -71,7 +71,7 @@ def tasks_by_node(text: str) -> list[int]:
 
 
 def devices(text: str) -> int | None:
-    """How many devices a request has: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
+    """The number of devices in a request: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
 
     None where it names none: `cpu=4`, `shard:2`.
     """
@@ -91,4 +91,4 @@ NO_DEVICES = frozenset(
     {"cpu", "mem", "node", "billing", "energy", "pages", "vmem", "fs", "bb", "license"}
     | {"shard", "mps", "nic", "tmpdisk"}
 )
-"""Resources that are no accelerators (slurm.conf(5): AccountingStorageTRES, GresTypes)."""
+"""Resources that aren't accelerators (slurm.conf(5): AccountingStorageTRES, GresTypes)."""

@@ -1,4 +1,4 @@
-"""What a scheduler's reader may know of this host beside the environment."""
+"""What a scheduler's reader may know of this host besides the environment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This host's names, and whether a person types.
+    """This host's names, and whether a person is typing.
 
     Attributes:
         name: the host's name.
-        full_name: asks /etc/hosts or the resolver, which may be slow, for the name with its domain.
+        full_name: looks up the name with its domain, by /etc/hosts or a resolver; may be slow.
         has_terminal: standard input is a terminal.
         owns: whether an address or a name is this host's own.
     """
@@ -37,7 +37,7 @@ def this_host() -> Here:
 
 
 def owns(host: str) -> bool:
-    """Whether an address or a name is this host's own, on whatever of its interfaces.
+    """Whether an address or a name is this host's own, on any of its interfaces.
 
     An address is ours if a socket can be bound to it. A name that doesn't resolve (yet) is compared
     with the host's own, with and without its domain.

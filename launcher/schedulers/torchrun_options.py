@@ -26,7 +26,7 @@ OPTIONS = (
     "master_port",
     "local_addr",
 )
-"""By torchrun's names; `--nproc-per-node` is read where the workers are counted."""
+"""torchrun's names; `--nproc-per-node` is read where the workers are counted."""
 BACKENDS = ("static", "c10d")
 SECONDS = ("join_timeout", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout")
 CONFIGURATION = (
@@ -39,12 +39,12 @@ CONFIGURATION = (
 )
 """What torch 2.13 reads of --rdzv-conf, torch/distributed/elastic/rendezvous: c10d and static."""
 KEEP_ALIVE = (5.0, 3.0)
-"""torch's seconds between two signs of life, and how many may be missed."""
+"""torch's seconds between heartbeats, and how many may be missed."""
 YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The options that PET_* variables give; a switch that is off, or empty, is not given."""
+    """The options in PET_* variables; switches that are off or empty are left out."""
     given = {name: environment.get(f"PET_{name.upper()}", "") for name in OPTIONS}
     if given["standalone"].lower() in NO:
         given["standalone"] = ""
@@ -52,12 +52,12 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spelled(name: str, *, by_variable: bool) -> str:
-    """An option as a person writes it."""
+    """An option as the user writes it."""
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
 def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
-    """What the options say.
+    """What the options state.
 
     Args:
         given: their values by torchrun's names.
@@ -65,7 +65,7 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
         here: this host, which may be the endpoint.
 
     Raises:
-        LaunchError: a value has no meaning.
+        LaunchError: a value is invalid.
     """
     name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
@@ -104,13 +104,13 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
 
 
 def refuse_backend(backend: str, name: str) -> None:
-    """The nodes meet at node 0's launcher, whatever the backend is called.
+    """Refuses unsupported backends; the nodes always meet at node 0's launcher.
 
     Raises:
-        LaunchError: it is etcd, or nothing that torchrun knows.
+        LaunchError: it is etcd, or unknown to torchrun.
     """
     if backend.startswith("etcd"):
-        problem = f"{name} {backend}: no etcd is needed, the launcher of node 0 does what it did"
+        problem = f"{name} {backend}: etcd isn't needed, node 0's launcher replaces it"
         hint = f"{name} c10d, and --rdzv-endpoint HOST:PORT with the host of node 0"
         raise LaunchError(ExitCode.USAGE, problem, hint)
     if backend not in BACKENDS:
@@ -137,7 +137,7 @@ def node_range(text: str, name: str) -> tuple[int, int]:
 def endpoint(text: str, name: str) -> tuple[str, int | None]:
     """Host and port of `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
 
-    An IPv6 address without brackets has no port: its last part would be taken for one.
+    An IPv6 address without brackets has no port: its last part would be ambiguous.
 
     Raises:
         LaunchError: it is none of these.
@@ -166,7 +166,7 @@ def configuration(text: str, name: str) -> dict[str, str]:
     """The settings of --rdzv-conf.
 
     Raises:
-        LaunchError: one is unknown, or its value has no meaning.
+        LaunchError: a setting is unknown, or its value is invalid.
     """
     result = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -188,10 +188,10 @@ def configuration(text: str, name: str) -> dict[str, str]:
 
 
 def seconds(text: str, name: str) -> float:
-    """A time in seconds, more than none.
+    """Parses a positive time in seconds.
 
     Raises:
-        LaunchError: it is no such time.
+        LaunchError: it isn't a positive number.
     """
     try:
         value = float(text)
@@ -203,7 +203,7 @@ def seconds(text: str, name: str) -> float:
 
 
 def times(conf: Mapping[str, str], silence: float | None) -> JoinTimes:
-    """How long to wait, by --rdzv-conf and --node-timeout; ours where they say nothing."""
+    """The timeouts by --rdzv-conf and --node-timeout, or else our defaults."""
     default = JoinTimes()
     number = {key: float(value) for key, value in conf.items() if key in SECONDS}
     if silence is None and {"keep_alive_interval", "keep_alive_max_attempt"} & conf.keys():

@@ -1,4 +1,4 @@
-"""Volcano's `env` and `svc` plugins, on which Huawei's ModelArts builds too."""
+"""Volcano's `env` and `svc` plugins, which Huawei's ModelArts uses too."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .reported import Reported, number
 from .this_host import Here
 
 FIRST = ("MASTER", "LAUNCHER")
-"""Tasks whose pods come before the others'."""
+"""Tasks whose pods precede the others."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's place among the hosts that Volcano lists by task.
 
-    Where there are several tasks the pod is found by its name, and it must be one of a master's and
-    workers'; how others are numbered can't be known.
+    Where there are several tasks the pod is found by its name, and these must be a master's and
+    workers'; the order of others is unknown.
 
     pkg/controllers/job/plugins/svc/svc.go: VC_<TASK>_HOSTS, separated by commas; env/env.go:
     VC_TASK_INDEX, and VK_TASK_INDEX as its older name.
 
     Raises:
-        LaunchError: a variable doesn't hold what Volcano writes there.
+        LaunchError: a variable has an invalid value.
     """
     tasks = {
         found[1]: [host for host in value.split(",") if host]

@@ -1,4 +1,4 @@
-"""Runs one attempt after another on the nodes that are left."""
+"""Runs attempts on the nodes that are left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..workers.supervisor import Watch
 from .resume import clean_up
 
 Permission = Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
-"""Whether a plan may go on, given the settings, facts and model that its workers have seen."""
+"""Whether a plan may continue, given the settings, facts and model that its workers observed."""
 
 
 @dataclass(slots=True)
@@ -33,9 +33,9 @@ class AllNodes:
     """Node 0's workers, and the launchers of the other nodes.
 
     Attributes:
-        server: what this node's workers are forked from.
-        peers: the other nodes; after an attempt those that are left.
-        notice: told what the user should know at once.
+        server: this node's fork server.
+        peers: the other nodes; after an attempt, those that are left.
+        notice: called with a line that the user should see at once.
     """
 
     server: Server
@@ -43,7 +43,7 @@ class AllNodes:
     notice: Callable[[str], None]
 
     def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
-        """Runs an attempt on all nodes, to its end."""
+        """Runs an attempt on all nodes to its end."""
         plan, server = attempt.plan, self.server
         port = plan.request.placement.meeting
         server.store = Store.open(port)
@@ -73,14 +73,14 @@ class AllNodes:
 
 
 def permission(attempt: Attempt, rules: Rules) -> Permission:
-    """Whether the attempt may go on with what its workers see; under `suggest` it always may."""
+    """Whether the attempt may continue with what its workers observe; under `suggest` always."""
     answers: dict[tuple[frozenset[tuple[str, Value]], bool], bool] = {}
 
     def allowed(observed: Mapping[str, Value], model: dict[str, Any] | None) -> bool:
         if attempt.plan.request.limits.fix is Fix.SUGGEST:
             return True
         key = frozenset(observed.items()), model is None
-        if key not in answers:  # a search, and every worker reports the same
+        if key not in answers:  # a search is slow, and all workers report the same
             answers[key] = _may_go_on(attempt, Seen(observed, model), rules)
         return answers[key]
 
@@ -88,12 +88,12 @@ def permission(attempt: Attempt, rules: Rules) -> Permission:
 
 
 def _may_go_on(attempt: Attempt, seen: Seen, rules: Rules) -> bool:
-    """Whether nothing forbids the attempt, given what its workers have seen."""
+    """Whether nothing forbids the attempt, given what its workers observed."""
     plan = attempt.plan
     workload = with_seen(plan.workload, attempt, seen)
     if not is_hopeless(attempt, workload, rules):
         return True
     better = planned(plan.request, workload, plan.hardware, rules.constraints)
-    # Where the memory estimate still hangs on what nobody has stated, it doesn't count.
+    # A memory estimate that still depends on unstated values doesn't count.
     is_unsure = isinstance(better, Plan) and bool(better.doubts)
     return is_unsure and not is_hopeless(attempt, workload, replace(rules, by_memory=False))

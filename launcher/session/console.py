@@ -1,4 +1,4 @@
-"""The reporter of a launch: every event as lines on the console."""
+"""The reporter of a launch: prints every event on the console."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from .suspect_lines import SuspectLine
 
 NOTHING_LEFT = "nothing is left to launch"
 SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "note", "may end", "do")
-"""Labels of the rows that `--quiet` doesn't leave out."""
+"""Labels of the rows that `--quiet` keeps."""
 
 
 class ConsoleReporter:
-    """Says on stderr what happens."""
+    """Reports events on stderr."""
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """All that the plan is; to whom wants quiet, where it isn't as asked."""
+        """Prints the plan; under `--quiet`, only what differs from the request."""
         _show([*explain_plan.plan_rows(plan), *suspect_rows(suspects)])
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """The same, and what would be changed."""
+        """Prints the plan as asked, and what would be changed."""
         suggestions = explain_plan.suggestion_rows(better)
         _show([*explain_plan.plan_rows(asked), *suggestions, *suspect_rows(suspects)])
 
     def no_plan(self, refused: NoPlan) -> None:
-        """Why nothing is left, and what would change that."""
+        """Prints why there is no plan, and what would permit one."""
         terminal.say(NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused)))
 
     def attempt_failed(
         self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
     ) -> None:
-        """What failed first, where, and why."""
+        """Prints what failed first, where, and why."""
         root = diagnosis.root
         if root.entry is None:
             log = attempt.folder / f"rank-{root.record.rank}.log"
@@ -57,7 +57,7 @@ class ConsoleReporter:
         terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
-        """What the next attempt changes, and where it begins."""
+        """Prints what the next attempt changes, and where it begins."""
         if isinstance(state.last, Superseded):
             terminal.say("stopped before a failure: what the workers reported is known to fail")
             rows = [("change", explain_plan.change_text(change)) for change in following.changes]
@@ -70,17 +70,17 @@ class ConsoleReporter:
         terminal.say(*terminal.table(rows), f"relaunching: attempt {len(state.outcomes) + 1}")
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
-        """What would have been changed, and why it isn't."""
+        """Prints what would have been changed, and why it isn't."""
         changes = [text for label, text in _corrections(following, state) if label == "change"]
         rows = terminal.table(("suggest", text) for text in changes)
         terminal.say(*rows, f"not relaunched: {refused.sentence}")
 
     def note(self, sentence: str) -> None:
-        """The sentence itself."""
+        """Prints the sentence."""
         terminal.say(sentence)
 
     def finished(self, state: RunState, end: End, run: Path) -> None:
-        """Each attempt in a line, where the evidence is, and the traceback of what failed first."""
+        """Prints a line for each attempt, the records' path, and the first failure's traceback."""
         summary.show_attempts(state.outcomes, state.findings, run, end.code)
         if end.standing is not None:
             first = end.standing + 1
@@ -89,13 +89,13 @@ class ConsoleReporter:
 
 
 def _corrections(following: Plan, state: RunState) -> list[Row]:
-    """How the next attempt differs from the last one."""
+    """How the next attempt differs from the last attempt."""
     record = FailureRecord(0, 0.0) if state.root is None else state.root.record
     return explain_plan.correction_rows(following, state.last.attempt.plan, record)
 
 
 def suspect_rows(suspects: Sequence[SuspectLine]) -> list[Row]:
-    """Each suspect line with the failure it may lead to; once for each failure, what to do."""
+    """For each failure that suspect lines may lead to: the lines, the failure, what to do."""
     rows: list[Row] = []
     for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
@@ -106,6 +106,6 @@ def suspect_rows(suspects: Sequence[SuspectLine]) -> list[Row]:
 
 
 def _show(rows: Sequence[Row]) -> None:
-    """All rows; under `--quiet`, those that aren't as the user has asked for."""
+    """Prints all rows; under `--quiet`, only those with labels in `SHOWN_WHEN_QUIET`."""
     shown = [row for row in rows if not terminal.is_quiet() or row[0] in SHOWN_WHEN_QUIET]
     terminal.say(*terminal.table(shown, indent=0))

@@ -1,4 +1,4 @@
-"""What follows from the end of an attempt: pure reasoning over frozen values."""
+"""Decides what follows from the end of an attempt: pure functions of frozen values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
 PAUSE = 10.0
-"""Seconds before a transient failure is retried: devices and ports are let go of later than their
+"""Seconds before a transient failure is retried: devices and ports are released later than their
 process ends (CANN asks for ten seconds, its error EJ0001)."""
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """How often the workers may be relaunched with a corrected plan."""
@@ -33,13 +33,13 @@ class RunState:
     Attributes:
         request: what is launched, on the nodes that are left.
         workload: what is known of the training.
-        constraints: what is forbidden: by the catalogue, the hardware and the attempts so far.
-        outcomes: how each attempt has ended, by its number.
-        findings: root cause of each attempt that failed, by its number.
+        constraints: what the catalogue, the hardware and the attempts so far forbid.
+        outcomes: the outcome of each attempt, by its number.
+        findings: the root cause of each failed attempt, by its number.
         retried: ids of transient failures that have been retried.
         restarts: how often the same plan was restarted because of --max-restarts.
-        standing: number of the attempt whose failure is the run's if no correction is left, because
-            its corrections so far have only led to other failures; None for the last attempt's.
+        standing: number of the attempt whose failure is reported if no correction is left, because
+            its corrections have only led to other failures; None to report the last attempt's.
     """
 
     request: LaunchRequest
@@ -53,7 +53,7 @@ class RunState:
 
     @property
     def last(self) -> Outcome:
-        """How the last attempt has ended."""
+        """The outcome of the last attempt."""
         return self.outcomes[-1]
 
     @property
@@ -62,7 +62,7 @@ class RunState:
         return self.findings.get(self.last.attempt.number)
 
     def after(self, outcome: Outcome, root: Finding | None) -> RunState:
-        """The state when one more attempt has ended."""
+        """The state after a further attempt."""
         found = {} if root is None else {outcome.attempt.number: root}
         findings = MappingProxyType({**self.findings, **found})
         return replace(self, outcomes=(*self.outcomes, outcome), findings=findings)
@@ -74,8 +74,8 @@ class End:
 
     Attributes:
         code: the launcher's exit code.
-        standing: number of the earlier attempt whose failure is the run's; None for the last one's.
-        note: why, where the diagnosis doesn't say it.
+        standing: number of the earlier attempt whose failure is reported; None for the last one's.
+        note: the reason, if the diagnosis doesn't give it.
     """
 
     code: int
@@ -83,7 +83,7 @@ class End:
     note: str = ""
 
     def outcome_of(self, state: RunState) -> Outcome:
-        """The outcome that is the run's."""
+        """The outcome that is reported as the run's."""
         return state.last if self.standing is None else state.outcomes[self.standing]
 
 
@@ -92,7 +92,7 @@ class Replan:
     """Another attempt follows.
 
     Attributes:
-        state: what is known now.
+        state: the state for the next plan.
         pause: seconds to wait first.
         note: why to wait.
     """
@@ -108,11 +108,11 @@ Decision = End | Replan
 def decide(
     state: RunState, rules: Rules, suspect: SuspectCorrection | None, pause: float = PAUSE
 ) -> Decision:
-    """What follows from how the last attempt has ended.
+    """Decides what follows from the outcome of the last attempt.
 
     Args:
-        state: with the last outcome and its root cause.
-        rules: what the last attempt was planned under.
+        state: the state, with the last outcome and its root cause.
+        rules: the rules that the last attempt was planned under.
         suspect: the correction that may have caused the failure.
         pause: seconds before a transient failure is retried.
     """
@@ -134,7 +134,7 @@ def decide(
 
 
 def _after_failure(state: RunState, failed: Failed, rules: Rules, pause: float) -> Decision:
-    """What follows from a failure that no correction of ours is suspected of."""
+    """Decides what follows from a failure that isn't attributed to an earlier correction."""
     root = state.findings[failed.attempt.number]
     if root.entry is None:
         return End(exit_code(root))
@@ -143,7 +143,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules, pause: float) 
         if isinstance(request, Refused):
             return End(ExitCode.RETRY_ELSEWHERE, note=request.sentence)
         state = replace(state, request=request)
-        if root.record.rank is None:  # nothing but the loss of the node has failed
+        if root.record.rank is None:  # the loss of the node is the only failure
             return Replan(state)
     name, kind = root.entry.id, root.entry.kind
     if kind is Kind.TRANSIENT and name not in state.retried:
@@ -165,7 +165,7 @@ def no_correction_left(state: RunState, code: int, note: str = "") -> End:
 
 
 def relaunch_refused(state: RunState) -> Refused | None:
-    """Why no corrected plan may be launched any more; restarts of the same plan don't count."""
+    """Why no further corrected plan may be launched; restarts of the same plan don't count."""
     fix = state.request.limits.fix
     if len(state.outcomes) - state.restarts > RELAUNCHES[fix]:
         return Refused(f"--fix {fix} allows {RELAUNCHES[fix]}")
@@ -173,7 +173,7 @@ def relaunch_refused(state: RunState) -> Refused | None:
 
 
 def exit_code(root: Finding) -> int:
-    """The worker's own code; a node at fault has a code of its own."""
+    """The worker's own exit code; a separate code if the node is at fault."""
     if root.entry is not None and root.entry.kind is Kind.HARDWARE:
         return ExitCode.RETRY_ELSEWHERE
     return root.record.exit_code or 1

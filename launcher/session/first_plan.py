@@ -1,4 +1,4 @@
-"""The plan before anything is launched, or why nothing may be."""
+"""The plan before anything is launched, or why nothing may be launched."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def first_plan(
     entries: Sequence[KnownFailure],
     reporter: Reporter,
 ) -> Plan | RunEnded:
-    """The plan before anything was tried, told to the user; or why nothing may be launched.
+    """Makes and reports the first plan; or returns why nothing may be launched.
 
     Args:
         request: what the user asked the launcher for.
         workload: what is known of the training.
         hardware: what it runs on.
-        known: what is forbidden.
+        known: the known constraints.
         entries: the known failures that concern the installed versions.
-        reporter: who is told.
+        reporter: reports the plan, or why there is none.
     """
     plan = planned(request, workload, hardware, known)
     if isinstance(plan, NoPlan):
@@ -67,5 +67,5 @@ def first_plan(
 
 
 def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:
-    """What `--strict` says to a plan."""
+    """Why `--strict` refuses a plan; None where it doesn't."""
     return Refused(STRICT) if request.limits.strict and plan.changes else None

@@ -38,14 +38,14 @@ def follow(
 
     Args:
         request: this node's launch.
-        environment: variables that the devices' profiles say.
+        environment: variables from the devices' profiles.
         link: the connection to node 0.
-        welcome: what node 0 has said of the run.
-        server: what this node's workers are forked from.
+        welcome: node 0's start of the run.
+        server: this node's fork server.
 
     Raises:
-        LaunchError: the run directory can't be written, there is no torch, node 0 refuses, or it
-            orders what can't be.
+        LaunchError: the run directory can't be written, torch is missing, node 0 refuses, or it
+            sends an invalid order.
     """
     require_torch()
     try:
@@ -61,22 +61,22 @@ def follow(
     outcomes: list[AttemptEnd] = []
     try:
         while True:
-            match _next(link):
+            match _next_message(link):
                 case Order() as order:
-                    own = Own(environment, _accepted(order, welcome, request, outcomes, link))
+                    own = Own(environment, _check_order(order, welcome, request, outcomes, link))
                     outcomes.append(_take_part(request, order, own, server, run, link))
                 case RunEnded() as farewell:
                     return _end(farewell, own_code(outcomes))
                 case Refusal() as refusal:
                     raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
                 case None:
-                    return _lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
+                    return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
         guardian.dismiss()
 
 
-def _next(link: Connection) -> Message | None:
-    """The next message of node 0's; None where it is gone."""
+def _next_message(link: Connection) -> Message | None:
+    """The next message from node 0; None where it is gone."""
     with selectors.DefaultSelector() as selector:
         if link.fault is None:
             selector.register(link, selectors.EVENT_READ)
@@ -86,17 +86,17 @@ def _next(link: Connection) -> Message | None:
     return link.waiting.pop(0) if link.waiting else None
 
 
-def _accepted(
+def _check_order(
     order: Order,
     welcome: RunStarted,
     request: LaunchRequest,
     outcomes: Sequence[AttemptEnd],
     link: Connection,
 ) -> str:
-    """Checks an order of node 0's; returns what this node's workers are told to resume from.
+    """Checks an order from node 0; returns what this node's workers resume from.
 
     Raises:
-        LaunchError: it isn't one to this node, in this run; node 0 is told so.
+        LaunchError: the order isn't for this node and this run; node 0 is told.
     """
     resume = contradiction(order, welcome, request) or resume_variable(order, outcomes)
     if isinstance(resume, Refused):
@@ -107,7 +107,7 @@ def _accepted(
 
 
 def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> Refused | None:
-    """Why an order can't be one to this node, in this run."""
+    """Why an order can't be for this node and this run; None where it can."""
     own, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
         return Refused(f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
@@ -121,7 +121,7 @@ def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> 
 
 
 def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refused:
-    """What this node's workers are told to resume from: a folder that they have named."""
+    """The checkpoint that this node's workers resume from: its folder was reported by them."""
     if order.resume is None:
         return ""
     saves = [outcome.saves for outcome in outcomes if outcome.saves is not None]
@@ -135,7 +135,7 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
 def _take_part(
     request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Connection
 ) -> AttemptEnd:
-    """One attempt on this node; what became of it here."""
+    """Runs an attempt on this node; returns how it ended here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
@@ -148,12 +148,12 @@ def _take_part(
 
 
 def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
-    """How the workers of this node ended last; None where none were started."""
+    """How this node's workers ended in the last attempt; None where none were started."""
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
 def own_code(outcomes: Sequence[AttemptEnd]) -> int:
-    """The exit code for what has become of this node's own workers; 0 where they succeeded."""
+    """The exit code for how this node's own workers ended; 0 where they succeeded."""
     ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
         return ExitCode.RETRY_ELSEWHERE
@@ -162,8 +162,8 @@ def own_code(outcomes: Sequence[AttemptEnd]) -> int:
     return 128 + ended.signal if ended.signal else ended.records[0].exit_code or 1
 
 
-def _lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
-    """Node 0 is gone: says so, and returns the exit code."""
+def _report_lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
+    """Reports that node 0 is gone; returns the exit code."""
     ended = _last_end(outcomes)
     stopped = None if ended is None else ended.signal
     code = int(ExitCode.RETRY_ELSEWHERE) if stopped is None else 128 + stopped
@@ -174,7 +174,7 @@ def _lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
 
 
 def _end(farewell: RunEnded, own: int) -> int:
-    """The run is over: says so, and returns the exit code; a failure here is never a success."""
+    """Reports the end of the run; returns the exit code, never 0 if this node's workers failed."""
     code = farewell.code or own
     lines = [f"node 0 ended the run: {farewell.line}"]
     if code != farewell.code:
@@ -188,7 +188,7 @@ def _end(farewell: RunEnded, own: int) -> int:
 
 
 def order_text(order: Order) -> str:
-    """A further attempt in a line, as node 0 has planned it."""
+    """Node 0's plan for a further attempt, as one line."""
     if not order.overrides:
         return "node 0 relaunches with the same plan"
     texts = [describe(setting, value) for setting, value in order.overrides.items()]

@@ -1,4 +1,4 @@
-"""A launch on node 0, which plans for all nodes; where there is no other, the only one."""
+"""A launch on node 0, which plans for all nodes, or on the only node."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def launch(
     server: Server,
     joined: Joined | None = None,
 ) -> int:
-    """Trains, and tells the other nodes how it ended; returns the exit code.
+    """Trains, and tells the other nodes how the run ended; returns the exit code.
 
     Args:
         request: what the user asked for, with the workers of all nodes.
         workload: what is known of the training.
-        hardware: what every node has at least.
+        hardware: the least that every node has.
         catalogue: the known failures.
-        server: what this node's workers are forked from.
-        joined: the nodes of the job; None where there is no other.
+        server: this node's fork server.
+        joined: the nodes of the job; None on a single node.
 
     Raises:
-        LaunchError: the run directory can't be written, or there is no torch.
+        LaunchError: the run directory can't be written, or torch is missing.
     """
     require_torch()
     links = {} if joined is None else dict(enumerate(joined.connections, start=1))
@@ -71,10 +71,10 @@ def launch(
 
 
 def require_torch() -> None:
-    """Says so where there is no torch to launch with.
+    """Checks that torch is installed.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: it isn't.
     """
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
@@ -89,7 +89,7 @@ def _train(
     server: Server,
     peers: Peers,
 ) -> RunEnded:
-    """The first plan and the loop, with what they do to the world."""
+    """Makes the first plan and runs the loop with its effects."""
     reporter = ConsoleReporter()
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
     known = known_constraints(workload, catalogue)

@@ -37,12 +37,12 @@ from .reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What the loop does beyond reasoning; a test puts fakes here.
+    """The side effects of the loop; tests use fakes.
 
     Attributes:
         launch: runs an attempt on all nodes.
-        prepare: makes ready on the disk what an attempt with this plan resumes from.
-        reporter: who is told what happens.
+        prepare: prepares on disk what an attempt with this plan resumes from.
+        reporter: reports what happens.
         run: the run directory.
         pause: seconds before a transient failure is retried.
     """
@@ -69,14 +69,14 @@ def run_attempts(
     entries: Sequence[KnownFailure],
     effects: Effects,
 ) -> tuple[RunState, End]:
-    """Makes attempts until one ends the run; all that is known then, and the end.
+    """Runs attempts until the run ends; returns the final state and the end.
 
     Args:
-        state: before the first attempt.
-        plan: of the first attempt.
-        hardware: what every node has at least.
+        state: the state before the first attempt.
+        plan: the plan of the first attempt.
+        hardware: the least that every node has.
         entries: the known failures that concern the installed versions.
-        effects: what the loop does beyond reasoning.
+        effects: the side effects of the loop.
     """
     start = Start(None)
     while True:
@@ -86,7 +86,7 @@ def run_attempts(
         summary.write_or_warn(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.constraints)
         outcome = effects.launch(attempt, start, rules)
-        state, suspect = _diagnosed(state, outcome, entries, effects)
+        state, suspect = _diagnose(state, outcome, entries, effects)
         decision = decide(state, rules, suspect, effects.pause)
         if decision.note:
             effects.reporter.note(decision.note)
@@ -106,10 +106,10 @@ def run_attempts(
         plan, start = step.plan, step.start
 
 
-def _diagnosed(
+def _diagnose(
     state: RunState, outcome: Outcome, entries: Sequence[KnownFailure], effects: Effects
 ) -> tuple[RunState, SuspectCorrection | None]:
-    """The state after an outcome; a failure is diagnosed, kept and told first."""
+    """Diagnoses, records and reports a failure; returns the state after the outcome."""
     if not isinstance(outcome, Failed):
         return state.after(outcome, None), None
     attempt, records = outcome.attempt, outcome.records
@@ -124,7 +124,7 @@ def _diagnosed(
 
 
 def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch | End:
-    """The attempt that follows from what is known now, if there may be one."""
+    """The next attempt, from what is known now, or the end of the run."""
     following = planned(state.request, state.workload, hardware, state.constraints)
     if isinstance(following, NoPlan):
         effects.reporter.no_plan(following)
@@ -139,7 +139,7 @@ def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch
 
 
 def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
-    """Another attempt with the same plan, if --max-restarts asks for one."""
+    """Another attempt with the same plan, if --max-restarts permits it."""
     limit = plan.request.limits.max_restarts
     if not limit or not isinstance(state.last, Failed) or state.last.lost:
         return None

@@ -33,17 +33,17 @@ def launch(
     read: Callable[[LaunchRequest], Workload],
     server: Server,
 ) -> int:
-    """Trains on all nodes of the job; returns the exit code, which is the same on each.
+    """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
     Args:
         request: this node's launch.
         hardware: what this node has.
         catalogue: the known failures.
-        read: what is known of the training, once the number of workers is.
-        server: what this node's workers are forked from.
+        read: reads the workload, given the number of workers.
+        server: this node's fork server.
 
     Raises:
-        LaunchError: it can't be done as it is.
+        LaunchError: the launch isn't possible as asked.
     """
     require_torch()
     workload = read(request)
@@ -76,9 +76,9 @@ def launch(
 
 
 def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:
-    """Lets the other launchers know of a signal that ends this one between two attempts.
+    """Tells the other launchers of a signal that ends this launcher between two attempts.
 
-    While workers run, `supervise` takes the signals.
+    While workers run, the supervisor handles signals.
     """
 
     def stop(number: int, _frame: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`safe-launch plan`: the plan in full, and nothing is launched."""
+"""`safe-launch plan`: prints the plan in full, and launches nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def show_plan(
 
 
 def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine]) -> list[str]:
-    """What is known, the candidates, and the plan; or why there is none."""
+    """What is known, the candidates, and the plan, or why there is no plan."""
     known = terminal.table(_what_is_known(workload), indent=0)
     if isinstance(plan, NoPlan):
         why = terminal.table(explain_plan.dead_end_rows(plan))

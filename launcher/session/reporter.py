@@ -1,4 +1,4 @@
-"""What the loop has to tell, as events; who shows them, and how, is another matter."""
+"""The events of a run, as an interface; its implementation decides how they are shown."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .suspect_lines import SuspectLine
 
 
 class Reporter(Protocol):
-    """Whom a run tells what happens, one call for each event."""
+    """Receives the events of a run, one call for each."""
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
         """The plan of the first attempt, and lines of the user's that may fail under it."""
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """`--fix suggest`: what is launched unchanged, and what would be changed."""
+        """`--fix suggest`: the plan that is launched unchanged, and the plan with the changes."""
 
     def no_plan(self, refused: NoPlan) -> None:
-        """Nothing is left to launch."""
+        """No plan is left to launch."""
 
     def attempt_failed(
         self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
     ) -> None:
-        """An attempt has failed, and this is why."""
+        """An attempt has failed, with this diagnosis."""
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
-        """Another attempt is made, with this plan, from there."""
+        """Another attempt follows, with this plan and start."""
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
-        """There is another plan, which may not be launched."""
+        """There is another plan, but it may not be launched."""
 
     def note(self, sentence: str) -> None:
         """Anything else that the user should know at once."""

@@ -1,4 +1,4 @@
-"""Makes ready what the next attempt resumes from, or says why it would throw progress away."""
+"""Prepares what the next attempt resumes from, or says why it would lose progress."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..system import orphans
 
 
 def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
-    """Where the attempt after these begins; all that it needs on the disk is done.
+    """Prepares on disk the start of the attempt after these outcomes.
 
-    No worker of the job runs meanwhile; what this starts has the run's mark, as they have.
+    No worker of the job runs meanwhile; processes started here carry the run's mark, like workers.
     """
     steps = [steps_of(outcome) for outcome in outcomes]
     if resume_point.is_stuck(steps):
@@ -36,24 +36,24 @@ def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start 
             return start
         start = replace(start, training=saves[-1].number if saves else 0)
         if start.checkpoint is None or start.loading is not Loading.UNIVERSAL:
-            return _with_room(start)
+            return _move_newer(start)
         made = universal.convert(start.checkpoint, {orphans.VARIABLE: run_id})
         if not isinstance(made, Refused):
-            return _with_room(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
+            return _move_newer(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
         checkpoints = resume_point.without(checkpoints, start.checkpoint, made.sentence)
 
 
 def clean_up(start: Start) -> None:
-    """Removes the universal checkpoint that was made for an attempt that is over.
+    """Removes the universal checkpoint that was made for an attempt that has ended.
 
-    What it was made of is still there.
+    The checkpoint that it was converted from is kept.
     """
     if start.checkpoint is not None and start.loading is Loading.UNIVERSAL:
         rmtree(start.checkpoint.folder, ignore_errors=True)
 
 
 def latest_saves(outcomes: Sequence[Outcome]) -> list[Saves]:
-    """Where the training that failed last saved, in each attempt that got to it."""
+    """Where the training that failed last saved, in each attempt that reached it."""
     saves = [
         outcome.seen.saves
         for outcome in outcomes
@@ -63,20 +63,20 @@ def latest_saves(outcomes: Sequence[Outcome]) -> list[Saves]:
 
 
 def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Checkpoints:
-    """What the job has saved, less what was there before its first attempt."""
+    """The job's checkpoints, without those that existed before its first attempt."""
     requests = [outcome.attempt.plan.request for outcome in outcomes]
     worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
     first = {place.output_dir: place for place in reversed(saves)}
-    found = [discovery.found(place, worlds, local) for place in first.values()]
+    found = [discovery.find_all(place, worlds, local) for place in first.values()]
     return newest_first(
         (checkpoint for each in found for checkpoint in each.complete),
         (checkpoint for each in found for checkpoint in each.unusable),
     )
 
 
-def _with_room(start: Start) -> Start | Refused:
-    """The same, with the checkpoints out of the way that come after it."""
+def _move_newer(start: Start) -> Start | Refused:
+    """Moves later checkpoints out of the way; returns the start, with that in its sentence."""
     try:
         places = discovery.set_aside([checkpoint.folder for checkpoint in start.aside])
     except OSError as error:
@@ -89,7 +89,7 @@ def _with_room(start: Start) -> Start | Refused:
 
 
 def target_of(plan: Plan) -> Target:
-    """What of a plan decides which checkpoints it can load."""
+    """The part of a plan that decides which checkpoints it can load."""
     stage = plan.preset.zero_stage
     enforced = Setting.ZERO_STAGE in plan.overrides or bool(stage)
     engine = Engine.DEEPSPEED if enforced else plan.workload.engine
@@ -100,7 +100,7 @@ def target_of(plan: Plan) -> Target:
 
 
 def steps_of(outcome: Outcome) -> int | None:
-    """The optimizer steps that the job had done when an attempt ended; None where unknown."""
+    """The job's optimizer steps at the end of an attempt; None where unknown."""
     if isinstance(outcome, Superseded):
         return 0
     records = outcome.records if isinstance(outcome, Failed) else ()

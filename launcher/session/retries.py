@@ -10,25 +10,25 @@ from ..evidence.failure_record import FailureRecord
 
 
 def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
-    """The number of the restart that is due, 1 for the first.
+    """The number of the next restart, 1 for the first; or why there is none.
 
     Args:
-        limit: what --max-restarts says.
-        used: how many restarts there have been.
+        limit: the value of --max-restarts.
+        used: the number of restarts so far.
         roots: the root cause of each attempt that has failed, the latest last.
     """
     *earlier, root = roots
     if root.entry is not None and root.entry.kind is Kind.USER:
         return Refused(f"the same input fails with {root.entry.id} every time")
-    if any(_manner(root.record) == _manner(before.record) for before in earlier):
+    if any(_failure_key(root.record) == _failure_key(before.record) for before in earlier):
         return Refused("it has ended in the same way twice")
     if used >= limit:
         return Refused("no restart is left")
     return used + 1
 
 
-def _manner(record: FailureRecord) -> tuple[object, ...]:
-    """How it has ended: what was raised where, in which step."""
+def _failure_key(record: FailureRecord) -> tuple[object, ...]:
+    """What identifies a failure: what was raised, where, and in which step."""
     frame = record.frames[-1] if record.frames else None
     death = (record.exit_code, record.signal)
     return record.exception, record.message, frame, record.step, death

@@ -1,4 +1,4 @@
-"""The user's own lines that may fail under a plan, found before anything is launched."""
+"""Lines of the user's script that may fail under a plan, found before the launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..workload.script.user_files import user_files
 
 @dataclass(frozen=True, slots=True)
 class SuspectLine:
-    """A line of the user's that is known to fail under the plan, if it does what it looks like.
+    """A line of the user's that is known to fail under the plan, if it does what it seems to do.
 
     Attributes:
         entry: the known failure.
@@ -26,8 +26,8 @@ class SuspectLine:
     spot: SourceLocation
 
 
-def _has_several(plan: Plan) -> bool:
-    """Whether several ranks see several devices."""
+def _has_several_devices(plan: Plan) -> bool:
+    """Whether there are several ranks, each of which sees several devices."""
     here = plan.request.nproc * plan.request.placement.beside
     return here > 1 and plan.hardware.accelerators > 1
 
@@ -47,8 +47,8 @@ def _is_on_trainer(plan: Plan) -> bool:
     return plan.workload.framework is Framework.TRANSFORMERS
 
 
-def _is_scaled(plan: Plan) -> bool:
-    """Whether torch's gradient scaler trains all of a model."""
+def _uses_gradient_scaler(plan: Plan) -> bool:
+    """Whether a full fine-tuning uses torch's gradient scaler."""
     adapted = plan.workload.value(Fact.ADAPTER) == Adapter.LORA
     partly = adapted or plan.workload.value(Fact.FROZEN_PARAMETERS) is True
     is_ddp = plan.workload.engine in (None, Engine.DDP)
@@ -56,8 +56,8 @@ def _is_scaled(plan: Plan) -> bool:
     return is_fp16 and is_ddp and not partly and _is_on_trainer(plan)
 
 
-def _transformers(plan: Plan, allowed: str) -> bool:
-    """Whether the installed transformers is among these versions."""
+def _has_transformers(plan: Plan, allowed: str) -> bool:
+    """Whether the installed version of transformers is among these."""
     from packaging.specifiers import SpecifierSet
 
     version = plan.workload.versions.get("transformers")
@@ -66,28 +66,28 @@ def _transformers(plan: Plan, allowed: str) -> bool:
 
 HARMS: dict[str, Callable[[Plan], bool]] = {
     "device_maps": lambda plan: (
-        _has_several(plan)
+        _has_several_devices(plan)
         and plan.workload.framework is not Framework.NONE
         and not _is_zero(plan, 3)
     ),
     "device_map_arguments": lambda plan: _is_zero(plan, 3) and _is_on_trainer(plan),
-    "half_precision_loads": _is_scaled,
-    "fixed_devices": lambda plan: _has_several(plan) and _is_own_loop(plan),
+    "half_precision_loads": _uses_gradient_scaler,
+    "fixed_devices": lambda plan: _has_several_devices(plan) and _is_own_loop(plan),
     "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
     # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.
-    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _transformers(plan, "<5"),
-    # Gone in 4.57.1 at the latest.
-    "outdated_arguments": lambda plan: _transformers(plan, ">=4.57"),
+    "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _has_transformers(plan, "<5"),
+    # The arguments were removed in 4.57.1 at the latest.
+    "outdated_arguments": lambda plan: _has_transformers(plan, ">=4.57"),
 }
-"""Under which plans the lines that a search finds do harm; without a condition under any."""
+"""The plans under which the lines that a search finds do harm; all, where none is given."""
 
 
 def suspect_lines(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[SuspectLine, ...]:
-    """The user's lines that entries point at and that the plan doesn't avoid.
+    """The user's lines that entries point at and that may fail under the plan.
 
     Args:
-        plan: what is going to be launched.
-        entries: those that concern the installed versions.
+        plan: the plan to be launched.
+        entries: the known failures that concern the installed versions.
     """
     relevant = [entry for entry in entries if entry.points_at is not None and is_open(entry, plan)]
     if not relevant:
@@ -104,8 +104,7 @@ def suspect_lines(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[SuspectL
 def is_open(entry: KnownFailure, plan: Plan) -> bool:
     """Whether the plan would be forbidden if the facts that the entry proves were known.
 
-    What is known otherwise holds against that. An entry that forbids nothing is one that no plan
-    avoids.
+    Facts that are already known take precedence. No plan avoids an entry that forbids nothing.
     """
     harms = HARMS.get(entry.points_at or "")
     if harms is not None and not harms(plan):

@@ -1,4 +1,4 @@
-"""Calls handlers as soon as what they wait for has happened; there is no polling."""
+"""Calls handlers as soon as their events happen, without polling."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol, Self
 
 
 class Readable(Protocol):
-    """A socket, or what has one."""
+    """A socket, or an object with a descriptor."""
 
     def fileno(self) -> int:
         """The descriptor."""
 
 
 class EventLoop:
-    """Handlers by what they wait for; a context manager, which closes what it has opened."""
+    """Handlers of events; a context manager that closes the descriptors it has opened."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -32,21 +32,21 @@ class EventLoop:
             os.close(descriptor)
 
     def on_readable(self, source: int | Readable, handler: Callable[[], None]) -> None:
-        """Has a handler called whenever a source is readable."""
+        """Registers a handler that is called whenever a source is readable."""
         self._selector.register(source, selectors.EVENT_READ, handler)
 
     def on_end(self, pid: int, handler: Callable[[], None]) -> None:
-        """Has a handler called when a process has ended, which isn't reaped by that."""
+        """Registers a handler that is called when a process has ended, but not been reaped."""
         descriptor = os.pidfd_open(pid)
         self._processes.add(descriptor)
         self.on_readable(descriptor, partial(self._ended, descriptor, handler))
 
     def forget(self, source: int | Readable) -> None:
-        """Calls no handler for a source any more."""
+        """Removes the handler of a source."""
         self._selector.unregister(source)
 
     def wait(self, seconds: float | None) -> None:
-        """Waits until something happens, or so long at most, and calls the handlers for it."""
+        """Waits for an event, at most so many seconds, and calls its handlers."""
         for key, _ in self._selector.select(seconds):
             key.data()
 

@@ -1,7 +1,7 @@
-"""Processes that a run left behind: found by a mark in their environment, wherever they fled to.
+"""Processes that a run left behind: found by a mark in their environment, in any session or group.
 
-Every worker is started with its launcher's mark in its environment, and hands it on to whatever it
-starts itself, across new sessions and process groups. So nobody needs to keep a list.
+Every worker is started with its launcher's mark in its environment, and passes it on to whatever it
+starts itself, across new sessions and process groups. So no list of processes is needed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .signals import STOPS
 VARIABLE = "SAFE_LAUNCH_RUN_ID"
 """Environment variable that marks the processes of one run."""
 SHARED = Path("/dev/shm")
-"""Where POSIX shared memory has its names, on Linux."""
+"""The folder of POSIX shared memory on Linux."""
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 REAPING = 5.0
-"""Seconds between two looks for orphans that have ended, as a container's first process."""
+"""Seconds between checks for orphans that have ended, as a container's first process."""
 
 
 def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
-    """Process ids of all living processes of a run, except this one."""
+    """Process ids of all living processes of a run, except this process."""
     mark = f"{variable}={run_id}".encode()
     found = []
     for folder in Path("/proc").iterdir():
@@ -45,13 +45,13 @@ def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
 
 
 def forget_buffers(port: int) -> None:
-    """Unlinks the shared memory that DeepSpeed makes on processors and never unlinks.
+    """Unlinks the shared memory that DeepSpeed on CPUs creates and never unlinks.
 
     66 MiB for every rank where LOCAL_SIZE is the world's size, named by MASTER_PORT
-    (`shm_initialize` in csrc/cpu/comm/shm.cpp). Whoever still has it mapped keeps it.
+    (`shm_initialize` in csrc/cpu/comm/shm.cpp). A process that still has it mapped keeps it.
 
     Args:
-        port: what the workers of the attempt had as MASTER_PORT.
+        port: MASTER_PORT of the attempt's workers.
     """
     for path in SHARED.glob(f"deepspeed_allreduce_buffer_{os.getuid()}_*_{port}_*"):
         path.unlink(missing_ok=True)
@@ -69,9 +69,9 @@ def kill(
 
     Args:
         run_id: the run.
-        spared: processes that are to live on.
-        seconds: to try for.
-        variable: the environment variable that has the mark.
+        spared: process ids that aren't killed.
+        seconds: the time limit.
+        variable: the environment variable with the mark.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
@@ -87,17 +87,17 @@ def kill(
 
 
 def reaping_pause() -> float | None:
-    """Seconds until `reap` is due; None where orphans are another process's to reap."""
+    """Seconds until `reap` is due; None where another process reaps the orphans."""
     return REAPING if os.getpid() == 1 else None
 
 
 def reap(own: set[int]) -> None:
-    """As a container's first process, reaps orphans that have come to us and ended.
+    """Reaps orphans that have ended, if this is a container's first process; else does nothing.
 
-    Nobody else would (`init` is the parent of every orphan); elsewhere this does nothing.
+    Orphans become children of the first process, and no other process can reap them there.
 
     Args:
-        own: our own children, which their starters reap.
+        own: this process's own children, which are reaped by the code that started them.
     """
     if os.getpid() != 1:
         return
@@ -111,9 +111,9 @@ def reap(own: set[int]) -> None:
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
-    """Has the kernel send a signal to this process if its parent is killed, or has been by now.
+    """Has the kernel send this process a signal when its parent ends, or if it already has.
 
-    For a child's first moments (`preexec_fn`); the thread that starts it counts as its parent.
+    To be called in a new child (`preexec_fn`); its parent is the thread that started it.
     """
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, number)
     if os.getppid() != parent:
@@ -122,19 +122,19 @@ def die_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Guardian:
-    """A process that kills a run's processes if the launcher dies without a farewell.
+    """A process that kills a run's processes if the launcher dies without dismissing it.
 
     Attributes:
-        pid: the guardian.
-        farewell: our end of the pipe that it reads.
+        pid: its process id.
+        farewell: the launcher's end of the pipe that it reads.
     """
 
     pid: int
     farewell: int
 
     def dismiss(self) -> None:
-        """Says the farewell: the launcher has cleaned up itself."""
-        with suppress(BrokenPipeError):  # somebody has killed the guardian
+        """Dismisses the guardian: the launcher has cleaned up itself."""
+        with suppress(BrokenPipeError):  # the guardian was killed
             os.write(self.farewell, b"x")
         os.close(self.farewell)
         with suppress(ChildProcessError):
@@ -145,8 +145,8 @@ def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     """Forks a guardian for the run.
 
     SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a session of its
-    own, reads a pipe whose only writer is the launcher: at the end of it without a farewell it
-    kills what carries the run's mark. Call this before any thread is started.
+    own, reads a pipe that only the launcher writes: if it ends without a farewell, the guardian
+    kills the processes with the run's mark. Call this before any thread is started.
     """
     reader, writer = os.pipe()
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""The run directory: what each attempt was, and what became of it."""
+"""The run directory: the plan, records and logs of each attempt."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def new_id() -> str:
 
 
 def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
-    """The directory of a run, made under `log_dir` or the user's cache.
+    """Makes the directory of a run, in `log_dir` or the user's cache.
 
     Nodes that share a file system share it.
 
     Raises:
-        LaunchError: it can't be made.
+        LaunchError: it can't be created.
     """
     root = default_root() if log_dir is None else log_dir
     folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
@@ -38,13 +38,13 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
 
 
 def default_root() -> Path:
-    """Where run directories go if nobody says otherwise (XDG base directory specification)."""
+    """Where run directories go by default (XDG base directory specification)."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "safe-launch" / "runs"
 
 
 def attempt_folder(run: Path, number: int) -> Path:
-    """The folder of an attempt; made if the disk has room, else what belongs there isn't kept."""
+    """The folder of an attempt; if it can't be created, its files aren't written."""
     folder = run / f"attempt-{number + 1}"
     with suppress(OSError):
         folder.mkdir(exist_ok=True)
@@ -72,9 +72,10 @@ def _cannot(path: Path, error: OSError) -> LaunchError:
 
 
 def lines(content: object, depth: int = 2) -> str:
-    """A value as JSON, its members on lines of their own, and the members of these.
+    """A value as JSON, with its members and their members on separate lines.
 
-    The rest is left to json's fast encoder, which knows no lines: thousands of ranks may fail.
+    Deeper levels are left to json's fast encoder, which adds no line breaks: there may be thousands
+    of failed ranks.
     """
     content = plain(content) if is_dataclass(content) else content
     if depth and content and isinstance(content, Mapping):

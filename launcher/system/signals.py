@@ -13,12 +13,12 @@ STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class SignalWakeup:
-    """Collects signals that arrive, and is readable for a selector when one has.
+    """Collects signals; a selector sees it as readable when one has arrived.
 
-    As a context manager it gives the earlier handlers back at the end.
+    A context manager, which restores the earlier handlers at the end.
 
     Attributes:
-        arrived: all signals so far, in their order.
+        arrived: all signals so far, in order of arrival.
     """
 
     def __init__(self, numbers: Iterable[int]) -> None:
@@ -46,7 +46,7 @@ class SignalWakeup:
         self._writer.close()
 
     def install(self) -> None:
-        """Installs the handlers; anew where something else has replaced them."""
+        """Installs the handlers, also where they have been replaced since."""
         for number in self._numbers:
             signal.signal(number, self._note)
 

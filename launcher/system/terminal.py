@@ -1,4 +1,4 @@
-"""The one module that prints: what the launcher has to say, marked as its own, on stderr."""
+"""The only module that prints: the launcher's messages go to stderr, with its mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _quiet = False
 
 
 def say(*lines: str) -> None:
-    """Prints lines, each behind the launcher's mark; a console that is gone is no error."""
+    """Prints lines, each with the launcher's mark; a closed console is no error."""
     text = "".join(f"{MARK}{line}".rstrip() + "\n" for text in lines for line in text.split("\n"))
     try:
         sys.stderr.write(text)
@@ -22,27 +22,27 @@ def say(*lines: str) -> None:
 
 
 def tell(*lines: str) -> None:
-    """Like `say`, but silent where the user wants quiet."""
+    """Like `say`, but silent under `--quiet`."""
     if not _quiet:
         say(*lines)
 
 
 def is_quiet() -> bool:
-    """Whether the user wants no more than what is needed."""
+    """Whether `--quiet` was given."""
     return _quiet
 
 
 def be_quiet(*, wanted: bool) -> None:
-    """Whether `tell` leaves out what it is given, from now on."""
+    """Sets whether `tell` is silent."""
     global _quiet
     _quiet = wanted
 
 
 def show(text: str) -> None:
-    """Prints a document that was asked for, on stdout.
+    """Prints a requested document on stdout.
 
     Raises:
-        SystemExit: nobody reads any more (`| head`).
+        SystemExit: the reader is gone (`| head`).
     """
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
@@ -53,7 +53,7 @@ def show(text: str) -> None:
 
 
 def verbatim(text: str) -> None:
-    """Prints somebody else's text, a traceback, unmarked and whole, on stderr."""
+    """Prints another program's text, e.g. a traceback, unmarked and in full on stderr."""
     try:
         sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from ..core.errors import ExitCode, LaunchError
 
 Schema = TypeVar("Schema")
 MISSING = "???"
-"""The default of a field that a document must give."""
+"""Marks a required field as its default."""
 
 
 class DocumentError(LaunchError):
@@ -31,7 +31,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         path: the file, for messages.
         text: YAML, a mapping.
         schema: dataclass whose fields are the keys; a trailing underscore of a field's name, for
-            names that Python keeps to itself, isn't part of the key.
+            Python's keywords, isn't part of the key.
         first_line: number of the text's first line in the file.
 
     Raises:
@@ -75,13 +75,13 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
 
 @cache
 def _types(schema: type[Any]) -> dict[str, Any]:
-    """The types of a schema's fields by name."""
+    """The types of a schema's fields, by name."""
     return get_type_hints(schema)
 
 
 @cache
 def _loader() -> Any:
-    """YAML's safe loader, in C where there is one, that refuses a key given twice."""
+    """YAML's safe loader, in C if available, which refuses duplicate keys."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -106,7 +106,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        # Indented with tabs, JSON isn't YAML.
+        # JSON that is indented with tabs isn't YAML.
         value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         raise LaunchError(ExitCode.USAGE, f"there is no file of arguments {path}") from None
@@ -131,7 +131,7 @@ def near(word: object, known: Any) -> str:
 
 
 def line_of(key: str, text: str, first_line: int) -> int:
-    """The line on which a key stands; the first where it can't be found."""
+    """The line with a key; the first line where it can't be found."""
     for number, line in enumerate(text.splitlines()):
         if key and re.match(rf"[\s\-]*{re.escape(key)}\s*:", line):
             return first_line + number

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket."""
+"""Identifies the process at the other end of a Unix socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 
 
 def accept(listener: socket.socket) -> tuple[socket.socket, int] | None:
-    """The next connection with the process id at its other end; None where it's another user's."""
+    """The next connection, with the peer's process id; None where it belongs to another user."""
     connection, _ = listener.accept()
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, user, _ = struct.unpack("iII", credentials)

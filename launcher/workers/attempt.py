@@ -1,4 +1,4 @@
-"""Runs one attempt on this node: starts its workers, has them watched, says how it ended."""
+"""Runs one attempt on this node: starts its workers, watches them, returns how it ended."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def run_attempt(
     watch: Watch,
     peers: Peers,
 ) -> AttemptEnd:
-    """Starts this node's workers, watches them and the other nodes, stops all where one has failed.
+    """Starts and watches this node's workers; stops them when any worker of the job fails.
 
     Args:
         order: what is launched.
-        own: what this node adds to that.
+        own: what this node adds to the order.
         request: this node's own launch.
-        server: what workers are forked from.
+        server: the fork server.
         folder: where the workers' logs are kept.
-        watch: whom to ask and to tell.
+        watch: the callbacks of the supervisor.
         peers: the other nodes.
 
     Raises:
@@ -50,7 +50,7 @@ def run_attempt(
     envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
     with SignalWakeup((*STOPS, *options.forwarded)) as wakeup:
-        # Elastic installs handlers of its own, which raise: what comes meanwhile has to wait.
+        # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
             context = start.start(request, order.first, envs, output, server)
@@ -67,8 +67,8 @@ def run_attempt(
         finally:
             left_behind = supervisor.kill_orphans()
             orphans.forget_buffers(order.port)
-            context.wait(0)  # reaps the workers; all are gone, so nothing is left to stop
-            del context  # and with it elastic's own ends of the pipes
+            context.wait(0)  # reaps the workers; all have exited, so it stops nothing
+            del context  # closes elastic's own ends of the pipes
             receiver.close()
             output.finish(lambda: bool(wakeup.arrived))
     supervisor.raise_fault()

@@ -1,4 +1,4 @@
-"""The states that an attempt goes through on one node, and which may follow which."""
+"""The states of an attempt on one node, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 
 class AttemptState(StrEnum):
-    """What is done with the workers of an attempt, and why."""
+    """Whether the workers of an attempt run or are being stopped, and why."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -32,7 +32,7 @@ TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingProxyType(
         AttemptState.INTERRUPTED: frozenset(),
     }
 )
-"""What may follow each state: a signal interrupts whatever is done, and nothing follows that."""
+"""The states that may follow each state: a signal interrupts any, and nothing follows that."""
 
 
 @dataclass(slots=True)
@@ -40,14 +40,14 @@ class Progress:
     """The states of one attempt, so far.
 
     Attributes:
-        states: in their order; the last one holds.
+        states: in order of time; the last is the current one.
     """
 
     states: list[AttemptState] = field(default_factory=lambda: [AttemptState.RUNNING])
 
     @property
     def state(self) -> AttemptState:
-        """The state that holds."""
+        """The current state."""
         return self.states[-1]
 
     @property
@@ -61,10 +61,10 @@ class Progress:
         return AttemptState.FINISHED in self.states
 
     def enter(self, state: AttemptState) -> None:
-        """Goes on to a state.
+        """Enters a state.
 
         Raises:
-            RuntimeError: it may not follow the one that holds.
+            RuntimeError: the current state can't be followed by it.
         """
         if state not in TRANSITIONS[self.state]:
             raise RuntimeError(f"an attempt that is {self.state} can't become {state}")

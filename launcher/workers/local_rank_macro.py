@@ -1,4 +1,4 @@
-"""What stands for a worker's local rank in its script's arguments, as torchrun has it."""
+"""The placeholder for a worker's local rank in its script's arguments, as in torchrun."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from string import Template
 
 LOCAL_RANK = "${local_rank}"
 VARIABLE = "SAFE_LAUNCH_LOCAL_RANK"
-"""The local rank where LOCAL_RANK is another device's number: under --virtual-local-rank."""
+"""The worker's real local rank: under --virtual-local-rank LOCAL_RANK is 0."""
 
 
 def filled(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """A worker's arguments; as in torchrun's, `$$` is a dollar sign.
+    """A worker's arguments with the placeholder filled in; `$$` is a dollar sign, as in torchrun.
 
     Args:
-        arguments: those of all workers.
-        environment: the worker's.
+        arguments: the arguments of all workers.
+        environment: the worker's environment.
     """
     local = environment.get(VARIABLE, environment["LOCAL_RANK"])
     return [Template(argument).safe_substitute(local_rank=local) for argument in arguments]

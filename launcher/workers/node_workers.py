@@ -1,4 +1,4 @@
-"""The workers of this node during one attempt: what is known of each, and how they ended."""
+"""The workers of this node during one attempt: their state, and how they ended."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class NodeWorkers:
     """The workers of this node during one attempt.
 
     Attributes:
-        pids: process of each rank of this node.
+        pids: process id of each rank of this node.
         alive: ranks that still run.
-        exits: exit code of each rank that is gone, -N for signal N, and when it was seen.
-        failing: what ranks said at once of a failure, by rank.
-        records: all that they told of it then.
+        exits: exit code of each rank that has ended, -N for signal N, and when that was seen.
+        failing: the first report of a failure by each rank.
+        records: all failure records, by rank.
         finished: ranks whose script ran to its end.
-        observed: what the workers have seen.
+        observed: what the workers have observed.
         model: the model as the first worker described it.
         saves: where the Trainer of this node's first rank saves.
-        oom_kills: how often the out-of-memory killer had struck before.
+        oom_kills: how often the out-of-memory killer had struck before the attempt.
     """
 
     pids: Mapping[int, int]
@@ -54,7 +54,7 @@ class NodeWorkers:
     oom_kills: int = field(default_factory=oom_kills)
 
     def note(self, envelope: Envelope) -> None:
-        """Takes in what a worker has sent."""
+        """Records a worker's message."""
         rank = envelope.rank
         match envelope.message:
             case FailureBegun(record=record):
@@ -64,7 +64,7 @@ class NodeWorkers:
             case Finished():
                 self.finished.add(rank)
             case Observed(observed=observed, step=step) if not step:
-                # What comes to light later can't be worth the steps already done.
+                # A later observation isn't worth losing the steps already done.
                 self.observed.update(observed)
             case ModelShape(shape=shape) if self.model is None:
                 self.model = shape
@@ -72,7 +72,7 @@ class NodeWorkers:
                 self.saves = saves
 
     def note_exit(self, rank: int) -> None:
-        """Notes how a rank ended, without reaping it: that is for torch elastic to do."""
+        """Notes how a rank ended, without reaping it, which torch elastic does."""
         seen = time.monotonic()
         status: Any = os.waitid(os.P_PID, self.pids[rank], os.WEXITED | os.WNOWAIT)
         code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
@@ -80,7 +80,7 @@ class NodeWorkers:
         self.alive.discard(rank)
 
     def failed(self) -> set[int]:
-        """Ranks that have failed for certain; dying after the script's end isn't failing."""
+        """Ranks that have certainly failed; a death after the script's end isn't a failure."""
         dead = {
             rank
             for rank, (code, _) in self.exits.items()
@@ -89,7 +89,7 @@ class NodeWorkers:
         return dead | self.records.keys() | (self.failing.keys() & self.exits.keys())
 
     def remarks(self) -> tuple[str, ...]:
-        """What happened to workers after their script's end, in words."""
+        """Sentences on what happened to workers after their script's end."""
         return tuple(
             f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
             for rank, (code, _) in sorted(self.exits.items())

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
 
 PATIENCE = 0.5
-"""Seconds without output, after the workers' end, after which no more is expected."""
+"""Seconds without output after which, once the workers have ended, no more is expected."""
 TAIL = 64 * 1024
 """Bytes of each rank's latest output that are kept for the diagnosis."""
 
@@ -33,17 +33,17 @@ class Stream:
     """One worker's stdout or stderr.
 
     Attributes:
-        rank: whose.
-        console: descriptor on which the launcher passes it on.
-        reader: our end of the pipe.
+        rank: the worker's rank.
+        console: descriptor to which the launcher passes the output on.
+        reader: the launcher's end of the pipe.
         writer: the worker's end, for `/proc/self/fd/N`.
-        logs: where all of it is kept.
-        is_shown: it goes to the console.
-        is_headed: with `head` before every line.
-        head: what tells its lines from other ranks'.
-        words: what a line must have one of to be kept among such lines as well.
-        waiting: an incomplete line.
-        line: the line so far, as it was shown.
+        logs: the files that keep all of it.
+        is_shown: whether it goes to the console.
+        is_headed: whether `head` precedes every line.
+        head: the prefix that names the rank.
+        words: a line with any of these words is also written to the file of chosen lines.
+        waiting: an incomplete line, not yet shown.
+        line: an incomplete line, not yet searched for `words`.
     """
 
     rank: int
@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def path(self) -> str:
-        """A path that opens the worker's end."""
+        """A path that opens the worker's end of the pipe."""
         return f"/proc/self/fd/{self.writer}"
 
 
@@ -68,13 +68,13 @@ class Stream:
 class Output:
     """The streams of all workers of an attempt and the thread that passes them on.
 
-    The thread alone writes to the console, so that a paused terminal delays nobody's supervision.
+    Only this thread writes to the console: a paused terminal can't delay the supervisor.
 
     Attributes:
         folder: where the logs go, as `rank-N.log`.
-        warn: told, once a log, why it couldn't be written on.
-        asked: what becomes of the output besides.
-        role: the workers', which may stand before their lines.
+        warn: called, once for each log, with why it couldn't be written.
+        asked: the user's options on the output.
+        role: the workers' role, which may be part of `head`.
         streams: stdout and stderr of every rank.
         tails: the latest output of every rank.
     """
@@ -96,29 +96,29 @@ class Output:
         words = dict(self.asked.words)
         for console in words:
             path = self.folder / f"filtered_{NAMES[console]}.log"
-            for log in self._opened(path, "the file of chosen lines"):
+            for log in self._open_log(path, "the file of chosen lines"):
                 self._matching[console] = log
         stamp = time.strftime("%Y%m%d%H%M%S")
         for local, rank in enumerate(ranks):
             self.tails[rank] = deque()
             whose = f"rank {rank}'s log"
-            both = self._opened(self.folder / f"rank-{rank}.log", whose)
+            both = self._open_log(self.folder / f"rank-{rank}.log", whose)
             if self.asked.folder is not None:
-                both += self._opened(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
+                both += self._open_log(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
             for console, name in NAMES.items():
                 reader, writer = os.pipe()
                 os.set_blocking(reader, False)
                 stream = Stream(rank, console, reader, writer, [*both])
                 if self.asked.is_split(local, console):
-                    stream.logs += self._opened(self.folder / f"rank-{rank}.{name}.log", whose)
+                    stream.logs += self._open_log(self.folder / f"rank-{rank}.{name}.log", whose)
                 stream.is_shown = self.asked.is_shown(local, console)
                 stream.is_headed = self.asked.is_headed(local, console)
                 stream.head = self.asked.head(local, rank, self.role).encode()
                 stream.words = tuple(word.encode() for word in words.get(console, ()))
                 self.streams.append(stream)
 
-    def _opened(self, path: Path, whose: str) -> list[BinaryIO]:
-        """A log, if it can be written."""
+    def _open_log(self, path: Path, whose: str) -> list[BinaryIO]:
+        """The opened log; empty if it can't be written."""
         try:
             log = path.open("wb", buffering=0)
         except OSError as error:
@@ -128,7 +128,7 @@ class Output:
         return [log]
 
     def start(self) -> None:
-        """Begins to pass output on; the workers have opened their ends by now."""
+        """Begins to pass output on, once the workers have opened their ends."""
         for stream in self.streams:
             os.close(stream.writer)
         self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
@@ -137,8 +137,8 @@ class Output:
     def finish(self, give_up: Callable[[], bool]) -> None:
         """Waits until everything that the workers wrote has been passed on.
 
-        A process that they left behind may hold a pipe open for ever, so it ends where nothing has
-        come for a while; a console that is slow or paused is waited for until `give_up` says so.
+        A process that they left behind may hold a pipe open for ever, so the wait ends when nothing
+        has come for a while; a slow or paused console is waited for until `give_up` returns True.
         """
         done = -1
         while self._thread is not None and self._thread.is_alive():
@@ -176,7 +176,7 @@ class Output:
     def _take(self, stream: Stream, chunk: bytes) -> None:
         """Logs a chunk and shows its complete lines; an empty chunk is the stream's end."""
         if chunk:
-            self._keep(stream, chunk)
+            self._log(stream, chunk)
         end = len(stream.waiting) + max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         stream.waiting += chunk
         has_line = end > len(stream.waiting) - len(chunk)
@@ -185,7 +185,7 @@ class Output:
         elif not chunk or len(stream.waiting) > LONGEST:
             self._show(stream, len(stream.waiting))
         if not chunk:
-            self._match(stream, stream.line)
+            self._write_if_matching(stream, stream.line)
 
     def _show(self, stream: Stream, size: int) -> None:
         shown, stream.waiting = stream.waiting[:size], stream.waiting[size:]
@@ -196,29 +196,29 @@ class Output:
                 select.select([], [stream.console], [])
                 shown = shown[os.write(stream.console, shown) :]
         except OSError:
-            return  # nobody listens any more (`| head`); the log goes on
+            return  # the console is closed (`| head`); the log continues
         finally:
             self._showing = False
             self._passed += size
 
     def _read_lines(self, stream: Stream, text: bytes) -> bytes:
-        """Keeps the lines with a word that is looked for; the text as it goes to the console."""
+        """Keeps the lines that have any of `words`; returns the text for the console."""
         if not text or not (stream.is_headed or stream.words):
             return text
         begins = not stream.line
         *whole, stream.line = LINE_END.split(stream.line + text)
         for line in whole:
-            self._match(stream, line)
+            self._write_if_matching(stream, line)
         if not stream.is_headed:
             return text
         inner = INNER_LINE_END.sub(lambda found: found[0] + stream.head, text)
         return stream.head + inner if begins else inner
 
-    def _match(self, stream: Stream, line: bytes) -> None:
+    def _write_if_matching(self, stream: Stream, line: bytes) -> None:
         if stream.console in self._matching and any(word in line for word in stream.words):
             self._write(self._matching[stream.console], stream.head + line + b"\n")
 
-    def _keep(self, stream: Stream, chunk: bytes) -> None:
+    def _log(self, stream: Stream, chunk: bytes) -> None:
         tail = self.tails[stream.rank]
         tail.append(chunk)
         while sum(map(len, tail)) - len(tail[0]) > TAIL:
@@ -227,7 +227,7 @@ class Output:
             self._write(log, chunk)
 
     def _write(self, log: BinaryIO, text: bytes) -> None:
-        """Writes to a log; one that can't be written any further is given up."""
+        """Writes to a log; closes and drops it after an error."""
         if log not in self._logs:
             return
         try:

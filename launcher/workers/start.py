@@ -36,10 +36,10 @@ Variables = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a node knows by itself of an attempt, for its workers; none of it crosses a connection.
+    """What a node adds to an order for its workers; none of it crosses the network.
 
     Attributes:
-        environment: variables that the devices' profiles say.
+        environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
     """
@@ -49,7 +49,7 @@ class Own:
 
 
 def prepare() -> None:
-    """Imports what starts workers; that takes seconds, in which a launcher answers nobody."""
+    """Imports what starts workers; for these seconds the launcher answers no message."""
     from torch.distributed.elastic import multiprocessing  # noqa: F401
 
 
@@ -62,14 +62,14 @@ def environments(
     folder: Path,
     interface: str | None = None,
 ) -> dict[int, Variables]:
-    """What each worker finds in its environment beyond the launcher's own, by local rank.
+    """Each worker's variables beyond the launcher's own environment, by local rank.
 
-    Scripts under torch elastic's `record` write what they die of to TORCHELASTIC_ERROR_FILE.
+    Scripts under torch elastic's `record` write their error to TORCHELASTIC_ERROR_FILE.
 
     The names up to TORCHELASTIC_* are those that torchrun gives
     (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
     scheduler starts a task for every device, several launchers share a host, and local ranks count
-    over all of them, unless each sees its own device alone.
+    over all of them, unless each sees only its own device.
     """
     placement, nproc = request.placement, request.nproc
     shares = placement.beside > 1 and placement.shows_all_devices
@@ -117,11 +117,11 @@ def environments(
 
 
 def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
-    """What a worker has for itself: its device alone, its cores.
+    """A worker's own variables: its one visible device, its cores.
 
     Args:
         request: this node's launch.
-        place: the worker's among those of this launcher.
+        place: the worker's place among this launcher's workers.
         local: its local rank.
     """
     result: Variables = {}
@@ -139,23 +139,23 @@ def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
 
 
 def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
-    """The part of it that is the same in every attempt.
+    """The variables that are the same in every attempt.
 
     Args:
         request: this node's launch.
-        environment: what the accelerator's profile says.
+        environment: variables from the accelerator's profile.
     """
     threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
     return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
 
 
 def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
-    """What forks this launcher's workers; begun, unless they are to be fresh processes.
+    """The fork server of this launcher; started, unless the workers are to be fresh processes.
 
     Args:
         request: this node's launch.
-        environment: what the accelerator's profile says.
-        mark: what tells the processes of this launcher from all others.
+        environment: variables from the accelerator's profile.
+        mark: what identifies the processes of this launcher.
     """
     own: tuple[str, ...] = ()
     if request.nproc > 1:
@@ -172,7 +172,7 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
 
 
 def command(request: LaunchRequest) -> tuple[str, ...]:
-    """A worker's command line, in which `local_rank_macro.LOCAL_RANK` stands for its local rank."""
+    """A worker's command line, with `local_rank_macro.LOCAL_RANK` for its local rank."""
     if request.is_program:
         return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
@@ -188,9 +188,9 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the user has not set.
+    """Those of the variables that the user has not set.
 
-    PYTORCH_ALLOC_CONF, the newer name for every device, rules out the device's own: torch_npu
+    PYTORCH_ALLOC_CONF, the newer name for every device, excludes the device's own: torch_npu
     refuses both.
     """
     return {
@@ -204,14 +204,14 @@ def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
 def start(
     request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output, server: Server
 ) -> PContext | Forked:
-    """This node's workers, each leading a session of its own.
+    """Starts this node's workers, each leading a session of its own.
 
     Args:
         request: this node's launch.
         first: rank of the first of them.
         envs: their environments by local rank.
-        pipes: where their output goes.
-        server: what they are forked from; where it can't be, they are fresh processes.
+        pipes: the pipes for their output.
+        server: the fork server; where it can't fork them, they are fresh processes.
     """
     streams = {
         place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
@@ -222,16 +222,16 @@ def start(
         return forked
     if server.store is not None:
         server.store.host()
-    return _spawned(request, first, envs, pipes)
+    return _spawn(request, first, envs, pipes)
 
 
-def _spawned(
+def _spawn(
     request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output
 ) -> PContext:
-    """Workers that torch elastic starts as fresh processes.
+    """Starts workers as fresh processes with torch elastic.
 
     Raises:
-        LaunchError: they are programs that can't be executed, or torch can't bind them.
+        LaunchError: the program can't be executed, or torch can't bind them.
     """
     from torch.distributed.elastic.multiprocessing import start_processes
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
@@ -250,10 +250,10 @@ def _spawned(
         def root_log_dir(self) -> str:
             return str(pipes.folder)
 
-    # Elastic reports failures to the log as well; what is to be said, the session says.
+    # Elastic would log failures as well, which the session reports.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     entry, *words = command(request)
-    # A worker fills in its arguments by itself; a program can't.
+    # A worker fills in its own arguments; a program can't.
     own = {place: local_rank_macro.filled(words, env) for place, env in envs.items()}
     try:
         return start_processes(
@@ -265,7 +265,7 @@ def _spawned(
             **_binding(request),
         )
     except Exception as error:
-        orphans.kill(envs[0][orphans.VARIABLE])  # the first may have been started by then
+        orphans.kill(envs[0][orphans.VARIABLE])  # some may have been started by then
         if request.worker_options.numa_binding:
             asked = f"--numa-binding {request.worker_options.numa_binding}"
             problem = f"{asked}: torch can't do it here: {error}"
@@ -277,7 +277,7 @@ def _spawned(
 
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:
-    """What torch is told for workers near their GPUs, where that is asked for."""
+    """Arguments for torch to bind workers near their GPUs, where that is requested."""
     if not request.worker_options.numa_binding:
         return {}
     from torch.numa.binding import AffinityMode, NumaOptions

@@ -1,4 +1,4 @@
-"""Which signals stop workers in which case, and how long after each other."""
+"""Which signals stop workers in each case, and at which intervals."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import signal
 from ..core.request import StopTimes
 
 Steps = tuple[tuple[signal.Signals, float], ...]
-"""Signals, each with the seconds from now after which it is sent."""
+"""Signals, each with the seconds from now until it is sent."""
 
 
 def after_own_failure(times: StopTimes) -> Steps:
-    """A rank that fails may report its failure and run its exit handlers, but not for ever."""
+    """For a rank that fails: it may send its record and run its exit handlers, but not for ever."""
     return (signal.SIGTERM, times.leave), (signal.SIGKILL, times.leave + times.terminate)
 
 
 def after_failure_elsewhere(times: StopTimes) -> Steps:
-    """The ranks that still train, or wait for the failed one, end at once."""
+    """For ranks that still train, or wait for the failed rank: they end at once."""
     return (signal.SIGTERM, 0.0), (signal.SIGKILL, times.leave + times.terminate)
 
 
 def superseded(times: StopTimes) -> Steps:
-    """Nothing has failed, so nobody has anything to report."""
+    """For an attempt that is superseded: no rank has failed, so none has a record to send."""
     return (signal.SIGTERM, 0.0), (signal.SIGKILL, times.terminate)
 
 
 def interrupted(number: signal.Signals, times: StopTimes) -> Steps:
-    """As a signal to a launcher asks for; Ctrl-C leaves time before SIGTERM."""
+    """For a signal to a launcher; Ctrl-C leaves time before SIGTERM."""
     if number != signal.SIGINT:
         return (number, 0.0), (signal.SIGKILL, times.terminate)
     last = (signal.SIGKILL, times.interrupt + times.terminate)

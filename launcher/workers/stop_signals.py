@@ -1,4 +1,4 @@
-"""Sends workers the signals that are due, and notes who has got which."""
+"""Sends workers the signals that are due, and notes which were sent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ENDING = {*STOPS, signal.SIGKILL}
 
 @dataclass(slots=True)
 class StopSignals:
-    """The signals that the workers have got and will get.
+    """The signals that were sent to the workers, and those planned.
 
     Attributes:
         pids: process of each rank, the leader of its group.
         sent: signals that have been sent to each rank.
-        deadlines: when which rank gets which signal, in seconds of the monotonic clock.
+        deadlines: when each signal is due at each rank, in seconds of the monotonic clock.
     """
 
     pids: Mapping[int, int]
@@ -32,7 +32,7 @@ class StopSignals:
     deadlines: list[tuple[float, int, signal.Signals]] = field(default_factory=list)
 
     def schedule(self, ranks: Iterable[int], steps: Steps) -> None:
-        """Plans signals for ranks, each so many seconds from now."""
+        """Plans signals for ranks, each after its seconds from now."""
         now = time.monotonic()
         self.deadlines += [(now + delay, rank, step) for rank in ranks for step, delay in steps]
 
@@ -42,7 +42,7 @@ class StopSignals:
         return {rank for _, rank, _ in self.deadlines}
 
     def hasten(self) -> None:
-        """Moves all that is planned so far forward that the next signal is due now."""
+        """Moves all planned signals forward so that the next is due now."""
         now = time.monotonic()
         soonest = min((moment for moment, _, _ in self.deadlines), default=now)
         self.deadlines = [(at - (soonest - now), rank, step) for at, rank, step in self.deadlines]
@@ -54,7 +54,7 @@ class StopSignals:
         return max(0.0, min(self.deadlines)[0] - time.monotonic())
 
     def send_due(self, alive: set[int], notice: Callable[[str], None]) -> None:
-        """Sends the signals whose time has come, and says who still runs after the last one."""
+        """Sends the signals that are due; reports ranks that still run after an earlier signal."""
         now = time.monotonic()
         due = sorted(deadline for deadline in self.deadlines if deadline[0] <= now)
         self.deadlines = [
@@ -72,8 +72,8 @@ class StopSignals:
     def send(self, rank: int, number: signal.Signals) -> None:
         """Signals a worker and everything in its process group.
 
-        Under versions of torch elastic that start workers in the launcher's own group, the worker
-        alone.
+        Only the worker, if torch elastic has started it in the launcher's own process group, as
+        some versions do.
         """
         self.sent.setdefault(rank, set()).add(number)
         pid = self.pids[rank]

@@ -1,4 +1,4 @@
-"""Watches the workers of one attempt until all are gone, and stops them where that is due."""
+"""Watches the workers of one attempt until all have ended, and stops them where needed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .stop_signals import StopSignals
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What the supervisor asks and tells while it watches.
+    """Callbacks of the supervisor.
 
     Attributes:
-        allowed: whether the plan may go on, given what a worker has seen: settings and facts, and
-            the model's shape.
-        notice: told what the user should know at once, in one line.
-        imported: told what a worker has imported (`extra_imports.Report`).
+        allowed: whether the plan may continue, given what a worker has observed: settings and
+            facts, and the model's shape.
+        notice: called with a line that the user should see at once.
+        imported: called with what a worker has imported (`extra_imports.Report`).
     """
 
     allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
@@ -52,7 +52,7 @@ class Supervisor:
 
     Attributes:
         workers: what is known of this node's workers.
-        stops: the signals that they have got and will get.
+        stops: the signals sent to them, and those planned.
         progress: the attempt's state.
     """
 
@@ -83,7 +83,7 @@ class Supervisor:
         self._reported = (0, True)
 
     def watch_all(self) -> None:
-        """Returns when every worker is gone and no other node's answer is awaited."""
+        """Returns when every worker has ended and no other node's answer is awaited."""
         with self._loop:
             self._register()
             self._decide()
@@ -99,22 +99,22 @@ class Supervisor:
                 self._read(connection)
 
     def kill_orphans(self) -> int:
-        """Kills what workers that were stopped have left behind; returns how many processes."""
+        """Kills the processes that stopped workers have left behind; returns their number."""
         if not (self.progress.is_stopping or self.workers.alive):
             return 0
         return orphans.kill(self._server.mark, self._server.pids)
 
     def raise_fault(self) -> None:
-        """Raises what the launcher itself has failed of, if the workers were stopped for that.
+        """Raises the launcher's own error, if the workers were stopped for it.
 
         Raises:
-            LaunchError: they were.
+            LaunchError: the launcher itself has failed.
         """
         if self.progress.state is AttemptState.BROKEN and self._fault is not None:
             raise self._fault
 
     def end(self, node: int, output: Output) -> AttemptEnd:
-        """What became of the attempt on the nodes that this one knows of.
+        """How the attempt ended on the nodes that this node knows of.
 
         Args:
             node: this node's rank.
@@ -156,20 +156,20 @@ class Supervisor:
                 self._peers.listener, partial(refuse_late, self._peers.listener, nodes)
             )
         for node in self._peers.connections:
-            self._receive_from(node)  # what came with the order to start, e.g. a stop
+            self._receive_from(node)  # messages that came with the order to start, e.g. a stop
 
     def _pause(self) -> float | None:
-        """Seconds until something is due; None where nothing is."""
+        """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def _accept(self) -> None:
-        """Accepts every worker that has connected, and takes in what it has already said.
+        """Accepts every worker that has connected, and reads what it has already sent.
 
-        A worker that is quick may have ended by then: its death, seen at the same time, is judged
-        by its last words.
+        A fast worker may have ended by then. Its death is seen at the same time, and its last
+        messages must be read before it is judged.
         """
         with suppress(BlockingIOError):
             while True:
@@ -179,7 +179,7 @@ class Supervisor:
                     self._read(connection)
 
     def _read(self, connection: socket.socket) -> None:
-        """Takes in what one worker has sent."""
+        """Reads what a worker has sent."""
         descriptor = connection.fileno()
         envelopes, is_open = self._receiver.receive(connection)
         if not is_open:
@@ -202,7 +202,7 @@ class Supervisor:
         self._fault = self._server.store_failure()
 
     def _receive_from(self, node: int) -> None:
-        """Takes in what another node has sent."""
+        """Reads what another node has sent."""
         for message in self._peers.receive(node):
             match message:
                 case Stop(signal=number, again=again) | Signalled(signal=number, again=again):
@@ -217,14 +217,14 @@ class Supervisor:
         self._close_lost()
 
     def _close_lost(self) -> None:
-        """Ends the connections to lost nodes: whoever is at the other end must not wait."""
+        """Closes the connections to lost nodes, so that none of them waits for this one."""
         for connection in map(self._peers.connections.__getitem__, self._peers.lost):
             if connection.fileno() >= 0:
                 self._loop.forget(connection)
                 connection.close()
 
     def _answer_signals(self) -> None:
-        """What signals to the launcher do: a repeated stop brings the next, harder step."""
+        """Acts on signals to the launcher: a repeated stop brings the next, harder step."""
         for number in map(signal.Signals, self._wakeup.taken()):
             message = Stop if self._peers.is_head else Signalled
             if number in self._options.forwarded:
@@ -252,7 +252,7 @@ class Supervisor:
                 )
 
     def _decide(self) -> None:
-        """Stops the workers where there is a reason to, and tells the other nodes."""
+        """Stops the workers if there is a reason to, and tells the other nodes."""
         workers = self.workers
         leaving = workers.alive & workers.failing.keys() - self.stops.planned
         self.stops.schedule(leaving, stop_policy.after_own_failure(self._times))
@@ -277,13 +277,13 @@ class Supervisor:
                 self._send_stop(Stop(number))
         if self._is_hastened and self.progress.state is AttemptState.INTERRUPTED:
             self._is_hastened = False
-            if len(self._own_stops()) < 2:  # else it has hastened by itself
+            if len(self._own_stops()) < 2:  # else this node has already hastened
                 self.stops.hasten()
             if self._peers.is_head:
                 self._peers.send(Stop(self._ordered, again=True))
 
     def _stop_for_a_reason(self, *, has_failed: bool) -> None:
-        """Stops the workers where something has failed, or the plan may not go on."""
+        """Stops the workers if something has failed, or the plan may not continue."""
         workers, peers = self.workers, self._peers
         if self._fault is not None and (workers.alive or peers.awaited()):
             self.progress.enter(AttemptState.BROKEN)
@@ -308,13 +308,13 @@ class Supervisor:
         self.stops.schedule(ranks, stop_policy.after_failure_elsewhere(self._times))
 
     def _interrupt(self, number: signal.Signals) -> None:
-        """Begins to stop the workers as a signal to a launcher asks for."""
+        """Begins to stop the workers as a signal to a launcher requires."""
         self.progress.enter(AttemptState.INTERRUPTED)
         self.stops.deadlines.clear()
         self.stops.schedule(self.workers.alive, stop_policy.interrupted(number, self._times))
 
     def _send_stop(self, message: Stop | Failing | Signalled) -> None:
-        """Tells the other nodes, and sets how long they may take to answer."""
+        """Tells the other nodes to stop, and sets how long they may take to answer."""
         self._peers.send(message)
         patience = stop_policy.patience(self._times, self._peers.silence)
         self._peers.deadline = time.monotonic() + patience

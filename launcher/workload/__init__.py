@@ -1,4 +1,4 @@
-"""What is going to be trained: the user's script, arguments, configuration files and model.
+"""What will be trained: the user's script, its arguments, configuration files and model.
 
-In: a `LaunchRequest`. Out: a `Workload`, in which every value has its origin; nothing is ever run.
+In: a `LaunchRequest`. Out: a `Workload`, with the origin of every value; nothing is run.
 """

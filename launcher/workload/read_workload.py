@@ -1,8 +1,8 @@
-"""The readers: how each framework says what it will train, read without running the script.
+"""The readers: each reads what a framework will train, without running the script.
 
-A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch another way of
-saying it, add a module here and to `READERS`. Each statement carries where it was read, and of two
-on one thing the one of the higher origin holds, so the order here matters only among equals.
+A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch a framework,
+add a module here and to `READERS`. Each statement has its source; of two on a name the higher
+origin takes precedence, so the order here matters only among equal origins.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Reader(Protocol):
     """What every module in `READERS` provides."""
 
     def read(self, script: Script) -> Iterable[Statement]:
-        """The statements found; what can't be known is left out.
+        """The statements found; unknown values are left out.
 
         Raises:
-            LaunchError: a file that the run needs can't be used as it is.
+            LaunchError: a file that the run needs can't be used.
         """
 
 
@@ -62,10 +62,10 @@ READERS: tuple[Reader, ...] = (
 
 
 def read_workload(request: LaunchRequest) -> Workload:
-    """All that the readers find about what is going to be trained.
+    """All that the readers find about the training.
 
     Raises:
-        LaunchError: the script, or a file that it names, can't be used as it is.
+        LaunchError: the script, or a file that it names, can't be used.
     """
     if request.is_program:
         return Workload(framework=Framework.NONE, versions=installed(FRAMEWORKS), notes=(PROGRAM,))
@@ -79,7 +79,7 @@ def read_workload(request: LaunchRequest) -> Workload:
 
 
 def _framework(script: Script) -> Framework:
-    """Who owns the training loop: by what the script imports and which flags it is given."""
+    """The owner of the training loop, by the script's imports and flags."""
     trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
     if script.owner or script.names & trainers or training_arguments.given(script):
         return Framework.TRANSFORMERS

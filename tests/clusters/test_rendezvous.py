@@ -77,7 +77,7 @@ def test_nodes_that_dont_belong(tmp_path: Path) -> None:
                 refused(another(gamma, tmp_path, hosts, rank, *more), USAGE, text)
             crowd = crowd_of(delta, tmp_path)
             first.send(signal.SIGKILL)
-            wait_for(lambda: head.says("beta has gone again"))
+            wait_for(lambda: head.says("beta has left again"))
             rest = [
                 begin(host, tmp_path, *options(hosts, rank, *own), *script)
                 for rank, host in ((1, beta), (2, gamma))
@@ -122,7 +122,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         own = ("--rdzv-conf=join_timeout=2,last_call_timeout=1", "--node-timeout=1")
         with job(tmp_path, hosts, FAILS, own=own) as launchers:
             refused(launchers[0], USAGE, f"can't listen on port {PORT}: Address already in use")
-            refused(launchers[1], RETRY, f"alpha:{PORT} takes connections, but hasn't answered")
+            refused(launchers[1], RETRY, f"alpha:{PORT} accepts connections, but hasn't answered")
         server.kill()
         server.communicate()
 
@@ -136,7 +136,7 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
             ended(launchers, RETRY)
             for one in launchers:
                 assert one.says("2 of 3 nodes have joined; missing: 2; gave up after")
-            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nobody listens")
+            refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens")
 
 
 def test_fewer_nodes_are_enough(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from support.processes import environment, gone, launch
         (("--catalogue=mistaken", "fine.py"), "mistaken/wrong.md:4: unknown key `titel`"),
         (("fine.py", "--deepspeed", "absent.json"), "absent.json: no such DeepSpeed"),
         (("fine.py", "--deepspeed", "broken.json"), "broken.json:2: not JSON"),
-        (("fine.py", "--deepspeed=twice.json"), "twice.json: the key `a` stands twice"),
+        (("fine.py", "--deepspeed=twice.json"), "twice.json: the key `a` is given twice"),
         (("fine.py", "list.yaml"), "list.yaml:1: a mapping of arguments is expected"),
         (("fine.py", "absent.yaml"), "there is no file of arguments absent.yaml"),
         (("explain", "zero2-gradient-reduced-twic"), "did you mean `zero2-gradient-reduced-twice`"),
@@ -68,7 +68,7 @@ def test_an_argument_of_the_wrong_type_is_the_scripts_to_refuse(workshop: Path) 
     )
     done = launch(workshop, "--nproc=2", "train.py", "--per_device_train_batch_size=four")
     assert done.returncode == 2
-    assert "--per_device_train_batch_size: 'four' is no positive whole number" in done.stderr
+    assert "--per_device_train_batch_size: 'four' isn't a positive whole number" in done.stderr
     assert "invalid int value: 'four'" in done.stderr
     assert "relaunching" not in done.stderr
 

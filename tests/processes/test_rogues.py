@@ -32,8 +32,8 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.diagnosis.user_lines import spots_of
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
-from safe_launch.nodes.compatibility import common_hardware, differences, numbered, refusal
-from safe_launch.nodes.connection import Connection, decoded, encoded, watched
+from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
+from safe_launch.nodes.connection import Connection, decoded, encoded, keep_alive
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,
@@ -125,7 +125,7 @@ def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Con
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
-            link = watched(server.accept()[0], "node 1", LONG, FromOthers)
+            link = keep_alive(server.accept()[0], "node 1", LONG, FromOthers)
             try:
                 assert isinstance(heard(link), Join)
                 link.send(Accepted(2, 2))
@@ -269,7 +269,7 @@ def come(port: int, process: subprocess.Popen[str]) -> Connection:
     while True:
         assert process.poll() is None
         with suppress(ConnectionRefusedError):
-            return watched(socket.create_connection(("127.0.0.1", port)), "0", LONG, FromHead)
+            return keep_alive(socket.create_connection(("127.0.0.1", port)), "0", LONG, FromHead)
 
 
 def own_hello(folder: Path, name: str) -> Join:
@@ -277,7 +277,7 @@ def own_hello(folder: Path, name: str) -> Join:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder / name, 1, server.getsockname()[1], WORKS):
-            link = watched(server.accept()[0], "node 1", LONG, FromOthers)
+            link = keep_alive(server.accept()[0], "node 1", LONG, FromOthers)
             hello = heard(link)
             link.close()
     assert isinstance(hello, Join)
@@ -465,7 +465,7 @@ def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
             if refusal(message, HEAD, 4) is None:
                 assert common_hardware([HEAD, message]).accelerator.environment == {}
                 assert len(differences([HEAD, message])) < 9
-            assert sorted(numbered([HEAD, message, message])) == [0, 1, 2]
+            assert sorted(in_rank_order([HEAD, message, message])) == [0, 1, 2]
         case Order():
             assert message.ranks.stop <= message.world
             assert decode(encode(message.preset)) == message.preset

@@ -180,14 +180,14 @@ def test_the_user_is_told_once(workshop: Path, command: tuple[str, ...]) -> None
     """In one line that names the option and its place; the script gets it all the same."""
     (workshop / "train.py").write_text("import sys\nprint('got', sys.argv[1:])\n")
     done = launch(workshop, *command, "train.py", "--nproc", "2", ours=False)
-    (told,) = [one for one in done.stderr.splitlines() if "before the script" in one]
+    (told,) = [one for one in done.stderr.splitlines() if "precede the script" in one]
     assert told == (
         "[safe-launch] --nproc: handed to train.py, which doesn't know it; "
-        "safe-launch's own options stand before the script"
+        "safe-launch's own options must precede the script"
     )
     if not command:
         assert done.stdout == "got ['--nproc', '2']\n"
     (workshop / "train.py").write_text("'--nproc'\n")
     done = launch(workshop, *command, "train.py", "--nproc", "2", ours=False)
-    assert "before the script" not in done.stderr
+    assert "precede the script" not in done.stderr
     assert done.returncode == 0

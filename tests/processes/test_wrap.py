@@ -277,10 +277,10 @@ def test_another_python_without_safe_launch(workshop: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--", "no-such-tool"], "`no-such-tool` is in no folder of PATH"),
-        (["--", "./no-such-tool"], "`./no-such-tool` is no program"),
+        (["--", "no-such-tool"], "`no-such-tool` isn't on PATH"),
+        (["--", "./no-such-tool"], "`./no-such-tool` isn't a program"),
         (["--"], "no command is given"),
-        (["swift", "sft"], "no command is given behind `--`"),
+        (["swift", "sft"], "no command is given after `--`"),
         (["--nprox=2", "--", "true"], "--nprox"),
         (["train.py", "--", "true"], "`train.py` isn't an option"),
     ],

@@ -11,7 +11,7 @@ from safe_launch.checkpoints.checkpoint import Resume
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.settings import Precision, Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
-from safe_launch.nodes.connection import Connection, watched
+from safe_launch.nodes.connection import Connection, keep_alive
 from safe_launch.nodes.messages import (
     Ended,
     Failing,
@@ -67,8 +67,8 @@ EVERY = Message
 def linked() -> Iterator[tuple[Connection, Connection]]:
     """Two ends of a TCP connection, on which each may say all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        near = watched(socket.create_connection(server.getsockname()), "far", 30, EVERY)
-        far = watched(server.accept()[0], "near", 30, EVERY)
+        near = keep_alive(socket.create_connection(server.getsockname()), "far", 30, EVERY)
+        far = keep_alive(server.accept()[0], "near", 30, EVERY)
         try:
             yield near, far
         finally:

@@ -50,7 +50,7 @@ def every_cut_is_noticed(output_dir: Path, newest: str, older: str, scratch: Pat
             path = folder / newest / name
             whole = path.read_bytes()
             path.write_bytes(whole[: min(int(len(whole) * part), len(whole) - 8)])
-            found = discovery.found(Saves(str(folder)), {2})
+            found = discovery.find_all(Saves(str(folder)), {2})
             assert [one.folder.name for one in found.complete] == [older], (name, part)
             assert [one.folder.name for one in found.unusable] == [newest]
             assert found.unusable[0].is_cut_off, found.unusable[0].reason
@@ -71,7 +71,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
     )
     output_dir = tmp_path / "out"
     assert (output_dir / "set-aside-1" / "checkpoint-5").is_dir()
-    (newest, *_) = discovery.found(Saves(str(output_dir)), {2}).complete
+    (newest, *_) = discovery.find_all(Saves(str(output_dir)), {2}).complete
     assert (newest.step, newest.engine, newest.zero_stage, newest.world) == (
         8,
         Engine.DEEPSPEED,
@@ -82,7 +82,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
 
     for path in output_dir.glob("checkpoint-8/**/*rank_1*"):
         path.unlink()
-    lacking, *_ = discovery.found(Saves(str(output_dir)), {2}, local=1).unusable
+    lacking, *_ = discovery.find_all(Saves(str(output_dir)), {2}, local=1).unusable
     assert lacking.reason.endswith("isn't on node 0, as if every node saved to its own disk")
     assert not lacking.is_cut_off
 
@@ -97,7 +97,7 @@ def test_goes_on_at_another_stage_by_a_universal_checkpoint(stack: Stack, tmp_pa
         told
     )
     output_dir = tmp_path / "out"
-    found = discovery.found(Saves(str(output_dir)), {2})
+    found = discovery.find_all(Saves(str(output_dir)), {2})
     assert [(one.step, one.zero_stage) for one in found.complete] == [
         (8, 2),
         (6, 2),
@@ -132,7 +132,7 @@ def test_every_cut_of_adapters_under_ddp_is_noticed(tmp_path: Path) -> None:
     own = (SCENARIOS / "hf_lora.py", "--use_lora=True", *TWO, "--max_steps=2", "--save_steps=1")
     done = CURRENT.run("torchrun", "--nproc-per-node=2", *own, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
-    (newest, _) = discovery.found(Saves(str(tmp_path / "out")), {2}).complete
+    (newest, _) = discovery.find_all(Saves(str(tmp_path / "out")), {2}).complete
     assert (newest.step, newest.engine, newest.world) == (2, Engine.DDP, 2)
     every_cut_is_noticed(tmp_path / "out", "checkpoint-2", "checkpoint-1", tmp_path)
 

@@ -1,1 +1,1 @@
-"""A folder that stands first on PYTHONPATH below `safe-launch wrap`; nothing imports it by name."""
+"""The first folder on PYTHONPATH below `safe-launch wrap`; nothing imports it by name."""

@@ -1,7 +1,7 @@
-"""Runs as every Python below `safe-launch wrap` starts: a launcher becomes safe-launch.
+"""Runs when any Python below `safe-launch wrap` starts, and makes a launcher safe-launch.
 
-Whatever Python that is: it needs nothing but its standard library. safe-launch itself takes over in
-a process of its own, or when `torch.distributed.run` is called.
+It may be any Python, so only its standard library is needed. safe-launch itself takes over in a
+process of its own, or when `torch.distributed.run` is called.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - path
 VARIABLE = "SAFE_LAUNCH_WRAP_OPTIONS"
 RUN = "torch.distributed.run"
 MODULES = {RUN: "torchrun", "deepspeed.launcher.runner": "deepspeed", "safe_launch": "safe-launch"}
-"""What is replaced where Python is started with `-m`, and what it is."""
+"""Modules that are replaced if Python is started with `-m`, and their launchers."""
 SCRIPTS = {
     b"from torch.distributed.run import main": "torchrun",
     b"from deepspeed.launcher.runner import main": "deepspeed",
     b"from safe_launch.cli import main": "safe-launch",
 }
-"""What is replaced where Python is started with a command's script, recognized by a line of it."""
+"""Commands whose scripts are replaced, recognized by a line of the script."""
 LONGEST = 1000
 """Bytes of such a script at most."""
 
 
 def launcher() -> str | None:
-    """Which launcher this process has been started as, or None."""
+    """The launcher as which this process was started, or None."""
     started = getattr(sys, "orig_argv", None)
     if not started:
         return None
@@ -57,7 +57,7 @@ def _launcher_of_script(path: str) -> str | None:
 
 
 def replace(name: str) -> None:
-    """Goes on as safe-launch, or ends where this Python has none."""
+    """Continues as safe-launch, or exits if this Python doesn't have it."""
     _require()
     command = [sys.executable, "-P", "-m", "safe_launch.inner_launch", name] + sys.argv[1:]  # noqa: RUF005
     os.execv(sys.executable, command)
@@ -71,12 +71,12 @@ def _require() -> None:
             "[safe-launch] error: wrap: safe-launch isn't installed for %s, which launches here\n"
         )
         os.write(2, (text % sys.executable).encode())
-        os.write(2, b"[safe-launch] hint: install it there, beside its torch\n")
+        os.write(2, b"[safe-launch] hint: install it there, with its torch\n")
         os._exit(64)
 
 
 class Waiting:
-    """Waits for the import of torch's launcher, and has it start safe-launch when it is called."""
+    """Waits for the import of torch's launcher, and makes it call safe-launch."""
 
     def find_spec(self, name: str, *_others: object) -> ModuleSpec | None:  # noqa: D102
         if name != RUN:
@@ -97,7 +97,7 @@ class Waiting:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Stands for `torch.distributed.run.run`."""
+    """Replaces `torch.distributed.run.run`."""
     import importlib
 
     _require()
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def shadowed() -> None:
-    """Takes our folder out of the path, and runs the module of this name that it has hidden."""
+    """Removes our folder from the path, and runs the `sitecustomize` that it has hidden."""
     sys.path[:] = [path for path in sys.path if path != HERE]
     own = sys.modules.pop("sitecustomize")
     try:

@@ -1,4 +1,4 @@
-"""What a template is filled in with, and how: lines that it has once are replaced."""
+"""The job that a template is filled in for, by replacing unique lines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class TemplateJob:
     """The job at hand.
 
     Attributes:
-        name: what it is to be called; None for the script's.
-        nodes: how many it runs on.
-        devices: accelerators of each node; a worker for each.
-        command: what comes after `safe-launch`: its options, the script, the script's arguments.
+        name: the job's name; None for the script's.
+        nodes: the number of nodes.
+        devices: accelerators of each node, with a worker for each.
+        command: what follows `safe-launch`: its options, the script, the script's arguments.
     """
 
     name: str | None
@@ -27,16 +27,16 @@ class TemplateJob:
 
     @property
     def label(self) -> str:
-        """The job's name; without one that of the first word that looks like a script."""
+        """The job's name; by default that of the first word that looks like a script."""
         script = next((word for word in self.command if word.endswith(".py")), self.command[-1])
         return self.name or Path(script).stem
 
 
 def shipped(path: str) -> str:
-    """The text of a file of `scripts/`, which is usable as it is.
+    """The text of a file of `scripts/`, which can be used unchanged.
 
     Args:
-        path: below `scripts/`.
+        path: path of the file below `scripts/`.
     """
     return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text("utf-8")
 
@@ -45,8 +45,8 @@ def filled(text: str, lines: Mapping[str, str]) -> str:
     """The text with whole lines replaced.
 
     Args:
-        text: the shipped file's.
-        lines: what to put in the place of which line; white space before a line is kept.
+        text: the shipped file's text.
+        lines: replacements by line; indentation is kept.
     """
     found = text.split("\n")
     for old, new in lines.items():
@@ -57,7 +57,7 @@ def filled(text: str, lines: Mapping[str, str]) -> str:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of an option that is a whole number, and no smaller one."""
+    """The type of an option that is a whole number, at least `least`."""
 
     def whole(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
@@ -69,7 +69,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def word(text: str) -> str:
-    """The type of an option that is one word, as a file's line has room for no more."""
+    """The type of an option that must be a single word."""
     if not text or text.split() != [text]:
         raise argparse.ArgumentTypeError(f"one word is needed, not {text!r}")
     return text

@@ -1,7 +1,7 @@
 """The manifests of `scripts/kubernetes/`, filled in.
 
-What differs from job to job stands in lines with a mark at their end, `completions: 2  # nodes`; a
-person who edits the file looks for the same marks.
+The values that depend on the job are in lines with a mark at the end, `completions: 2  # nodes`,
+which also helps people who edit the file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ VARIANTS = {
     "pytorchjob": "Kubeflow's Training Operator 1",
     "volcano": "Volcano",
 }
-"""The files, and what has to be installed in the cluster for each."""
+"""The files, and what the cluster needs for each."""
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
-"""A Service's name (RFC 1035), with room for what the pods' names have beside it."""
+"""A Service's name (RFC 1035), with room for the other parts of pods' names."""
 MARKED = re.compile(r"(?P<key> *(?:- )?[\w./-]+: )(?P<value>.*)  # (?P<mark>[a-z ]+)")
 PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./=:-]+", re.ASCII)
-"""Words that need no quotes, unless they stand for a truth or nothing; numbers begin otherwise."""
+"""Words that need no quotes, unless they are booleans or null; excludes numbers."""
 SCRIPT = re.compile(r"(?P<indent> *- ).*  # script")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declares what only a manifest has."""
+    """Declares the options for manifests."""
     parser.add_argument("--image", required=True, help="the container's image, with safe-launch")
     kinds = "; ".join(f"{name}: {needs}" for name, needs in VARIANTS.items())
     parser.add_argument(
@@ -49,7 +49,7 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
     """The manifest of a job.
 
     Raises:
-        LaunchError: the job can't be called so, or has too few nodes for its kind.
+        LaunchError: the job's name is invalid, or it has too few nodes for its kind.
     """
     if options.variant == "pytorchjob" and job.nodes == 1:
         problem = "a PyTorchJob has a master and at least one worker: two nodes or more"
@@ -62,11 +62,11 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
         "gpus": str(job.devices),
     }
     lines = shipped(f"kubernetes/{options.variant}.yaml").split("\n")
-    return "\n".join(_filled(lines, values, job.command))
+    return "\n".join(_fill(lines, values, job.command))
 
 
-def _filled(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
-    """The lines with the marked ones replaced; those of the script as a whole."""
+def _fill(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
+    """The lines, with the marked lines and those of the script replaced."""
     before = None
     for line in lines:
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
@@ -86,22 +86,22 @@ def _name(job: TemplateJob) -> str:
     """The job's name.
 
     Raises:
-        LaunchError: it is given, and none that Kubernetes takes; or the script's can't be made one.
+        LaunchError: the name isn't valid in Kubernetes, and can't be made so if it is the script's.
     """
     wanted = job.name or re.sub(r"[^a-z0-9]+", "-", job.label.lower()).strip("-")
     if NAME.fullmatch(wanted):
         return wanted
-    problem = f"--name {job.name!r}" if job.name else f"{job.label!r} makes no name of a job"
+    problem = f"--name {job.name!r}" if job.name else f"{job.label!r} isn't a valid job name"
     hint = "--name: at most 50 small letters, digits and hyphens, the first one a letter"
     raise LaunchError(ExitCode.USAGE, problem, hint)
 
 
 def _argument(text: str) -> str:
-    """A word of the command line; the kubelet would take `$(...)` for a variable of its own."""
+    """A word of the command line, escaped: the kubelet would expand `$(...)`."""
     return _scalar(text.replace("$", "$$"))
 
 
 def _scalar(text: str) -> str:
-    """A string in YAML, in quotes where any of its versions might take it for something else."""
+    """A string in YAML, quoted where any version of YAML might read it differently."""
     is_plain = PLAIN.fullmatch(text) and yaml.safe_load(f"[{text}]") == [text]
     return text if is_plain else json.dumps(text, ensure_ascii=False)

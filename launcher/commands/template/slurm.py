@@ -12,7 +12,7 @@ SUMMARY = "a batch script for Slurm"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declares what only Slurm's file has."""
+    """Declares the options for Slurm's file."""
     parser.add_argument(
         "--time",
         type=word,

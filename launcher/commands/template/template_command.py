@@ -14,7 +14,7 @@ from . import kubernetes, slurm
 from .job import TemplateJob, at_least
 
 EPILOG = """\
-Everything after the options is what you would type after safe-launch: its options behind --, the
+Everything after the options is what you would type after safe-launch: its options after --, the
 script, the script's arguments.
 """
 
@@ -24,9 +24,9 @@ class Template:
     """A kind of file that can be filled in.
 
     Attributes:
-        summary: what it is, in a few words.
-        add_options: declares the options that it has beside those of all templates.
-        fill: the file's text for a job, given these options.
+        summary: a short description.
+        add_options: declares its own options.
+        fill: returns the file's text for a job, given these options.
     """
 
     summary: str
@@ -38,14 +38,14 @@ TEMPLATES = {
     "kubernetes": Template(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
     "slurm": Template(slurm.SUMMARY, slurm.add_options, slurm.fill),
 }
-"""What the command's first word may be."""
+"""The kinds, by the command's first word."""
 
 
 def template(arguments: Sequence[str]) -> int:
     """Writes a file for a cluster, filled in.
 
     Raises:
-        LaunchError: no such template, a wrong option, or the file is there already.
+        LaunchError: no such template, a wrong option, or the file already exists.
     """
     kinds = ", ".join(f"{name} ({template.summary})" for name, template in TEMPLATES.items())
     if not arguments or arguments[0] not in TEMPLATES:
@@ -99,7 +99,7 @@ def _parser(name: str, chosen: Template) -> Parser:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """Writes the file; a file that exists stays as it is unless `force` says otherwise.
+    """Writes the file; replaces an existing file only with `force`.
 
     Raises:
         LaunchError: it exists, or can't be written.
@@ -108,7 +108,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         with path.open("w" if force else "x") as file:
             file.write(text)
     except FileExistsError:
-        problem = f"{path} is there already"
+        problem = f"{path} already exists"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "--force replaces it") from None
     except OSError as error:
         problem = f"{path} can't be written: {error.strerror}"

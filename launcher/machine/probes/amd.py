@@ -1,4 +1,4 @@
-"""AMD's GPUs, from what `rocm-smi` or `amd-smi` print as JSON."""
+"""AMD's GPUs, from the JSON of `rocm-smi` or `amd-smi`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NAMES = ("card series", "card model", "card sku")
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The GPUs that torch on ROCm would show; a MI250X counts as two.
+    """The GPUs that torch on ROCm would see; an MI250X counts as two.
 
-    ROCR_VISIBLE_DEVICES hides first, HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES) among the rest.
+    ROCR_VISIBLE_DEVICES is applied first, then HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES).
     """
     devices = from_rocm_smi(said(ROCM_SMI) or "")
     if not devices:
@@ -34,7 +34,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def _document(text: str) -> Any:
-    """The JSON in what a tool printed, warnings before and after it left out."""
+    """The JSON in a tool's output, without warnings before and after it."""
     for start in re.finditer(r"^[\[{]", text, re.MULTILINE):
         try:
             return json.JSONDecoder().raw_decode(text, start.start())[0]
@@ -50,7 +50,7 @@ def _whole(value: object) -> int:
 
 
 def from_rocm_smi(text: str) -> list[Device]:
-    """The cards of `rocm-smi --json`: names under keys that changed with its versions, bytes."""
+    """The cards of `rocm-smi --json`: the keys of names changed between versions."""
     cards = _document(text)
     if not isinstance(cards, dict):
         return []
@@ -67,12 +67,12 @@ def from_rocm_smi(text: str) -> list[Device]:
 
 
 def _uuid(number: str) -> str:
-    """The identifier that ROCR_VISIBLE_DEVICES has for a card: 16 digits, without 0x."""
+    """A card's identifier for ROCR_VISIBLE_DEVICES: 16 digits, without 0x."""
     return f"GPU-{number[2:].lower().zfill(16)}" if number.startswith("0x") else ""
 
 
 def from_amd_smi(static: str, metric: str = "") -> list[Device]:
-    """The GPUs of `amd-smi static --json`, what is in use of them by `amd-smi metric --json`."""
+    """The GPUs of `amd-smi static --json`, with memory in use by `amd-smi metric --json`."""
     in_use = {gpu.get("gpu"): _mebibytes(gpu, "mem_usage", "used_vram") for gpu in _gpus(metric)}
     devices = []
     for gpu in _gpus(static):
@@ -84,7 +84,7 @@ def from_amd_smi(static: str, metric: str = "") -> list[Device]:
 
 
 def _gpus(text: str) -> Iterator[dict[str, Any]]:
-    """The mappings of a document of amd-smi: a list, under a key of its own in newer versions."""
+    """The mappings of a document of amd-smi: a list, which newer versions put under a key."""
     whole = _document(text)
     listed = whole.get("gpu_data") if isinstance(whole, dict) else whole
     for gpu in listed if isinstance(listed, list) else ():

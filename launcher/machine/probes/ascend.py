@@ -12,9 +12,9 @@ PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The NPUs that torch_npu would show; a 910C counts as two.
+    """The NPUs that torch_npu would see; a 910C counts as two.
 
-    The variable counts devices in the order of the table, whatever numbers that prints.
+    The variable counts devices in the order of the table, not by the numbers in it.
     """
     text = said(("npu-smi", "info"))
     if text is None:

@@ -1,4 +1,4 @@
-"""A device as its vendor's tool reports it, and the variables that hide some of them."""
+"""A device as reported by its vendor's tool, and the variables that hide devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 Kind = TypeVar("Kind")
 SECONDS = 10
-"""How long a vendor's tool may take; a hung driver must not hang the launcher."""
+"""Seconds that a vendor's tool may take; a hung driver must not hang the launcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Device:
 
 
 def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()) -> list[Kind]:
-    """The devices that a `*_VISIBLE_DEVICES` variable leaves.
+    """The devices that a `*_VISIBLE_DEVICES` variable makes visible.
 
-    As the drivers read it: indices, ranges of them (Ascend), or beginnings of identifiers, up to
-    the first that names nothing; an empty list hides all.
+    Like the drivers: indices, ranges of them (Ascend), or prefixes of identifiers, up to
+    the first unknown item; an empty list hides all.
     """
     if text is None:
         return list(devices)
@@ -59,7 +59,7 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
 
 
 def said(command: Sequence[str]) -> str | None:
-    """What a vendor's tool prints; None where it isn't there, fails or hangs."""
+    """The output of a vendor's tool; None where it isn't installed, fails or hangs."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"

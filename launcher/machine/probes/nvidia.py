@@ -9,7 +9,7 @@ from .device import Device, visible
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The GPUs that CUDA would show, instances of divided GPUs (MIG) included."""
+    """The GPUs that CUDA would see, including instances of divided GPUs (MIG)."""
     try:
         import pynvml
     except ImportError:
@@ -26,7 +26,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
         if listed is not None and listed.strip().startswith("MIG-"):
             instances = [instance for handle in whole for instance in _instances(pynvml, handle)]
             shown = visible(instances, listed, [instance.uuid for instance in instances])
-            return tuple(shown[:1])  # CUDA uses the first instance alone
+            return tuple(shown[:1])  # CUDA uses only the first instance
         devices = [_shown(pynvml, handle) for handle in whole]
         return tuple(visible(devices, listed, [device.uuid for device in devices]))
     except pynvml.NVMLError:
@@ -36,7 +36,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def _shown(pynvml: Any, handle: Any) -> Device:
-    """A GPU, or the first instance of a divided one, which is all that CUDA shows of it."""
+    """A GPU, or the first instance of a divided GPU, which is all that CUDA uses of it."""
     instances = list(_instances(pynvml, handle))
     return instances[0] if instances else _device(pynvml, handle)
 
@@ -53,7 +53,7 @@ def _device(pynvml: Any, handle: Any, name: str | None = None) -> Device:
 
 
 def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
-    """The instances of a divided GPU; none of a whole one."""
+    """The instances of a divided GPU; empty for an undivided one."""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
         most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0

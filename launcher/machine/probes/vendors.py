@@ -1,7 +1,7 @@
-"""The probes: what each vendor's own tool says of the devices on this host, without torch.
+"""The probes: the devices on this host, as reported by vendors' own tools, without torch.
 
 A probe is a module with `probe(environment) -> tuple[Device, ...]`: the devices that this job may
-use, none where the vendor's tool isn't there. To teach safe-launch another vendor, add a module
+use, empty without the vendor's tool. To teach safe-launch another vendor, add a module
 here and to `PROBES`.
 """
 
@@ -25,7 +25,7 @@ PROBES: tuple[Probe, ...] = (nvidia, ascend, amd)
 
 
 def devices(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The devices of the first vendor that has any here."""
+    """The devices of the first vendor with any on this host."""
     for probe in PROBES:
         found = probe.probe(environment)
         if found:

@@ -1,4 +1,4 @@
-"""The way to a host: an ssh that starts the far end there, what it says, and why it couldn't."""
+"""The connection to a host: an ssh process that starts `remote_main` there, and its errors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ...system import terminal
 from . import remote_main
 
 LEAVING = 5.0
-"""Seconds that ssh gets for its own end once the host has said how the launcher there ended."""
+"""Seconds for ssh to end, once the host has reported how the launcher there ended."""
 LOST = 255
 """The exit code of ssh for its own failures (ssh(1))."""
 MARK = terminal.MARK.encode()
 _CONSOLE = threading.Lock()
-"""Held while lines of one host are written."""
+"""Held while a host's lines are written."""
 
 
 def command(shell: Shell, host: str, run: str) -> list[str]:
-    """The ssh command that starts the far end; nothing of the job is in it.
+    """The ssh command that starts `remote_main`; it contains nothing of the job.
 
-    The far end notices by itself when the connection is cut, and so does ssh with these
+    `remote_main` notices by itself when the connection is cut, and so does ssh with these
     options: within `remote_main.SILENCE` seconds.
     """
     port = [] if shell.port is None else ["-p", str(shell.port)]
@@ -44,7 +44,7 @@ def command(shell: Shell, host: str, run: str) -> list[str]:
         "ConnectTimeout": "20",
         "ServerAliveInterval": f"{remote_main.SILENCE / 3:.0f}",
         "ServerAliveCountMax": "3",
-        "ControlMaster": "no",  # a master that stayed would keep our pipes open
+        "ControlMaster": "no",  # a lasting master would keep our pipes open
     }
     ours = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     far = shlex.join([sys.executable, "-P", "-m", "safe_launch.nodes.ssh.remote_main", run])
@@ -53,11 +53,11 @@ def command(shell: Shell, host: str, run: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened.
+    """An event of a host, or a signal.
 
     Attributes:
-        kind: `ready`, `started` or `ended`, a host's words; `gone`, the end of its ssh; `signal`,
-            to this process.
+        kind: `ready`, `started` or `ended` as reported by a host; `gone` when its ssh has ended;
+            `signal` for a signal to this process.
         host: index of the host; -1 for a signal.
         text: the host's address, the exit code, or the signal's number.
     """
@@ -69,17 +69,17 @@ class Event:
 
 @dataclass(slots=True)
 class Connection:
-    """A host, the ssh that leads to it, and what has been heard.
+    """A host, the ssh that leads to it, and what it has reported.
 
     Attributes:
         host: as in the hostfile.
         process: the ssh.
-        heard: the kinds of what the host has said, and `gone` when its ssh has ended.
-        address: where ssh reached it; empty where its server doesn't say.
-        code: how the launcher there ended; None while it runs, and where nobody knows.
-        complaints: what was printed before it answered: the words of ssh or of a shell.
-        is_first: its launcher speaks for all: what the others' say themselves is kept.
-        words: the latest of those.
+        heard: the kinds of events so far.
+        address: where ssh reached the host; empty where its server doesn't say.
+        code: exit code of the launcher there; None while it runs, and where it is unknown.
+        complaints: output before the host answered, from ssh or a shell.
+        is_first: it's the first host, whose launcher speaks for all; the others' lines are kept.
+        words: the latest of these kept lines.
     """
 
     host: Host
@@ -93,7 +93,7 @@ class Connection:
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, event: Event) -> None:
-        """Takes in an event of this host."""
+        """Records an event of this host."""
         self.heard.add(event.kind)
         if event.kind == "ready":
             self.address = event.text
@@ -104,18 +104,18 @@ class Connection:
             self.code = None if ended == LOST or ended < 0 else ended
 
     def send(self, line: bytes) -> None:
-        """A line for the far end; nothing where nobody hears it any more."""
+        """Sends a line to the host; does nothing if the connection is closed."""
         with self._sending, suppress(OSError, ValueError):
             while line:
                 line = line[self._stdin.write(line) :]
 
     def part(self) -> None:
-        """Says that no more is coming, so that the far end stops what it runs."""
+        """Closes the host's input, so that the host stops what it runs."""
         with suppress(OSError):
             self._stdin.close()
 
     def end(self, patience: float) -> None:
-        """Waits so many seconds for the end of ssh, and doesn't go without it."""
+        """Waits so many seconds for ssh to end, then kills it."""
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -131,12 +131,12 @@ class Connection:
 def connect(
     host: Host, index: int, shell: Shell, run: str, events: queue.SimpleQueue[Event]
 ) -> Connection:
-    """Starts the ssh to a host, and a thread that tells what comes from there.
+    """Starts the ssh to a host, and a thread that queues its events.
 
-    It is out of reach of the terminal's signals: those are for us to pass on.
+    It doesn't get the terminal's signals: the launcher passes them on.
 
     Raises:
-        LaunchError: there is no ssh.
+        LaunchError: ssh isn't installed.
     """
     try:
         process = subprocess.Popen(
@@ -159,7 +159,7 @@ def connect(
 def _listen(
     connection: Connection, index: int, mark: bytes, events: queue.SimpleQueue[Event]
 ) -> None:
-    """Passes on what a host prints, line by line, and takes its own words out of it."""
+    """Passes on a host's output, line by line, and takes its events out."""
     process = connection.process
     waiting = {1: b"", 2: b""}
     said: set[str] = set()
@@ -194,7 +194,7 @@ def _listen(
             is_partial = any(text and mark[:1] not in text for text in waiting.values())
             ready = selector.select(QUIET if is_partial else LEAVING if "ended" in said else None)
             if not ready and not is_partial:
-                break  # somebody there holds on to a pipe
+                break  # a process there still holds a pipe
             for key, _ in ready:
                 chunk = os.read(key.fd, 65536)
                 if not chunk:
@@ -214,7 +214,7 @@ def _listen(
 
 
 def _write(console: int, text: bytes) -> None:
-    """Writes to the console; nobody may listen any more (`| head`), and the training goes on."""
+    """Writes to the console; if that is closed (`| head`), the training continues."""
     with _CONSOLE, suppress(OSError):
         while text:
             select.select([], [console], [])
@@ -253,13 +253,13 @@ _REFUSALS = (
         "the environment must be at the same path on all hosts",
     ),
 )
-"""What ssh or the shell says of a mistake that a person must mend; what it means, what to do."""
+"""Errors of ssh or the shell that a person must fix: the text, its meaning, what to do."""
 
 
 def refused(connections: Sequence[Connection], source: str) -> LaunchError:
     """Why hosts didn't answer, each with its line of the hostfile.
 
-    The code says to try elsewhere only where every one of them may be down, and nothing else.
+    The exit code advises another allocation only if each of these hosts may simply be down.
     """
     problems: list[str] = []
     hints: dict[str, None] = {}
@@ -283,5 +283,5 @@ def refused(connections: Sequence[Connection], source: str) -> LaunchError:
 
 
 def place(host: Host, source: str) -> str:
-    """A host with where it was read."""
+    """A host's name, with the line of the hostfile."""
     return f"host {host.name} ({source}:{host.line})" if host.line else f"host {host.name}"

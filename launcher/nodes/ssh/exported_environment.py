@@ -1,4 +1,4 @@
-"""The environment variables that a launch over several hosts takes along."""
+"""The environment variables that a launch on several hosts exports to them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 PREFIXES = (
     # deepspeed's (EXPORT_ENVS in deepspeed/launcher/runner.py, and its accelerators' own)
     *("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "ASCEND", "HCCL", "LD_LIBRARY", "PATH"),
-    # what a training and its frameworks read besides, and would be without on another host
+    # what else a training and its frameworks read, and another host wouldn't have
     *("ACCELERATE_", "CUBLAS_", "CUDA_", "DEEPSPEED_", "DS_", "GLOO_", "HF_", "MODELSCOPE_"),
     *("OMP_", "PYTORCH_", "TOKENIZERS_", "TORCHINDUCTOR_", "TORCH_", "TRANSFORMERS_", "WANDB_"),
 )
-"""Beginnings of the names of variables that go to every host."""
+"""Prefixes of the names of variables that go to every host."""
 FILE = ".deepspeed_env"
-"""deepspeed's file of further variables, if DS_ENV_FILE doesn't name another."""
+"""deepspeed's file of further variables, unless DS_ENV_FILE names another file."""
 
 
 def exported(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that go to every host; its devices are the hostfile's business."""
+    """The variables that go to every host; those on devices don't, the hostfile chooses them."""
     return {
         name: value
         for name, value in environment.items()
@@ -27,17 +27,17 @@ def exported(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def files(environment: Mapping[str, str], home: Path, folder: Path) -> list[Path]:
-    """The files of variables that are there: the one at home, then the one in the folder."""
+    """The existing files of variables: first at home, then in the folder."""
     name = environment.get("DS_ENV_FILE", FILE)
     places = dict.fromkeys((home / name, folder / name))
     return [path for path in places if path.is_file()]
 
 
-def written(text: str) -> dict[str, str]:
-    """The variables of such a file: `NAME=value` in a line, quotes around the value left out.
+def parsed(text: str) -> dict[str, str]:
+    """The variables in such a file: one `NAME=value` a line; quotes around a value are removed.
 
-    deepspeed hands the lines to a shell within double quotes, so a `$NAME` in a value is another
-    variable's value there: `os.path.expandvars` on the host does that.
+    deepspeed passes the lines to a shell in double quotes, so a `$NAME` in a value is expanded on
+    the host; `os.path.expandvars` does the same.
     """
     found = {}
     for line in text.splitlines():

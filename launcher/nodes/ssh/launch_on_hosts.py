@@ -1,4 +1,4 @@
-"""A launch on hosts that were chosen: over ssh, or on this machine where it is all there is."""
+"""A launch on the chosen hosts: over ssh, or without it where this machine is the only host."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...system import terminal
 from . import launch_over_ssh
 
 MARGIN = 10.0
-"""Seconds for the nodes' verdict beyond the time in which they notice a silent one and stop."""
+"""Seconds for the nodes to report, after they have noticed a silent node and stopped."""
 
 
 def without_hosts(own: Sequence[str]) -> list[str]:
-    """The launcher's own options, which are spelt out, but for those about hosts."""
+    """The launcher's own options, spelt out, without those about hosts."""
     ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     declare(ours)
     for name in ("master_addr", "master_port", "node_rank"):
@@ -36,24 +36,24 @@ def launch(
     is_launch: bool,
     run: Callable[[Sequence[str]], int],
 ) -> int:
-    """Launches on the hosts; without ssh where this machine is all there is, or for a plan.
+    """Launches on the hosts; without ssh where this machine is the only host, or for a plan.
 
     Args:
         chosen: the hosts.
         own: the launcher's options, spelt out.
         command: the script and its arguments.
-        values: what all this says.
-        is_launch: more than a plan is wanted.
-        run: does what a command line says that has nothing of a hostfile.
+        values: the parsed command line.
+        is_launch: a launch, not only a plan, is wanted.
+        run: runs a command line without a hostfile; returns the exit code.
 
     Raises:
-        LaunchError: it can't be done as it is.
+        LaunchError: the launch isn't possible as asked.
     """
     own = without_hosts(own)
     if values.no_ssh and is_launch:
         rank, host = launch_over_ssh.part_of(chosen, values.node_rank)
         os.environ.update(launch_over_ssh.variables_here(host.slots, os.environ))
-        return run([*own, *launch_over_ssh.placed(chosen, rank), *command])
+        return run([*own, *launch_over_ssh.rank_options(chosen, rank), *command])
     if is_launch and not chosen.is_here:
         silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
         times = process_options.stop_times(values, os.environ)
@@ -62,7 +62,7 @@ def launch(
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
-        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes so many of each")
+        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes N slots of each")
     if chosen.is_here:
         os.environ.update(launch_over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:

@@ -1,4 +1,4 @@
-"""A launch over the hosts of a hostfile: which hosts, and what each of them is told to do."""
+"""A launch over the hosts of a hostfile: the hosts, and the job of each."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from . import exported_environment, remote_hosts, remote_main
 
 
 def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the workers of this machine get for the devices chosen for them.
+    """The variables that restrict this machine's workers to the chosen devices.
 
-    Which they see isn't said where they are the first ones, which the workers take anyway: of those
-    that the user lets them see.
+    Empty where the chosen devices are the first of those that the user makes visible: the workers
+    take these anyway.
 
     Raises:
-        LaunchError: the user lets them see others.
+        LaunchError: the user's own variable chooses the devices too.
     """
     if list(slots) == list(range(len(slots))):
-        return size_of(slots)
+        return local_size(slots)
     for name in VISIBLE:
         if environment.get(name):
             problem = f"{name}={environment[name]} and the hosts' slots {[*slots]} both choose"
             raise LaunchError(ExitCode.USAGE, problem, f"leave out {name}, or the choice of slots")
-    return remote_main.with_devices(tuple(slots)) | size_of(slots)
+    return remote_main.device_variables(tuple(slots)) | local_size(slots)
 
 
-def size_of(slots: Sequence[int]) -> dict[str, str]:
+def local_size(slots: Sequence[int]) -> dict[str, str]:
     """LOCAL_SIZE, which deepspeed's launcher gives and torchrun doesn't.
 
-    With it DeepSpeed on processors reduces over shared memory of its own
-    (deepspeed/ops/csrc/cpu/comm/shm_interface.cpp): who launches as with torchrun gets it not.
+    With it DeepSpeed on CPUs reduces over its own shared memory
+    (deepspeed/ops/csrc/cpu/comm/shm_interface.cpp). A launch in torchrun's style doesn't set it.
     """
     return {"LOCAL_SIZE": str(len(slots))}
 
@@ -49,7 +49,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
 
     Args:
         chosen: the hosts.
-        own: the launcher's options, without those that are about hosts.
+        own: the launcher's options, without those about hosts.
         command: the script and its arguments.
         patience: seconds that the other hosts get to end by themselves when one has failed.
 
@@ -62,7 +62,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
     files = exported_environment.files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.written(_text(file))
+        written |= exported_environment.parsed(_text(file))
     terminal.tell(
         *terminal.table(
             [
@@ -79,9 +79,9 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
         return [
             remote_main.Job(
                 folder=str(folder),
-                arguments=(*(*own, *placed(chosen, rank, head), "--rdzv-id", run, *command),),
+                arguments=(*(*own, *rank_options(chosen, rank, head), "--rdzv-id", run, *command),),
                 devices=host.slots,
-                environment={**environment, **size_of(host.slots)},
+                environment={**environment, **local_size(host.slots)},
                 expanded=written,
                 venv_script=chosen.asked.venv_script,
             )
@@ -94,8 +94,8 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
     )
 
 
-def placed(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
-    """The options that say which of the hosts a launcher is on; the first is at `head`."""
+def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
+    """The options that give a launcher its node's rank; the first host is at `head`."""
     hosts, asked = chosen.hosts, chosen.asked
     address = asked.address or head or hosts[0].name
     return [
@@ -106,11 +106,11 @@ def placed(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
 
 
 def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
-    """Which of the hosts this one is, where each is given the command by itself.
+    """This host's rank and entry, where the command is started on each host separately.
 
     Args:
         chosen: the hosts.
-        rank: as the user says; None for the host of this name.
+        rank: as given by the user; None to find this host by its name.
 
     Raises:
         LaunchError: there is no such rank, or this host isn't among them.
@@ -128,10 +128,10 @@ def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
 
 
 def head_address(addresses: Sequence[str]) -> str:
-    """The first host's address as the others reach it, from those at which ssh reached all.
+    """The first host's address as the others reach it, from the addresses at which ssh reached all.
 
-    Over the loopback ssh has reached this machine, which the others know by the address that it
-    sends to them from.
+    If ssh reached this machine over the loopback, it is the address from which this machine sends
+    to the others.
     """
     head = addresses[0]
     others = [address for address in addresses if not _is_loopback(address)]

@@ -1,4 +1,4 @@
-"""Starts a launcher on every host over ssh, and brings together how they end."""
+"""Starts a launcher on every host over ssh, and makes one exit code of theirs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .connection import LEAVING, Connection, Event, connect, place, refused
 ANSWER = 120.0
 """Seconds within which every host must have answered."""
 TELL = 3.0
-"""Seconds after which, if the others go on, what the failed one's launcher has said is printed."""
+"""Seconds after which a failed host's kept output is printed if the others still run."""
 SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the launchers."""
 
@@ -34,18 +34,18 @@ def run(
     notice: Callable[..., None],
     forwarded: Sequence[int] = (),
 ) -> int:
-    """Starts the jobs on their hosts when all have answered; returns the exit code of the launch.
+    """Starts the jobs once all hosts have answered; returns the exit code of the launch.
 
     Args:
         hosts: in the order of their ranks.
         source: name of the hostfile, for messages.
-        shell: how they are reached.
-        run_id: a name for the run, of letters, digits and dashes.
-        jobs: the job of each host, given the addresses at which ssh reached them.
-        patience: seconds that the others get to end by themselves when one has failed. The nodes of
-            a job come to a verdict, which isn't to be cut short.
-        notice: told what the user should know, in lines.
-        forwarded: numbers of further signals after which the training is meant to go on.
+        shell: the ssh options.
+        run_id: a name for the run: letters, digits and dashes.
+        jobs: makes the job of each host from the addresses at which ssh reached them.
+        patience: seconds that the other hosts get to end by themselves when one has failed, so that
+            the nodes can agree on a diagnosis.
+        notice: called with lines that the user should see.
+        forwarded: further signals to pass on, after which the training continues.
 
     Raises:
         LaunchError: a host can't be reached or can't run the launcher; nothing has been started.
@@ -86,7 +86,7 @@ def run(
 
 
 def _beat(connections: Sequence[Connection]) -> None:
-    """Signs of life for all hosts, as long as this process lives."""
+    """Sends all hosts heartbeats as long as this process lives."""
     while True:
         time.sleep(remote_main.BEAT)
         for connection in connections:
@@ -94,7 +94,7 @@ def _beat(connections: Sequence[Connection]) -> None:
 
 
 def _gather(connections: Sequence[Connection], events: queue.SimpleQueue[Event]) -> int | None:
-    """Waits until every host has answered or failed to; returns the signal that broke it off."""
+    """Waits until every host has answered or failed; returns a signal that interrupted it."""
     end = time.monotonic() + ANSWER
     while not all(connection.heard for connection in connections):
         try:
@@ -117,10 +117,10 @@ def _attend(
     patience: float,
     notice: Callable[..., None],
 ) -> int:
-    """Passes signals on until all hosts have ended; stops the rest where one has failed.
+    """Passes signals on until all hosts have ended; stops the others if a host has failed.
 
-    The exit code is the first host's, unless the connection to it was lost, or the others were
-    stopped because of another one, which then decides.
+    The exit code is the first host's. If the connection to it was lost, or it was stopped because
+    another host failed, that host's code counts.
     """
     culprit: Connection | None = None
     steps: list[tuple[float, Callable[[], None]]] = []

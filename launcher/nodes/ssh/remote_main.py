@@ -1,9 +1,9 @@
-"""The far end of a launch over several hosts: runs a launcher here for the one that started it.
+"""Runs a launcher on a remote host, for the launch over ssh that started this process.
 
-It is started as `python -m safe_launch.nodes.ssh.remote_main RUN` over ssh. What it is to do comes
-over its standard input, so that nothing needs quoting and no secret is in the list of processes.
-The end of that input, or silence there, means that the other side is gone: then the training here
-is stopped. On its standard output, among what the training prints, its own words are behind a mark.
+It is started as `python -m safe_launch.nodes.ssh.remote_main RUN` over ssh. The job comes over its
+standard input, so that nothing needs quoting and the list of processes shows no secret. When that
+input ends or stays silent, the other side is gone and the training here is stopped. Its events are
+lines on the standard output, which begin with a mark that the training's output doesn't have.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ...core.hardware import VISIBLE
 from ...system import orphans, terminal
 
 BEAT = 5.0
-"""Seconds between two signs of life of the launcher that started us."""
+"""Seconds between heartbeats of the launcher that started this process."""
 SILENCE = 30.0
-"""Seconds without one, after which the connection counts as cut."""
+"""Seconds without a heartbeat after which the connection counts as cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a host is to do.
+    """A host's job.
 
     Attributes:
         folder: working directory.
-        arguments: of `safe-launch`.
+        arguments: the arguments of `safe-launch`.
         devices: indices of the devices that the workers may see.
-        environment: variables, as they are.
-        expanded: variables in whose values `$NAME` is a variable of the host.
-        venv_script: what bash reads before `safe-launch` is started; empty for none.
+        environment: variables with literal values.
+        expanded: variables in whose values `$NAME` is expanded on the host.
+        venv_script: a script that bash sources before it starts `safe-launch`; empty for none.
     """
 
     folder: str
@@ -52,7 +52,7 @@ class Job:
 
 
 def mark(run: str) -> str:
-    """What our own words on the standard output begin with; nobody else's do."""
+    """The prefix of this process's events on the standard output."""
     return f"\x1e{run} "
 
 
@@ -66,24 +66,24 @@ def signal_line(number: int) -> bytes:
     return f"{number}\n".encode()
 
 
-def with_devices(devices: tuple[int, ...]) -> dict[str, str]:
+def device_variables(devices: tuple[int, ...]) -> dict[str, str]:
     """The variables that let a process see these devices only."""
     return dict.fromkeys(VISIBLE, ",".join(map(str, devices)))
 
 
 @dataclass(slots=True)
 class _Orders:
-    """The lines of the standard input.
+    """The lines of the standard input, as they come.
 
     Attributes:
-        is_open: whether more may come.
+        is_open: whether more lines may come.
     """
 
     is_open: bool = True
     _waiting: bytes = b""
 
     def next(self, *others: int) -> list[str]:
-        """The lines that have come, as soon as there are some or another descriptor is ready."""
+        """Waits for lines or for another descriptor to be ready; returns the lines."""
         inputs = [*others, *([0] if self.is_open else [])]
         ready, _, _ = select.select(inputs, [], [], SILENCE if self.is_open else None)
         if ready and 0 not in ready:
@@ -95,8 +95,8 @@ class _Orders:
 
 
 def main(run: str) -> int:
-    """Says that it's there, takes the job, and runs it to its end; returns the exit code."""
-    # With the connection cut nobody hears us, and the workers are to be stopped all the same.
+    """Reports ready, reads the job, and runs it to its end; returns the exit code."""
+    # If the connection is cut, writes fail, and the workers must be stopped all the same.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     connection = os.environ.get("SSH_CONNECTION", "").split()
     _tell(run, "ready", connection[2] if len(connection) == 4 else "")
@@ -120,26 +120,26 @@ def main(run: str) -> int:
 
 
 def start(job: Job) -> subprocess.Popen[bytes]:
-    """The launcher of this host, in the job's folder and environment.
+    """Starts the launcher of this host, in the job's folder and environment.
 
     Raises:
-        LaunchError: the folder isn't there.
+        LaunchError: the folder can't be used, or --venv_script isn't there.
     """
     try:
         os.chdir(job.folder)
     except OSError as error:
         problem = f"host {socket.gethostname()} can't use the folder {job.folder}: {error.strerror}"
-        hint = "the project must lie at the same path on all hosts: on a shared disk, or copied"
+        hint = "the project must be at the same path on all hosts: on a shared disk, or copied"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
     os.environ.update(job.environment)
     for name, value in job.expanded.items():
         os.environ[name] = os.path.expandvars(value)
-    os.environ.update(with_devices(tuple(job.devices)))
+    os.environ.update(device_variables(tuple(job.devices)))
     prepared = []
     if job.venv_script:
         if not os.path.isfile(job.venv_script):  # noqa: PTH113
             problem = f"host {socket.gethostname()} has no --venv_script {job.venv_script}"
-            raise LaunchError(ExitCode.USAGE, problem, "it must lie at the same path on all hosts")
+            raise LaunchError(ExitCode.USAGE, problem, "it must be at the same path on all hosts")
         prepared = ["bash", "-c", 'script=$1; shift; . "$script" && exec "$@"', "bash"]
         prepared.append(os.path.abspath(job.venv_script))  # noqa: PTH100
     return subprocess.Popen(
@@ -159,14 +159,14 @@ def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]
         was_open = orders.is_open
         lines = orders.next(ended)
         if was_open and not orders.is_open:
-            terminal.say(f"{socket.gethostname()}: who started the training is gone: stopping it")
+            terminal.say(f"{socket.gethostname()}: connection lost: stopping the training")
             launcher.terminate()
     os.close(ended)
     return launcher.returncode if launcher.returncode >= 0 else 128 - launcher.returncode
 
 
 def _tell(run: str, *words: str) -> None:
-    """Says something to who started us; nobody may be there any more."""
+    """Sends an event to the launch that started this process; it may be gone."""
     with suppress(OSError):
         os.write(1, f"{mark(run)}{' '.join(words)}\n".encode())
 

@@ -1,4 +1,4 @@
-"""What forward and backward hold for each token: a function of values.
+"""The memory of forward and backward passes for each token.
 
 The formulas count the tensors that autograd saves and the largest temporaries of the backward
 pass, operation by operation, for the layers as transformers writes them
@@ -24,24 +24,24 @@ INTO_FFN = r"gate_proj|up_proj|gate_up_proj|fc1|c_fc|\bw1\b|\bw3\b|h_to_4h|inter
 OUT_OF_FFN = r"down_proj|fc2|mlp\.c_proj|\bw2\b|4h_to_h|output\.dense"
 
 FUSED = r"qkv|W_pack|wqkv|query_key_value|c_attn"
-"""Projections to queries, keys and values in one."""
+"""Names of fused projections to queries, keys and values."""
 SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
-"""Tensors that a function saves beside its result: none where the result is enough, one for those
-of torch, more where it is written in Python (transformers/activations.py)."""
+"""Tensors that a function saves besides its result: none where the result is enough, one for
+torch's, more where it is written in Python (transformers/activations.py)."""
 
 LOGIT_BYTES = 12
-"""Bytes a token and vocabulary entry at the loss's backward: the saved log-softmax, the gradient
-that enters it and the one that leaves it, fp32 each (torch's cross_entropy;
+"""Bytes per token and vocabulary entry in the loss's backward: the saved log-softmax, the gradient
+that enters it and the gradient that leaves it, fp32 each (torch's cross_entropy;
 transformers/loss/loss_utils.py casts the logits to fp32 before)."""
 LOGIT_BYTES_BEFORE_4_45 = 16
 """transformers up to 4.44 also holds the fp32 logits, which it returns."""
 CHUNK = 1024
-"""Tokens whose logits a chunked loss holds at once."""
+"""Tokens in one chunk of a chunked loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one sample: in the language model, and patches in the vision tower."""
+    """Tokens of one sample in the language model, and patches in the vision tower."""
 
     language: int
     patches: int
@@ -53,8 +53,8 @@ class Activations:
 
     Attributes:
         layers_at_turn: held by all layers at the turn from forward to backward.
-        final_norm: held beside them then.
-        one_layer: extra bytes while one layer runs backward, its temporaries included.
+        final_norm: held by the final norm then.
+        one_layer: additional bytes while one layer runs backward, its temporaries included.
         first_layer: held while the first layer runs backward, after all others.
         vision: held by the vision tower at the turn.
     """
@@ -76,20 +76,20 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
     if patches is None and tower is not None and tower.image and tower.patch:
         patches = (tower.image // tower.patch) ** 2
     if patches is None and tower is not None:
-        # Every token of the language model could be of an image.
+        # Every token of the language model could come from an image.
         patches = int(length) * tower.merge**2
     return Tokens(int(length), int(patches or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """How a layer's tensors are held.
+    """The types of a layer's tensors.
 
     Attributes:
         computed: bytes of an element in the computation.
-        stream: of the residual stream; autocast leaves it in the weights' type, and casts the input
-            of every linear layer each time.
-        adapter: of an adapter's input, which peft casts to the adapter's type.
+        stream: bytes of an element of the residual stream; under autocast it has the weights' type,
+            and the input of every linear layer is cast each time.
+        adapter: bytes of an element of an adapter's input, which peft casts to the adapter's type.
         every_input: whether linear layers save their input for frozen weights too, as ZeRO-3's own
             do (deepspeed/runtime/zero/linear.py).
     """
@@ -102,7 +102,7 @@ class Types:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Bytes a token of one layer: what is saved, of that the feed-forward part's, temporaries."""
+    """Bytes per token of one layer: saved in all, saved by the feed-forward part, temporaries."""
 
     saved: int
     ffn: int
@@ -111,7 +111,7 @@ class Layer:
 
     @property
     def backward(self) -> int:
-        """At the fullest moment of the layer's backward pass."""
+        """Bytes per token at the peak of the layer's backward pass."""
         saved = self.saved
         return max(saved + self.ffn_temporary, saved - self.ffn + self.attention_temporary)
 
@@ -120,7 +120,7 @@ class Layer:
 def layer_of(
     stack: Stack, weights: tuple[Weight, ...], types: Types, attention: Attention, length: int
 ) -> Layer:
-    """What one layer holds for a token of a sequence of `length`.
+    """The bytes that one layer holds for a token of a sequence of `length`.
 
     A weight that takes no gradient saves no input; an adapter saves its own.
     """
@@ -152,7 +152,7 @@ def layer_of(
     else:
         attended, temporary = 2 * e * q + 2 * e * k + 4 * stack.heads, 3 * e * q
     if stack.rotary and any(re.search(FUSED, weight.name) for weight in weights):
-        attended += e * (q + k)  # what was rotated is still there, in one tensor with the values
+        attended += e * (q + k)  # the unrotated ones are kept, fused with the values
     routed = stack.experts_per_token
     width = stack.ffn * max(routed, 1)
     down = e * width if _inputs(weights, OUT_OF_FFN, types) else 0
@@ -169,7 +169,7 @@ def layer_of(
 
 
 def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
-    """Bytes an element of the inputs that the matching linear layers save."""
+    """Bytes per element of the inputs that the matching linear layers save."""
     matching = [
         weight for weight in weights if re.search(pattern, weight.name) and len(weight.shape) > 1
     ]
@@ -189,7 +189,7 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
 
 
 def _norms(stack: Stack, weights: tuple[Weight, ...]) -> int:
-    """Norms of the residual stream in a layer."""
+    """The number of norms of the residual stream in a layer."""
     found = sum(
         weight.shape == (stack.hidden,) and ("norm" in weight.name or "ln" in weight.name)
         for weight in weights
@@ -206,7 +206,7 @@ def activations_of(
     mode: Checkpointing,
     workload: Workload,
 ) -> Activations:
-    """What a micro batch of so many sequences holds."""
+    """The activations of a micro batch of so many sequences."""
     attention = Attention(str(workload.value(Fact.ATTENTION) or Attention.SDPA))
     stack = model.language
     weights = tuple(model.within(stack))
@@ -254,11 +254,11 @@ def _vision(
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """Bytes of the output projection's results.
+    """Bytes of the output projection's result.
 
     Attributes:
-        peak: at the loss's backward.
-        gradient: when their gradient is passed on to the projection.
+        peak: in the loss's backward pass.
+        gradient: when the gradient is passed on to the projection.
     """
 
     peak: int
@@ -268,9 +268,9 @@ class Logits:
 def logits_of(
     model: Model, tokens: Tokens, micro_batch: int, size: int, workload: Workload
 ) -> Logits:
-    """What the loss of a micro batch holds.
+    """The memory of a micro batch's loss.
 
-    A fused loss works on so many tokens at a time that their logits are about as large as the
+    A fused loss takes as many tokens at a time as make the logits about as large as the
     hidden states, and computes the projection's gradient in the forward pass (Liger's
     fused_linear_cross_entropy.py).
     """

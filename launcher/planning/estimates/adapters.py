@@ -1,4 +1,4 @@
-"""What of a model is trained: adapters, frozen towers, quantized layers.
+"""Which parts of a model are trained: adapters, frozen towers, quantized layers.
 
 Adapters are those of peft: which modules get one is decided in peft/tuners/tuners_utils.py
 (`check_target_module_exists`), what `modules_to_save` copies in peft/utils/other.py
@@ -34,10 +34,10 @@ _DEFAULT_TARGETS: dict[str, str] = {
     "query_proj,value_proj": "deberta-v2",
     "in_proj": "deberta",
 }
-"""Types of model by the targets that peft takes for them (peft/utils/constants.py)."""
+"""Model types by peft's default targets for them (peft/utils/constants.py)."""
 
 _BITS = {4: 4.5, 8: 8.0}
-"""Bits of an element with what belongs to it: NF4 has 32 bits of scale for 64 elements."""
+"""Bits of an element, scales included: NF4 has 32 bits of scale for 64 elements."""
 
 _PROJECTORS = {
     "aligner",
@@ -54,11 +54,11 @@ _FUSED_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
 _GATE_AND_UP = (".gate_proj", ".up_proj", ".w1", ".w3")
 _REGULAR = re.compile(r"[\\^$*+?()\[\]{}|]")
 _TRANSPOSED = ("gpt2", "gpt_bigcode", "openai-gpt")
-"""Types whose linear layers hold their weights as [inputs, outputs]."""
+"""Model types whose linear layers store their weights as [inputs, outputs]."""
 
 
 def default_targets(model_type: str) -> str | None:
-    """The modules that peft gives adapters where none are named; None where it demands some."""
+    """The modules that peft gives adapters where none are named; None where peft requires them."""
     for targets, types in _DEFAULT_TARGETS.items():
         if model_type in types.split():
             return targets
@@ -66,7 +66,7 @@ def default_targets(model_type: str) -> str | None:
 
 
 def assumed(workload: Workload) -> tuple[str, ...]:
-    """What `trained_model` takes for granted because nothing says it, in words."""
+    """The assumptions of `trained_model` where nothing is stated, as phrases."""
     model = workload.model
     if model is None or not _gets_adapters(workload, model):
         return ()
@@ -81,9 +81,9 @@ def assumed(workload: Workload) -> tuple[str, ...]:
 
 
 def trained_model(workload: Workload) -> Model | None:
-    """The model as the run trains it; None where the model is unknown.
+    """The model as it is trained in this run; None where the model is unknown.
 
-    A model that already has adapters, as a worker sees it, stays as it is.
+    A model that already has adapters, as reported by a worker, isn't changed.
     """
     model = workload.model
     if model is None or _has_adapters(model):
@@ -119,7 +119,7 @@ def _gets_adapters(workload: Workload, model: Model) -> bool:
 
 
 def _frozen_parts(workload: Workload) -> set[str]:
-    """The parts that the script leaves as they are."""
+    """The parts that the script doesn't train."""
     facts = (("language", Fact.LANGUAGE_TRAINED), ("vision", Fact.VISION_TRAINED))
     return {part for part, fact in facts if workload.value(fact) is False}
 
@@ -173,12 +173,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _is_expression(targets: str) -> bool:
-    """Whether targets are one regular expression, not names."""
+    """Whether the targets are a regular expression, not names."""
     return bool(_REGULAR.search(targets))
 
 
 def _matches(weight: Weight, targets: str) -> int:
-    """How many of the equal modules that own a weight get an adapter."""
+    """How many of a weight's equal modules get an adapter."""
     if not weight.name.endswith(".weight") or len(weight.shape) < 2:
         return 0
     if targets.lower() == ALL_LINEAR:
@@ -197,7 +197,7 @@ def _matches(weight: Weight, targets: str) -> int:
 
 
 def _matched_layers(module: str, pattern: str, count: int) -> int:
-    """How many modules, each number of `module` filled in, match an expression."""
+    """How many modules match an expression, with each number of `module` filled in."""
     try:
         expression = re.compile(pattern)
     except re.error:
@@ -207,14 +207,14 @@ def _matched_layers(module: str, pattern: str, count: int) -> int:
         return sum(
             1 for index in range(count) if expression.fullmatch(module.replace("*", str(index)))
         )
-    # Which layers have which experts isn't known: the first stands for all.
+    # Which layers have which experts isn't known: the first expert stands for all.
     return count if expression.fullmatch(module.replace("*", "0")) else 0
 
 
 def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight]:
     """The adapters of all experts of a layer, which transformers 5 holds in one parameter.
 
-    That of gate and projection up together has twice the rank
+    The adapter of the fused gate and up projection has twice the rank
     (peft/utils/transformers_weight_conversion.py).
     """
     parts = ("gate_proj", "up_proj") if "gate_up" in weight.name else ("down_proj",)
@@ -229,7 +229,7 @@ def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight
 def _adapter(
     weight: Weight, rank: int, count: int, *, transposed: bool, twice: bool
 ) -> Iterator[Weight]:
-    """The two matrices of an adapter; with `twice` as a part of a fused pair of them."""
+    """The two matrices of an adapter; with `twice`, as a part of a fused pair."""
     if weight.is_embedding:
         entries, width = weight.shape
         yield Weight(f"{weight.module}.lora_embedding_A", (rank, entries), count)
@@ -244,7 +244,7 @@ def _adapter(
 
 
 def _owner(name: str, saved: tuple[str, ...]) -> str:
-    """The outermost module of a weight that is trained whole; empty for none."""
+    """The outermost module of a weight that is trained in full; empty for none."""
     parts = name.split(".")[:-1]
     for end in range(1, len(parts) + 1):
         module = ".".join(parts[:end])
@@ -254,14 +254,14 @@ def _owner(name: str, saved: tuple[str, ...]) -> str:
 
 
 def _copy(weight: Weight, name: str, saved: tuple[str, ...]) -> Weight:
-    """The copy of a weight that is trained whole."""
+    """The trained copy of a weight that is trained in full."""
     owner = _owner(name, saved)
     rest = name.removeprefix(f"{owner}.")
     return replace(weight, name=f"{owner}.modules_to_save.{rest}", trained=True, bits=None)
 
 
 def _saved_output(model: Model, saved: tuple[str, ...]) -> Iterator[Weight]:
-    """The copy of an output projection that is tied to the embedding."""
+    """The trained copy of an output projection that is tied to the embedding."""
     if not model.tied or not saved or not "lm_head".endswith(saved):
         return
     tables = [weight for weight in model.weights if weight.is_embedding and weight.count == 1]

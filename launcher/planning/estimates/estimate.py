@@ -16,11 +16,11 @@ class Component(StrEnum):
     OPTIMIZER = "optimizer"
     """The optimizer's states and fp32 master weights."""
     BUCKETS = "buckets"
-    """What is gathered or reduced together: DDP's and ZeRO's buckets."""
+    """Buffers for what is gathered or reduced together: DDP's and ZeRO's buckets."""
     GATHERED = "gathered"
-    """ZeRO-3's parameters that are whole for the moment, and those that stay so."""
+    """ZeRO-3's parameters that are gathered at the moment, and those that are never partitioned."""
     ACTIVATIONS = "activations"
-    """What the layers keep for the backward pass, and one layer's temporaries."""
+    """Activations that the layers save for the backward pass, and one layer's temporaries."""
     LOGITS = "logits"
     """The output projection's result, its upcast and the loss's temporaries."""
     VISION = "vision"
@@ -30,7 +30,7 @@ class Component(StrEnum):
     CONTEXT = "context"
     """The accelerator's context, workspaces and communication buffers."""
     SLACK = "slack"
-    """What the allocator holds in fragments."""
+    """Memory that the allocator holds in fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return sum(self.components.values())
 
 
@@ -51,10 +51,10 @@ class Estimate:
     """What a candidate needs on every rank.
 
     Attributes:
-        phases: the moments that can be the fullest, e.g. the backward pass and the optimizer step.
-        bound: what is budgeted: expected and a margin; docs/design/memory.md: how often it held.
+        phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
+        bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
-        assumed: what wasn't known and what was taken instead, in words.
+        assumed: assumptions about unknown values, as phrases.
     """
 
     phases: tuple[Phase, ...]
@@ -64,10 +64,10 @@ class Estimate:
 
     @property
     def peak(self) -> Phase:
-        """The fullest moment."""
+        """The moment with the most memory."""
         return max(self.phases, key=lambda phase: phase.total)
 
     @property
     def expected(self) -> int:
-        """Bytes at the fullest moment."""
+        """Bytes at that moment."""
         return self.peak.total

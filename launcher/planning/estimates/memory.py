@@ -1,4 +1,4 @@
-"""How much memory a candidate needs on every rank, by component: a function of values."""
+"""The memory that a candidate needs on every rank, by component."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .training_states import (
 )
 
 STAYS = (Component.PARAMETERS, Component.OPTIMIZER, Component.CONTEXT)
-"""What is the same at every moment of a step."""
+"""Components that are the same at every moment of a step."""
 MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """What torch's caching allocator adds, in shares of what comes and goes in a step.
+    """The overhead of torch's caching allocator, as shares of the memory that changes in a step.
 
     Attributes:
-        fragments: held in fragments, beside everything that moves.
-        varying: beside what moves with the tokens, where the lengths of sequences vary.
-        gathered: beside what ZeRO-3 gathers, in blocks of all sizes.
-        margin: added by the bound to what moves.
-        margin_of_states: added by the bound to what stays.
-        margin_in_bytes: added by the bound in any case.
+        fragments: share of all such memory that is held in fragments.
+        varying: share of what depends on the tokens, where the lengths of sequences vary.
+        gathered: share of what ZeRO-3 gathers, in blocks of all sizes.
+        margin: the bound's margin on the memory that changes.
+        margin_of_states: the bound's margin on the memory that doesn't change.
+        margin_in_bytes: the bound's fixed margin.
     """
 
     fragments: float
@@ -51,37 +51,37 @@ class Allocator:
 EXPANDABLE = Allocator(0.04, 0.1, 0.1, margin=0.15, margin_of_states=0.02, margin_in_bytes=2**29)
 """With expandable segments, or without a caching allocator as on a CPU."""
 CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_bytes=2**30)
-"""Without: blocks of every size are held. Chosen by the published measurements of reserved memory,
-which docs/measured/memory-published.md lists by source: `varying` by ms-swift's benchmark,
-`gathered` by Qwen's ZeRO-3 rows."""
+"""Without expandable segments blocks of every size are held. Chosen by published measurements of
+reserved memory, which docs/measured/memory-published.md lists by source: `varying` by ms-swift's
+benchmark, `gathered` by Qwen's ZeRO-3 rows."""
 
 SURELY = 1.02
-"""Times its limit that an attempt which ran out of memory is taken to have needed at least."""
+"""An attempt that ran out of memory is assumed to have needed at least this times its limit."""
 MARGIN_OF_PROCESS = 2**26
-"""What the bound adds on a CPU: stacks of threads that start with the training."""
+"""Bytes that the bound adds on a CPU: stacks of threads that start with the training."""
 
 
 def estimate(
     workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate | None:
-    """What one candidate needs on every rank; None where the model isn't known.
+    """The memory that a candidate needs on every rank; None where the model isn't known.
 
     Args:
-        workload: what is trained.
-        candidate: the settings; what is absent is DeepSpeed's or torch's default.
-        hardware: what it runs on.
-        ranks: who trains together.
+        workload: what is known of the training.
+        candidate: the settings; absent settings have DeepSpeed's or torch's default.
+        hardware: the hardware of every node.
+        ranks: the data-parallel ranks.
     """
     sizes = calibrated_sizes(workload, hardware, ranks)
     return None if sizes is None else estimate_of(sizes, candidate, hardware, ranks)
 
 
 def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> ModelSizes | None:
-    """The sizes of a workload's model, calibrated with the memory that attempts were seen to need.
+    """The sizes of a workload's model, calibrated with the memory that attempts have needed.
 
-    An attempt that ran out of memory needed more than it could get, and the formulas must say so
-    too. The first time what comes and goes in a step is scaled; if that was not enough, what is
-    missing doesn't shrink with the batch, and counts as context.
+    An attempt that ran out of memory needed more than it could get, and the formulas must agree.
+    At first the memory that changes in a step is scaled. If that wasn't enough, the missing memory
+    doesn't shrink with the batch, and counts as context.
     """
     sizes = model_sizes_of(workload)
     if sizes is None or not workload.measured:
@@ -105,13 +105,13 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
 def estimate_of(
     sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate:
-    """What one candidate needs, for sizes that were worked out once for all candidates."""
+    """The memory that a candidate needs; the sizes are computed once for all candidates."""
     states = states_of(sizes, candidate, ranks.world)
     context = hardware.accelerator.taken if sizes.context is None else sizes.context
     own_memory = hardware.accelerator.memory > 0
     stays = {
         Component.PARAMETERS: int(states.parameters),
-        # On a CPU what is offloaded lies in the same memory.
+        # On a CPU, offloaded data is in the same memory.
         Component.OPTIMIZER: int(states.optimizer + (0 if own_memory else states.host)),
         Component.CONTEXT: context,
     }
@@ -144,7 +144,7 @@ def estimate_of(
 
 
 def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
-    """How the workers' allocator behaves: as the user's environment says, or the profile's."""
+    """The workers' allocator, as configured by the user's environment or the profile."""
     device = hardware.accelerator
     stated = workload.value(Fact.EXPANDABLE_SEGMENTS)
     if stated is None:
@@ -155,7 +155,7 @@ def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
 def phases_of(
     sizes: ModelSizes, candidate: Candidate, states: States
 ) -> dict[str, dict[Component, int]]:
-    """The moments of a step that can be the fullest, with what comes and goes in each."""
+    """The moments of a step that can be the peak, with the memory that changes in each."""
     pending = {
         Component.GRADIENTS: int(states.grads_between_micro_batches),
         Component.BUCKETS: int(states.buckets),
@@ -217,7 +217,7 @@ def phases_of(
 
 
 def types_of(workload: Workload, candidate: Candidate) -> Types:
-    """Bytes of the elements that activations consist of."""
+    """Bytes of the elements of activations."""
     computed = element_bytes(candidate)
     if is_deepspeed(workload, candidate):
         stage_3 = candidate.get(Setting.ZERO_STAGE) == 3

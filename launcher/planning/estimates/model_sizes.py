@@ -24,25 +24,25 @@ DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """Sizes of the model that the memory and the time depend on, in elements unless said otherwise.
+    """Sizes of the model that memory and time depend on, in elements unless stated otherwise.
 
     Attributes:
-        workload: what is known.
+        workload: what is known of the training.
         model: with adapters, frozen parts and quantized weights.
-        quantized: bytes of quantized weights, which the training's precision doesn't change.
+        quantized: bytes of quantized weights, which don't depend on the training's precision.
         plain: elements of the other parameters.
-        trained: of them those that take a gradient.
+        trained: elements of those that are trained.
         largest: elements of the largest trained parameter.
         small: elements of the parameters that ZeRO-3 doesn't partition.
         layer: elements of one layer of the language model.
         widest: elements of the largest parameter in a layer.
         head: elements of the output projection.
         head_is_trained: whether it takes a gradient.
-        in_fp32: elements that stay in fp32 beside 16-bit weights: adapters.
-        reference: elements of a frozen copy of the model that is held beside it.
-        limit: bytes that a rank was seen to get at most; None where nothing was seen.
-        context: bytes that were seen to be no part of the training; None where that isn't known.
-        scale: by how much what comes and goes was seen to be larger than the formulas say.
+        in_fp32: elements that stay in fp32 with 16-bit weights: adapters.
+        reference: elements of a frozen copy of the model that is also held.
+        limit: bytes that a rank was observed to get at most; None where unknown.
+        context: measured bytes that aren't the training's; None where unknown.
+        scale: measured ratio of the memory that changes in a step to the formulas' value.
     """
 
     workload: Workload
@@ -83,9 +83,9 @@ class ModelSizes:
 
 
 def model_sizes_of(workload: Workload) -> ModelSizes | None:
-    """The sizes of a workload's model; None where it isn't known, or what it does isn't modelled.
+    """The sizes of a workload's model; None where the model is unknown or not modelled.
 
-    That is FSDP, and ranks that share a sample or a copy of the model.
+    FSDP isn't modelled, nor ranks that share a sample or a copy of the model.
     """
     model = trained_model(workload)
     if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
@@ -117,7 +117,7 @@ def model_sizes_of(workload: Workload) -> ModelSizes | None:
 
 
 def needs_reference(workload: Workload) -> bool:
-    """Whether preferences are trained beside a copy of the model; with adapters peft has none.
+    """Whether preference training holds a reference copy of the model; not with adapters.
 
     trl/trainer/dpo_trainer.py: the adapters are switched off for the reference's passes.
     """

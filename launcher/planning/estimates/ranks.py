@@ -14,7 +14,7 @@ class Ranks:
 
     Attributes:
         world: all of them.
-        on_host: how many of them the fullest host has; they share its memory and its processors.
+        on_host: the most ranks on any host; they share its memory and its processors.
     """
 
     world: int
@@ -22,14 +22,14 @@ class Ranks:
 
     @property
     def span_hosts(self) -> bool:
-        """Whether what they send each other leaves a host."""
+        """Whether the ranks are on several hosts."""
         return self.on_host < self.world
 
 
 def ranks_of(request: LaunchRequest, hardware: Hardware) -> Ranks:
-    """The ranks of a launch; a launcher has no more of them than accelerators, where it has any.
+    """The ranks of a launch; at most as many per launcher as there are accelerators.
 
-    A processor, which has no memory of its own, isn't one that bounds them.
+    A CPU, which has no memory of its own, doesn't limit them.
     """
     most = max(request.nodes)
     bound = hardware.accelerators if hardware.accelerator.memory else 0

@@ -1,6 +1,6 @@
-"""How long a step takes under a candidate, predicted so that candidates can be compared.
+"""Predicts how long a step takes under a candidate, to compare candidates.
 
-The prediction ranks; it isn't a promise. What enters: dense FLOPs of the forward and backward pass
+The prediction serves to rank. It includes: dense FLOPs of the forward and backward pass
 (arXiv 2001.08361, section 2.1), once more forward with checkpointing, the volumes that each ZeRO
 stage sends (https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at
 stage 3), and what offload moves between host and accelerator.
@@ -21,16 +21,16 @@ from .training_states import (
 )
 
 UTILISATION = 0.45
-"""Share of the dense peak that training reaches; it cancels out of all comparisons but those with
+"""Share of the dense peak that training reaches; it cancels out except in comparisons with
 communication."""
 OVERLAP = 0.5
-"""Share of the shorter of computation and communication that hides behind the longer."""
+"""Computation and communication overlap by this share of the shorter one."""
 LAUNCHES = 6e-4
-"""Seconds that a layer's kernels take to start in one micro batch, forward and backward."""
+"""Seconds to launch a layer's kernels in one micro batch, forward and backward."""
 HOST_BANDWIDTH = 1.5e11
-"""Bytes/s that the processors of a node move while they step the optimizer, all ranks together."""
+"""Bytes/s of a node's CPUs in the optimizer's step, all ranks together."""
 TOKENS = 1024
-"""Tokens of a sample where the length of a sequence isn't known."""
+"""Assumed tokens of a sample where the length of a sequence isn't known."""
 
 
 def step_seconds(
@@ -39,10 +39,10 @@ def step_seconds(
     """Seconds of one optimizer step on every rank.
 
     Args:
-        sizes: what is trained.
+        sizes: sizes of the model.
         candidate: the settings.
         hardware: rates in FLOP/s and bytes/s.
-        ranks: who trains together.
+        ranks: the data-parallel ranks.
     """
     computed = _compute(sizes, candidate, hardware)
     sent = _communication(sizes, candidate, hardware, ranks)
@@ -51,21 +51,21 @@ def step_seconds(
 
 
 def _compute(sizes: ModelSizes, candidate: Candidate, hardware: Hardware) -> float:
-    """The passes: forward, gradients of the inputs, gradients of the weights, recomputation."""
+    """Seconds of the passes: forward, gradients of inputs and weights, recomputation."""
     steps = int(candidate.get(Setting.ACCUMULATION, 1))
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1))
     length = int(sizes.workload.value(Fact.SEQUENCE_LENGTH) or TOKENS)
     pairs = 2 if sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
     tokens = length * micro_batch * pairs
     again = checkpointing_of(sizes.workload, candidate) is not Checkpointing.OFF
-    active = _active(sizes)
+    active = _active_elements(sizes)
     passes = (2 + again) * active + sizes.trained
     seconds = 2 * passes * tokens / (hardware.accelerator.compute * UTILISATION)
     return steps * (seconds + LAUNCHES * sizes.model.language.layers * (3 + again) / 3)
 
 
-def _active(sizes: ModelSizes) -> int:
-    """Elements that one token passes: of a mixture's experts only those it is sent to."""
+def _active_elements(sizes: ModelSizes) -> int:
+    """Elements that a token passes through; of a mixture's experts, only those it is routed to."""
     stack = sizes.model.language
     if not stack.experts:
         return sizes.model.parameters
@@ -76,10 +76,10 @@ def _active(sizes: ModelSizes) -> int:
 def _communication(
     sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> float:
-    """What a rank sends in one step: gradients, and at stage 3 the parameters twice a micro batch.
+    """Seconds to send gradients in a step, and at stage 3 parameters twice per micro batch.
 
-    Stage 2 reduces in every micro batch; DDP and stage 1 once a step. Over several hosts the rings
-    pass all of them, so the slowest link sets the pace.
+    Stage 2 reduces in every micro batch; DDP and stage 1 once per step. Over several hosts the
+    slowest link in the rings sets the pace.
     """
     if ranks.world == 1:
         return 0.0
@@ -102,7 +102,7 @@ def _communication(
 
 
 def _offload(sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:
-    """Gradients down, weights up, the optimizer's step on the processors; parameters twice a pass.
+    """Seconds of offload: gradients down, weights up, the step on the CPU, parameters per pass.
 
     The step reads and writes weights, two moments and the gradient, about 28 bytes an element
     (arXiv 2101.06840, section 5).

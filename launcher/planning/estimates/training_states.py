@@ -1,4 +1,4 @@
-"""What training holds from step to step: weights, gradients, optimizer states, buckets.
+"""The memory that training holds from step to step: weights, gradients, states, buckets.
 
 Notation: P elements of all parameters, Pt of the trained ones, N data-parallel ranks, e bytes of an
 element of the computation (2 in 16 bit, 4 in fp32), g of a gradient, K bytes of master weights and
@@ -24,7 +24,7 @@ from ...core.workload import Workload
 from .model_sizes import ModelSizes
 
 Candidate = Mapping[Setting, Value]
-"""An assignment of settings that is evaluated."""
+"""An assignment of settings to be evaluated."""
 
 STATE_BYTES = {
     Optimizer.ADAMW: 8.0,
@@ -40,20 +40,20 @@ row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Bytes on one rank, by what they are for and when they are there.
+    """Bytes on one rank, by purpose and moment.
 
     Attributes:
-        parameters: weights, whole or this rank's part.
+        parameters: weights, in full or this rank's part.
         optimizer: master weights and states.
-        grads_between_micro_batches: gradients that stay from one micro batch to the next.
-        grads_end_of_backward: gradients at the end of the backward pass, the former included.
+        grads_between_micro_batches: gradients that are kept from one micro batch to the next.
+        grads_end_of_backward: all gradients at the end of the backward pass.
         largest_grad: the largest gradient, before it is reduced or partitioned.
-        buckets: what gradients are reduced in, during the backward pass.
+        buckets: buffers in which gradients are reduced during the backward pass.
         gathered_at_turn: second copies of parameters at the turn from forward to backward: those
-            that ZeRO-3 has whole then, or autocast's.
+            that ZeRO-3 has gathered then, or autocast's.
         gathered_in_layer: the same while a layer is in its backward pass.
         at_step: gradients and their copies at the optimizer step.
-        host: what the rank keeps in host memory.
+        host: bytes that the rank keeps in host memory.
     """
 
     parameters: float
@@ -69,7 +69,7 @@ class States:
 
 
 def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """What one rank holds under the candidate."""
+    """The states that one rank holds under the candidate."""
     if not is_deepspeed(sizes.workload, candidate):
         return data_parallel(sizes, candidate, world)
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
@@ -101,7 +101,7 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """ZeRO stages 1 and 2 (arXiv 1910.02054; deepspeed/runtime/zero/stage_1_and_2.py).
 
     - weights e P; master weights and states K Pt / N
-    - gradients of the parameters that overlap this rank's part, those at its borders whole
+    - gradients of the parameters that overlap this rank's part, in full at its borders
       (`averaged_gradients`): g max(Pt / N, largest); stage 1 keeps all, g Pt, until the step
     - a bucket of reduce_bucket_size, two with overlap_comm (`ipg_buffer`)
     - the step flattens the gradients in their own type and casts the result to fp32
@@ -129,12 +129,12 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """ZeRO stage 3 (arXiv 1910.02054; deepspeed/runtime/zero/stage3.py).
 
-    - weights e P / N, and whole those below the persistence threshold
-    - master weights and states K Pt / N, gradients g Pt / N in a buffer that stays
-      (`grad_partitions_flat_buffer`), a bucket that stays (`ipg_buckets`)
-    - whole for the moment: what is used again within max_reuse_distance isn't released, which at
-      the turn from forward to backward is half that distance from the model's end; the layer at
-      work and the prefetched ones come on top (partitioned_param_coordinator.py)
+    - weights e P / N, and in full those below the persistence threshold
+    - master weights and states K Pt / N, gradients g Pt / N in a permanent buffer
+      (`grad_partitions_flat_buffer`), a permanent bucket (`ipg_buckets`)
+    - gathered: what is used again within max_reuse_distance isn't released, which at the turn
+      from forward to backward is half that distance from the model's end; in addition the layer
+      at work and the prefetched layers (partitioned_param_coordinator.py)
     - the step casts the gradients of one sub group to fp32
     """
     size, part = element_bytes(candidate), sizes.trained / world
@@ -166,7 +166,7 @@ def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 def _offloaded(states: States, sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """The states with the optimizer, or parameters too, in host memory.
 
-    Master weights, states and gradients, in their own type and in fp32, lie in host memory; a
+    Master weights, states and gradients, in their own type and in fp32, are in host memory; a
     gradient goes there as soon as it is reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
     `offload_optimizer`).
     """
@@ -189,7 +189,7 @@ def _offloaded(states: States, sizes: ModelSizes, candidate: Candidate, world: i
 
 
 def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """DistributedDataParallel with autocast: everything whole on every rank.
+    """DistributedDataParallel with autocast: every rank holds everything in full.
 
     - weights in the type in which they were loaded, an adapter's in fp32 (peft's
       `autocast_adapter_dtype`); gradients and states in the trained weights' type
@@ -225,7 +225,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; where the implementation isn't known, the lighter one."""
+    """How activations are checkpointed; the lighter implementation where it isn't known."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -246,7 +246,7 @@ def gradient_bytes(sizes: ModelSizes, candidate: Candidate) -> int:
 def loaded_bytes(workload: Workload) -> int:
     """Bytes of a weight's element where no engine casts it.
 
-    Where no argument names it it is transformers' default: since 5.0 that of the checkpoint
+    If no argument names it, it is transformers' default: since 5.0 that of the checkpoint
     (modeling_utils.py, `from_pretrained`), before it fp32.
     """
     loaded = workload.value(Fact.LOADED_PRECISION)
@@ -259,7 +259,7 @@ def loaded_bytes(workload: Workload) -> int:
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
-    """The optimizer; AdamW, the usual default, where it isn't known."""
+    """The optimizer; AdamW, the usual default, where unknown."""
     value = workload.value(Fact.OPTIMIZER)
     return Optimizer.ADAMW if value is None else Optimizer(str(value))
 

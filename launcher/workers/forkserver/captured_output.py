@@ -1,4 +1,4 @@
-"""What preloaded imports print: kept in memory, and printed by every worker as its own."""
+"""The output of preloaded imports: kept in memory, and printed by every worker as its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STREAMS = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """A file in memory in place of stdout, and one in place of stderr.
+    """Two files in memory, in place of stdout and stderr.
 
     Attributes:
         files: their descriptors.
@@ -22,13 +22,13 @@ class CapturedOutput:
 
     @classmethod
     def start(cls) -> Self:
-        """Captures from now on."""
-        return cls(tuple(_redirected(stream, b"") for stream in STREAMS))
+        """Starts capturing."""
+        return cls(tuple(_redirect(stream, b"") for stream in STREAMS))
 
     def separate(self) -> Self:
-        """Goes on in files of this process's own, after a fork that shares them."""
+        """Continues in files of this process's own, after a fork that shares them."""
         files = tuple(
-            _redirected(stream, text_of(file))
+            _redirect(stream, text_of(file))
             for stream, file in zip(STREAMS, self.files, strict=True)
         )
         for file in self.files:
@@ -36,7 +36,7 @@ class CapturedOutput:
         return type(self)(files)
 
     def print(self) -> None:
-        """Writes to stdout and stderr, which are the worker's by now, what was captured."""
+        """Writes the captured output to stdout and stderr, which are the worker's by now."""
         for stream, file in zip(STREAMS, self.files, strict=True):
             text = text_of(file)
             os.close(file)
@@ -45,12 +45,12 @@ class CapturedOutput:
 
 
 def text_of(file: int) -> bytes:
-    """All that a file holds, wherever its position is."""
+    """All that a file holds, regardless of its position."""
     return os.pread(file, os.fstat(file).st_size, 0)
 
 
-def _redirected(stream: int, earlier: bytes) -> int:
-    """A new file that begins with what was written earlier, in place of the stream."""
+def _redirect(stream: int, earlier: bytes) -> int:
+    """Redirects the stream to a new file, which begins with the earlier output."""
     file = os.memfd_create("preloading")
     os.write(file, earlier)
     os.dup2(file, stream)

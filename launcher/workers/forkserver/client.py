@@ -1,8 +1,8 @@
 """The launcher's side of the fork server, a process that imports for the workers and forks them.
 
-It is started while the plan is being made, and again where its environment is no longer the
-workers'. Where it can't be used, workers are started as fresh processes, and the reason is said.
-docs/design/forkserver.md has what keeps this safe.
+It is started while the plan is being made, and restarted if its environment no longer matches the
+workers'. If it can't be used, workers are started as fresh processes, and the user is told why.
+docs/design/forkserver.md explains what keeps this safe.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .messages import (
 from .states import TRANSITIONS, State
 
 IMPORT_SECONDS = 300.0
-"""Imports that take longer the workers do themselves."""
+"""Seconds for the imports; after that, the workers do them themselves."""
 COPY_IMPORT_SECONDS = 30.0
-"""How long a relaunch waits for imports which its workers can do themselves."""
+"""Seconds that a relaunch waits for imports that its workers could do themselves."""
 COPY_SECONDS = 5.0
-"""In which the server makes a copy of itself; nobody else is heard meanwhile."""
+"""Seconds for the server to copy itself; it answers nothing else meanwhile."""
 ENDED = "the process that imports for the workers has ended"
 
 
@@ -55,7 +55,7 @@ class Forked:
     by_local_rank: dict[int, int]
 
     def pids(self) -> dict[int, int]:
-        """Process ids by local rank, as elastic's contexts tell them."""
+        """Process ids by local rank, as in elastic's contexts."""
         return self.by_local_rank
 
     def wait(self, _seconds: float) -> None:
@@ -67,20 +67,20 @@ class Forked:
 
 @dataclass(slots=True)
 class Server:
-    """The process that workers are forked from, if one was started, and the connection to it.
+    """The fork server, if it was started, and the connection to it.
 
     Attributes:
-        mark: what tells the processes of this launcher from all others.
+        mark: what identifies the processes of this launcher.
         command: a worker's command line, which is the server's too.
-        environment: what the workers have for certain beyond the launcher's environment.
-        per_rank_variables: those that differ between ranks.
-        problem: why no worker can be forked, or each imports by itself; None where nothing does.
-        store: what the next workers meet at; on node 0 alone.
+        environment: variables that all workers get in addition to the launcher's environment.
+        per_rank_variables: variables that differ between ranks.
+        problem: why no worker can be forked, or why each does its imports itself; None if neither.
+        store: the store of the next workers; on node 0 alone.
         store_host: process id of a fork that hosts the store; None where the launcher does.
         excluded_package: a package that every worker imports by itself. Its import order may
             matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
-        state: what workers can be forked from.
+        state: which process workers can be forked from.
     """
 
     mark: str
@@ -98,7 +98,7 @@ class Server:
     _copy: ForkingProcess | None = None
 
     def start(self) -> None:
-        """Starts it; it imports while the launcher goes on."""
+        """Starts the server, which imports while the launcher continues."""
         self._enter(State.IMPORTING)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         does_import = self.excluded_package is None
@@ -112,7 +112,7 @@ class Server:
                     orphans.VARIABLE: self.mark,
                     WARM: start.to_text(),
                 },
-                # As a worker's will be: what Python notes of them at its start must not differ.
+                # Like a worker's: what Python derives from them at its start must not differ.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -123,12 +123,12 @@ class Server:
 
     @property
     def pids(self) -> set[int]:
-        """Its process ids, the copy's and that of the store's host included."""
+        """Process ids of the server, its copy and the store's host."""
         forking = {process.pid for process in (self._original, self._copy) if process is not None}
         return forking if self.store_host is None else {*forking, self.store_host}
 
     def prepare(self) -> None:
-        """Waits until it has imported everything, and notes what speaks against using it.
+        """Waits until the server has imported everything; sets `problem` if it can't be used.
 
         A signal that ends the launcher ends the server too.
         """
@@ -140,7 +140,7 @@ class Server:
                 case Readiness(problem=problem):
                     self.end(problem)
                 case PerRankRead(variable=variable, package=package):
-                    per_rank = f"{package} reads {variable}, which each has for itself"
+                    per_rank = f"{package} reads {variable}, which differs between ranks"
                     self.end()
                     self.excluded_package = package
                     self.start()
@@ -151,21 +151,21 @@ class Server:
     def fork(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Workers by local rank; None where they can't be forked, for the reason in `problem`.
+        """Forks workers; returns None where that is impossible, with the reason in `problem`.
 
         Args:
-            environments: of each beyond the launcher's own.
-            streams: descriptors for the stdout and stderr of each.
+            environments: of each worker, beyond the launcher's own, by local rank.
+            streams: descriptors for the stdout and stderr of each worker.
         """
         self.prepare()
-        if forked := self._forked_by_copy(environments, streams):
+        if forked := self._fork_from_copy(environments, streams):
             self.problem = None
             return forked
-        answer = self._asked(environments, streams)
+        answer = self._ask(environments, streams)
         if isinstance(answer, EnvironmentDiffers):
             for name in answer.variables:
                 if len({environment.get(name) for environment in environments.values()}) > 1:
-                    self.end(f"an import reads {name}, which every worker has for itself")
+                    self.end(f"an import reads {name}, which differs between ranks")
                     return None
             first = next(iter(environments.values()))
             common = {name: first[name] for name in answer.variables}
@@ -173,24 +173,24 @@ class Server:
             self.environment = {**self.environment, **common}
             self.start()
             self.prepare()
-            answer = self._asked(environments, streams)
+            answer = self._ask(environments, streams)
         if forked := self._forked(answer, environments):
             return forked
         if self._original is not None:
             self.end((answer.problem if isinstance(answer, Readiness) else None) or ENDED)
         return None
 
-    def _asked(
+    def _ask(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Message | None:
         if self._original is None:
             return None
         return self._original.fork(self.store, environments, streams)
 
-    def _forked_by_copy(
+    def _fork_from_copy(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Workers that the copy has forked; None where it is to be done without."""
+        """Forks workers from the copy; returns None where it can't be used."""
         if self._copy is None:
             return None
         if self.state is State.COPY_IMPORTING:
@@ -204,12 +204,12 @@ class Server:
         answer = self._copy.fork(self.store, environments, streams)
         if forked := self._forked(answer, environments):
             return forked
-        return self._refuse_copy("its environment is another one")
+        return self._refuse_copy("its environment differs")
 
     def _refuse_copy(self, reason: str) -> Forked | None:
-        """Does without the copy from now on."""
+        """Ends the copy and stops using it."""
         assert self._copy is not None
-        self._copy.connection.close()  # whereupon it ends
+        self._copy.connection.close()  # which makes it exit
         self._copy, self.copy_refused = None, reason
         self._enter(State.COPY_REFUSED)
         return None
@@ -243,7 +243,7 @@ class Server:
             ours.close()
 
     def close_store(self) -> None:
-        """Ends the store, of which no worker is left, and its host."""
+        """Ends the store, whose workers have all ended, and its host."""
         if self.store is not None:
             self.store.close()
         if self.store_host is not None:
@@ -252,24 +252,24 @@ class Server:
         self.store = self.store_host = None
 
     def store_failure(self) -> LaunchError:
-        """What the store's host, which has ended by itself, has died of."""
+        """The error for a store whose host has ended by itself."""
         assert self.store is not None
         assert self.store_host is not None
-        # WNOWAIT: `close_store` is still going to reap it.
+        # WNOWAIT: `close_store` reaps it later.
         status: Any = os.waitid(os.P_PID, self.store_host, os.WEXITED | os.WNOWAIT)
         if status.si_code == os.CLD_EXITED:
             reason = self.store.last_words() or f"its process ended with code {status.si_status}"
         else:
             reason = f"its process was ended by {signal.Signals(status.si_status).name}"
-        return tcp_store.failed(reason)
+        return tcp_store.store_error(reason)
 
     def end(self, problem: str | None = None) -> None:
-        """Ends it, which no worker notices."""
+        """Ends the server; running workers aren't affected."""
         for process in (self._original, self._copy):
             if process is not None:
                 process.connection.close()
         if self._popen is not None:
-            self._popen.kill()  # and with it the copy
+            self._popen.kill()  # this ends the copy too
             self._popen.communicate()
         self._popen = self._original = self._copy = self.copy_refused = None
         self.problem = problem

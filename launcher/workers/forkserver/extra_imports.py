@@ -1,9 +1,9 @@
 """Lets the fork server preload what the first worker imported late, when that is safe.
 
-A script imports more while it runs: in its functions, after calls whose consequences nobody knows,
-inside libraries. A worker reports that. A copy of the server imports the same, earlier than the
-next worker's script would, namely before whatever the script does first. It serves only where that
-can be seen to make no difference: otherwise the server stays as it is.
+A script imports more while it runs: in its functions, after calls with unknown effects, inside
+libraries. A worker reports these imports. A copy of the server then imports the same modules,
+before anything that the next worker's script does. The copy is used only where the earlier import
+provably makes no difference; otherwise workers are forked from the server as before.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from .module_marks import (
 from .preload import Preloaded
 
 UNSET = "\0"
-"""Stands for the text of a variable that isn't set."""
+"""The checksum of a variable that isn't set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker has imported until its model was there.
+    """What a worker had imported by the time it had its model.
 
     Attributes:
-        modules: installed ones in their order, each with a mark of every function, class and flag
-            that it holds by name: what it has taken from others when it was imported is among them.
-        variables: those that the server had otherwise, each with a checksum of its text; the
+        modules: installed modules in import order, each with marks of every function, class and
+            flag that it holds by name, those taken from other modules included.
+        variables: those that differ from the server's, each with a checksum of its text; the
             launcher, the script or an import has set them.
         defaults: torch's type and device for new tensors.
-        replaced: something of an installed package that the user's code has put its own in place
-            of.
-        seeded: those of the modules that were imported after Python's generator was first seeded.
+        replaced: the name of something in an installed package that the user's code has replaced
+            with its own.
+        seeded: the modules that were imported after Python's generator was first seeded.
     """
 
     modules: Mapping[str, Mapping[str, Mark]]
@@ -56,7 +56,7 @@ class Report:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """The report whose `dataclasses.asdict` has been through JSON."""
+        """The report, from its `dataclasses.asdict` after a round trip through JSON."""
         modules = {
             module: {name: Mark(*mark) for name, mark in marks.items()}
             for module, marks in fields["modules"].items()
@@ -70,9 +70,9 @@ class Fork:
 
     Attributes:
         variables: the server's environment.
-        modules: the names of all that was imported.
-        unseeded: names of what was imported before Python's generator was first seeded; empty
-            until it is.
+        modules: names of all imported modules.
+        unseeded: names of the modules that were imported before Python's generator was first
+            seeded; empty until it is.
     """
 
     variables: Mapping[str, str]
@@ -92,7 +92,7 @@ class Fork:
         random.seed = seed
 
     def report(self, environment: Mapping[str, str]) -> Report:
-        """What has changed since; from now on nobody watches any more."""
+        """What has changed since the start; ends the watching."""
         random.seed = getattr(random.seed, "__wrapped__", random.seed)
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]
@@ -107,7 +107,7 @@ class Fork:
 
 
 def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -> str | None:
-    """Imports what a worker has imported, in this process.
+    """Imports in this process what a worker has imported.
 
     No worker may be forked from this process afterwards where
 
@@ -118,13 +118,13 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     4. an import changes what isn't a module: signal handlers, other generators;
     5. an import looks up a variable that the worker had otherwise;
     6. more or less has been imported than in the worker;
-    7. a module holds another function, class or flag than in the worker, or lies elsewhere;
-    8. the script has changed torch's defaults, which functions may have taken as their own.
+    7. a module holds another function, class or flag than in the worker, or has another file;
+    8. the script has changed torch's defaults, which functions may have stored.
 
     Args:
         report: the worker's.
-        preloaded: what has been imported here; what is read now is noted there as late.
-        excluded_package: isn't imported, since it looks up what differs between ranks.
+        preloaded: what has been imported here; variables read from now on are noted as late.
+        excluded_package: a package to skip, since it looks up what differs between ranks.
 
     Returns:
         The first of these reasons; None where workers may be forked.
@@ -151,32 +151,32 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
             return f"a later import changes {name}"
     for name in sorted(preloaded.late_reads & report.variables.keys()):
         if checksum(os.environ.get(name, UNSET)) != report.variables[name]:
-            return f"a later import reads {name}, which is the worker's own"
+            return f"a later import reads {name}, which differs in the worker"
     ours = {name: marks_of(module) for name, module in installed_modules() if name not in known}
     if unknown := theirs.keys() ^ ours.keys():
-        return f"{min(unknown)} is imported by the script alone, or before it alone"
-    if different := next(_different(ours, theirs), None):
-        return f"{different} is another one where the script imports it"
+        return f"{min(unknown)} is imported only by the script, or only before it"
+    if different := next(_differing_names(ours, theirs), None):
+        return f"{different} differs where the script imports it"
     if torch_defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None
 
 
-def _different(
+def _differing_names(
     ours: Mapping[str, Mapping[str, Mark]], theirs: Mapping[str, Mapping[str, Mark]]
 ) -> Iterator[str]:
-    """What the same modules hold here and in the worker, but not the same."""
+    """The names in modules whose marks differ between this process and the worker."""
     for name, marks in ours.items():
         for attribute, mark in marks.items():
             other = theirs[name].get(attribute, ABSENT)
-            # What a module has defined itself, others may have replaced since.
+            # Other modules may have replaced what a module has defined itself.
             is_replaced = mark.is_own and not other.is_own
             if other != mark and not is_replaced:
                 yield f"{name}.{attribute or 'origin'}"
 
 
 def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
-    """The imports; notes those that draw from Python's generator."""
+    """Yields the imports; adds to `drawing` those that draw from Python's generator."""
     for name in names:
         before = random.getstate()
         yield Import(name, (), 0)
@@ -185,10 +185,10 @@ def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
 
 
 def _state() -> dict[str, Any]:
-    """What an import may change besides modules, so that it matters when it is done.
+    """What an import may change besides modules, so that its time matters.
 
-    Only of modules that are there: a generator that an import brings along is seeded anew in each
-    worker, whenever it is imported.
+    Only modules that are already loaded count: a generator that a new import brings is seeded anew
+    in each worker, whenever it is imported.
     """
     state: dict[str, Any] = {"signals": [*map(signal.getsignal, signal.valid_signals())]}
     for name in ("numpy.random", "torch"):

@@ -1,4 +1,4 @@
-"""Forks workers that become the launcher's own children, and the host of the store they meet at."""
+"""Forks workers that become the launcher's own children, and the process that hosts their store."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import NoReturn
 from . import preload
 from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
-from .tcp_store import LAST_WORDS, described, hosted
+from .tcp_store import LAST_WORDS, one_line, store_at
 
 COMM = Path("/proc/self/comm")
-"""A process's name, in `top` and `ps -o comm`; its command line is a worker's."""
+"""The server's process name, in `top` and `ps -o comm`; its command line is a worker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Request:
     """The processes to fork for an attempt.
 
     Attributes:
-        store: a store to host beside the workers; None where there is none.
+        store: a store to host in a further process; None for none.
         workers: in the order of their local ranks.
     """
 
@@ -46,20 +46,20 @@ class Request:
 def fork_workers(
     request: Request, connection: socket.socket, output: CapturedOutput
 ) -> WorkersForked | Readiness | None:
-    """Forks what is asked for.
+    """Forks the requested workers, and the host of their store.
 
     A child of this process forks the workers and ends at once. The kernel gives them to the
     launcher, their nearest ancestor that is a subreaper, which can then wait for them.
 
     Args:
-        request: what is asked for.
-        connection: to the launcher; the forks close it.
-        output: what imports have printed.
+        request: the processes to fork.
+        connection: to the launcher; the forked processes close it.
+        output: the output of the preloaded imports.
 
     Returns:
         None in a worker; elsewhere the answer to the launcher.
     """
-    start_reader, start_writer = os.pipe()  # its end lets the workers begin
+    start_reader, start_writer = os.pipe()  # closing it lets the workers begin
     answer_reader, answer_writer = os.pipe()
     intermediate = os.fork()
     if intermediate:
@@ -84,7 +84,7 @@ def fork_workers(
     for worker in request.workers:
         pid = os.fork()
         if not pid:
-            os.close(start_writer)  # or it would wait for itself
+            os.close(start_writer)  # or the worker would wait for itself
             os.read(start_reader, 1)
             for descriptor in (start_reader, answer_reader, answer_writer):
                 os.close(descriptor)
@@ -93,41 +93,41 @@ def fork_workers(
             return None
         pids.append(pid)
     os.write(answer_writer, json.dumps({"pids": pids, "store_host": store_host}).encode())
-    os._exit(0)  # the last one that holds `start_writer`
+    os._exit(0)  # the last process that holds `start_writer`
 
 
 def _host_store(store: HostStore) -> NoReturn:
-    """Hosts a store in a process of its own, since its threads wouldn't come along in a fork.
+    """Hosts a store in a process of its own, since its threads wouldn't survive a fork.
 
-    That may take the import of torch; who connects meanwhile has to wait.
+    It may have to import torch first; clients that connect meanwhile wait.
     """
     code = 0
     try:
         os.setsid()
         COMM.write_text("warm-store")
-        held = hosted(store.port, store.listener)
+        held = store_at(store.port, store.listener)
         os.read(store.line, 1)
         del held
     except BaseException as error:
         code = 1
-        os.write(store.line, described(error).encode()[:LAST_WORDS])
+        os.write(store.line, one_line(error).encode()[:LAST_WORDS])
     finally:
         os._exit(code)  # neither exit handlers nor finalizers: those are the workers'
 
 
 def _become_worker(worker: ForkWorker, request: Request, output: CapturedOutput) -> None:
-    """Takes on what elastic gives a fresh process, and what two fresh processes don't share."""
+    """Sets up what elastic gives a fresh process, and separates what processes don't share."""
     os.setsid()
     for stream, target in zip((worker.stdout, worker.stderr), STREAMS, strict=True):
         os.dup2(stream, target)
     request.close()
     output.print()
-    # The launcher ignored them when it started the server, but no more when workers start.
+    # The launcher ignores them while it starts the server, but not while it starts workers.
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     os.environ.update(worker.environment)
     preload.set_blas_threads()
-    # Python reseeds its own generator after a fork, these aren't.
+    # Python reseeds its own generator after a fork, but not these.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:

@@ -13,7 +13,7 @@ from .messages import ForkWorker, HostStore, Message, receive, send
 from .tcp_store import Store
 
 FORK_SECONDS = 300.0
-"""In which workers are forked; imports of which somebody has to wait count."""
+"""Seconds for forking workers; a first import of torch by the store's host is included."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -23,14 +23,14 @@ class ForkingProcess:
 
     Attributes:
         pid: its process id.
-        connection: keeps messages apart.
+        connection: a socket that preserves message boundaries.
     """
 
     pid: int
     connection: socket.socket
 
     def answer(self, seconds: float) -> Message | None:
-        """Its next message; None where it has ended or is silent for so long."""
+        """Its next message; None where it has ended, or sends nothing for so many seconds."""
         ready, _, _ = select.select([self.connection], [], [], seconds)
         with suppress(OSError):
             return receive(self.connection) if ready else None
@@ -42,12 +42,12 @@ class ForkingProcess:
         environments: Mapping[int, Mapping[str, str]],
         streams: Mapping[int, Sequence[int]],
     ) -> Message | None:
-        """Asks for workers; its answer, or None where there is none.
+        """Asks for workers; returns the answer, or None where none comes.
 
         Args:
-            store: is to be hosted beside them.
-            environments: of each worker beyond the launcher's own, by local rank.
-            streams: descriptors for the stdout and stderr of each.
+            store: the store to host as well; None for none.
+            environments: of each worker, beyond the launcher's own, by local rank.
+            streams: descriptors for the stdout and stderr of each worker.
         """
         remaining = len(environments)
         with suppress(OSError), _subreaper():

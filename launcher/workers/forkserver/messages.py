@@ -1,9 +1,9 @@
-"""What the launcher and the process that forks workers say to each other, for both ends.
+"""The messages between the launcher and the process that forks workers, for both ends.
 
-A message is a text of JSON on a socket that keeps messages apart; descriptors travel beside it.
+A message is JSON text on a socket that preserves message boundaries; descriptors travel beside it.
 
-The types are plain dataclasses and the codec is json's. A worker must begin without any module that
-its script could want in another version, and what is imported here is still there in the worker.
+The types are plain dataclasses and the codec is json: whatever is imported here is still loaded in
+the worker, whose script may need another version of any other module.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self, get_args
 
 WARM = "SAFE_LAUNCH_WARM"
-"""Environment variable with which a worker's command line starts the server: a `Start`."""
+"""Environment variable that makes a worker's command line start the server; holds a `Start`."""
 LONGEST = 1 << 20
-"""Bytes of a message."""
+"""Bytes of a message at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the server is told when it is started.
+    """What the server is told at its start.
 
     Attributes:
         connection: the descriptor of its socket.
         launcher: the launcher's process id.
-        does_import: it imports what the script imports.
-        per_rank_variables: those that differ between ranks.
+        does_import: whether the server preloads what the script imports.
+        per_rank_variables: variables that differ between ranks.
     """
 
     connection: int
@@ -38,17 +38,17 @@ class Start:
     per_rank_variables: Sequence[str]
 
     def to_text(self) -> str:
-        """As the text of a variable."""
+        """The text of the environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Taken out of the environment, which the workers inherit."""
+        """Reads the variable and removes it, since workers inherit the environment."""
         return cls(**json.loads(os.environ.pop(WARM)))
 
 
 class _Message:
-    """What goes over the socket.
+    """A message on the socket.
 
     Attributes:
         DESCRIPTORS: the fields that are descriptors.
@@ -60,13 +60,13 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class HostStore(_Message):
-    """To the server: host a store beside the workers that are asked for next.
+    """To the server: host a store for the workers that are requested next.
 
     Attributes:
         port: its number.
-        listener: the descriptor of the port.
-        line: the descriptor of a socket whose end is the store's, and on which its host says what
-            it dies of.
+        listener: the descriptor of the listening socket.
+        line: the descriptor of a socket on which the host sends its error if it fails; the store
+            ends when the socket is closed.
     """
 
     DESCRIPTORS = ("listener", "line")
@@ -77,11 +77,11 @@ class HostStore(_Message):
 
 @dataclass(frozen=True, slots=True)
 class ForkWorker(_Message):
-    """To the server: fork a worker, when all have been asked for.
+    """To the server: fork a worker, once all have been requested.
 
     Attributes:
-        environment: what it has beyond the server's.
-        remaining: how many are still to be asked for.
+        environment: its variables beyond the server's.
+        remaining: how many workers are still to be requested.
         stdout: a descriptor.
         stderr: a descriptor.
     """
@@ -95,10 +95,10 @@ class ForkWorker(_Message):
 
 @dataclass(frozen=True, slots=True)
 class MakeCopy(_Message):
-    """To the server: make a copy of yourself that imports what a worker has imported.
+    """To the server: fork a copy that imports what a worker has imported.
 
     Attributes:
-        excluded_package: one that the copy doesn't import.
+        excluded_package: a package that the copy doesn't import.
         connection: the descriptor of the copy's socket.
         report: a descriptor of an `extra_imports.Report`, which is longer than a message.
     """
@@ -122,11 +122,11 @@ class Readiness(_Message):
 
 @dataclass(frozen=True, slots=True)
 class PerRankRead(_Message):
-    """From the server, which ends: an import looks up what differs between ranks.
+    """From the server, which then ends: an import looks up a variable that differs between ranks.
 
     Attributes:
         variable: its name.
-        package: the one that looks it up.
+        package: the package that looks it up.
     """
 
     variable: str
@@ -135,7 +135,7 @@ class PerRankRead(_Message):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDiffers(_Message):
-    """From the server or its copy: imports have read variables that a worker has otherwise.
+    """From the server or its copy: imports have read variables that differ in a worker.
 
     Attributes:
         variables: their names.
@@ -146,10 +146,10 @@ class EnvironmentDiffers(_Message):
 
 @dataclass(frozen=True, slots=True)
 class WorkersForked(_Message):
-    """From the server or its copy: the workers are there.
+    """From the server or its copy: the workers are running.
 
     Attributes:
-        pids: their process ids, in the order in which they were asked for.
+        pids: their process ids, in the order in which they were requested.
         store_host: process id of the store's host; None without a store.
     """
 
@@ -159,7 +159,7 @@ class WorkersForked(_Message):
 
 @dataclass(frozen=True, slots=True)
 class Copied(_Message):
-    """From the server: the copy is there, and imports.
+    """From the server: the copy is running, and imports.
 
     Attributes:
         pid: its process id.
@@ -185,7 +185,7 @@ def send(connection: socket.socket, message: Message) -> None:
     """Sends a message with its descriptors, which stay open here.
 
     Raises:
-        OSError: nobody is at the other end.
+        OSError: the other end is closed.
     """
     fields = asdict(message)
     descriptors = [fields.pop(name) for name in message.DESCRIPTORS]
@@ -194,7 +194,7 @@ def send(connection: socket.socket, message: Message) -> None:
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """The next message, with descriptors that are this process's own; None where the other ended.
+    """The next message, with its descriptors; None where the other end is closed.
 
     Raises:
         OSError: the connection is broken.

@@ -1,4 +1,4 @@
-"""What the imported modules hold, in marks by which two processes can compare theirs."""
+"""Marks of what the imported modules hold, by which two processes can compare theirs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from zlib import crc32
 from ...workload.script.imports import is_installed
 
 OURS = str(Path(__file__).parents[2])
-"""How the files of this package begin: guards are neither installed modules nor the user's."""
+"""Prefix of this package's files: guards are neither installed modules nor the user's."""
 DEFAULT_DEVICE = "CURRENT_DEVICE"
-"""The name in torch/utils/_device.py of the device for new tensors; asking torch imports more."""
+"""The device for new tensors, in torch/utils/_device.py; torch's getter would import more."""
 DEPTH = 3
-"""How far functions are followed into those that they wrap."""
+"""How many levels of wrapped functions are followed."""
 
 
 class Mark(NamedTuple):
-    """What tells a function, class or flag that a module holds from another.
+    """Identifies a function, class or flag that a module holds.
 
     Attributes:
         crc: checksum of the text that describes it.
-        is_own: the module has defined it, rather than taken it from another.
+        is_own: the module has defined it, not imported it.
     """
 
     crc: int
@@ -35,9 +35,9 @@ ABSENT = Mark(0)
 
 
 def installed_modules() -> Iterator[tuple[str, ModuleType]]:
-    """The installed modules that are imported, by name.
+    """The imported modules of installed packages, by name.
 
-    Nothing is asked of them by `getattr`: a lazy module would import what it is asked for.
+    No `getattr` is used on them: a lazy module would import what is looked up.
     """
     for name, module in list(sys.modules.items()):
         if not issubclass(type(module), ModuleType):
@@ -50,9 +50,9 @@ def installed_modules() -> Iterator[tuple[str, ModuleType]]:
 
 
 def marks_of(module: ModuleType) -> dict[str, Mark]:
-    """A mark of each function, class and flag by name, and of where the module comes from.
+    """A mark of each function, class and flag by name, and of the module's file.
 
-    Lazy modules, those of transformers, hold nothing of their own.
+    Lazy modules, like those of transformers, have none of their own.
     """
     path = str(vars(module).get("__file__"))
     marks = {"": Mark(checksum(path))}
@@ -65,12 +65,12 @@ def marks_of(module: ModuleType) -> dict[str, Mark]:
 
 
 def checksum(text: str) -> int:
-    """Tells a text from others, in less space."""
+    """A text's checksum."""
     return crc32(text.encode(errors="surrogateescape"))
 
 
 def _text(name: str, value: Any, depth: int) -> str | None:
-    """What tells a function from another that has taken its place, wrappers included."""
+    """A text that changes if the function is replaced; includes the functions that it wraps."""
     kind = type(value)
     if kind is FunctionType:
         code = value.__code__
@@ -86,12 +86,12 @@ def _contents(cells: Any) -> Iterator[Any]:
     for cell in cells:
         try:
             yield cell.cell_contents
-        except ValueError:  # it is empty as yet
+        except ValueError:  # it is still empty
             continue
 
 
 def replaced_by_user() -> str | None:
-    """Something of an installed package that is the user's own instead."""
+    """The name of something in an installed package that the user's code has replaced."""
     for name, module in installed_modules():
         if "-packages" not in str(vars(module).get("__file__")):
             continue
@@ -106,7 +106,7 @@ def replaced_by_user() -> str | None:
 
 
 def _is_users(value: Any) -> bool:
-    """Whether it is a function from a file of the user's."""
+    """Whether the value is a function from one of the user's files."""
     if type(value) is not FunctionType:
         return False
     path = value.__code__.co_filename

@@ -1,4 +1,4 @@
-"""Imports what a script is going to import, and notes what these imports have read and done."""
+"""Imports what a script is going to import, and records what these imports read and do."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import Any
 from ...workload.script.imports import Filter, Import, Step, Variable
 
 QUIET = {
-    # torch asks for devices without touching CUDA's driver (torch/cuda/__init__.py).
+    # torch looks for devices without touching CUDA's driver (torch/cuda/__init__.py).
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    # The allocator that pyarrow carries, and with it `datasets`, starts no thread of its own.
+    # Keeps pyarrow's allocator, which `datasets` loads, from starting a thread.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
-    # numpy's BLAS starts none either; a worker gets them later (`set_blas_threads`).
+    # The same for numpy's BLAS; a worker gets its threads later (`set_blas_threads`).
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""Variables for the time of preloading, with which libraries leave alone what a fork can't have."""
+"""Variables set while preloading: they keep libraries from doing what a fork can't inherit."""
 DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
-"""How the device files of accelerators begin."""
+"""Prefixes of the accelerators' device files."""
 
 
 class PerRankVariableRead(BaseException):
-    """An import looks up what differs between ranks: it can't be done for all of them.
+    """An import looks up a variable that differs between ranks, so it can't be shared.
 
-    No `except Exception` of the imported module's may catch it.
+    A BaseException, so that no `except Exception` in the imported module catches it.
 
     Attributes:
         variable: its name.
-        package: the one that looks it up.
+        package: the package that looks it up.
     """
 
     def __init__(self, variable: str, package: str) -> None:
@@ -45,12 +45,12 @@ class PerRankVariableRead(BaseException):
 
 
 class RecordingEnvironment(os._Environ[str]):
-    """`os.environ` while modules are preloaded: it notes what they look up.
+    """`os.environ` while modules are preloaded: it records what they look up.
 
     Attributes:
-        reads: names that were looked up, with the line of the script of the latest import that did.
+        reads: names that were looked up, each with the script's line of the latest import that did.
         per_rank: names of variables that differ between ranks.
-        line: of the import that is under way; None where nothing is to be noted.
+        line: the script's line of the current import; None where nothing is recorded.
     """
 
     reads: dict[str, int]
@@ -65,11 +65,11 @@ class RecordingEnvironment(os._Environ[str]):
         return super().__getitem__(name)
 
     def items(self) -> Any:
-        """All, without a note: whoever looks through them all asks for none in particular."""
+        """All items, unrecorded: whoever iterates over all of them looks up none in particular."""
         return self.copy().items()
 
     def copy(self) -> dict[str, str]:
-        """As `items`."""
+        """All variables, unrecorded, as in `items`."""
         line, self.line = self.line, None
         try:
             return super().copy()
@@ -78,9 +78,9 @@ class RecordingEnvironment(os._Environ[str]):
 
 
 def _reading_package() -> str:
-    """The package whose module looks up a variable."""
+    """The package that is looking up a variable."""
     frame = sys._getframe(2)
-    # `get` and `in` are methods of os and collections.abc: who has called them is meant.
+    # `get` and `in` are methods of os and collections.abc: their caller is meant.
     while frame.f_back and frame.f_globals.get("__name__") in ("os", "collections.abc"):
         frame = frame.f_back
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -88,15 +88,14 @@ def _reading_package() -> str:
 
 @dataclass(slots=True)
 class Preloaded:
-    """What has been imported, and what that has done.
+    """What has been imported, and what the imports have read.
 
     Attributes:
         per_rank: variables that differ between ranks; no import may look them up.
         environment: as it was before.
-        reads: variables that imports have looked up, with the line of the script of the latest
+        reads: variables that imports have looked up, each with the script's line of the latest
             import that did.
-        late_reads: variables that were looked up by imports of which nobody knows where in the
-            script they are.
+        late_reads: variables that were looked up by imports whose place in the script isn't known.
     """
 
     per_rank: Collection[str] = ()
@@ -105,12 +104,12 @@ class Preloaded:
     late_reads: set[str] = field(default_factory=set)
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Does the steps; what can't be imported is left for the script to find out.
+        """Runs the steps; a failing import is skipped, and will fail in the script.
 
         Raises:
-            PerRankVariableRead: an import looks up what differs between ranks.
+            PerRankVariableRead: an import looks up a variable that differs between ranks.
         """
-        with self._recording() as environment, _uncollected():
+        with self._recording() as environment, _without_collector():
             for step in steps:
                 match step:
                     case Import(module=module, names=names, line=line):
@@ -132,7 +131,7 @@ class Preloaded:
         plain = type(environment)
         environment.reads, environment.per_rank = self.reads, self.per_rank
         environment.line = None
-        # The object stays the same, since others hold it: `from os import environ`.
+        # The object is kept, since other modules may hold it: `from os import environ`.
         environment.__class__ = RecordingEnvironment
         try:
             yield environment
@@ -146,21 +145,21 @@ class Preloaded:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the cycle collector, which takes a quarter of the time of the imports."""
+def _without_collector() -> Iterator[None]:
+    """Turns off the cycle collector, which takes a quarter of the imports' time."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
         yield
     finally:
-        if not gc.get_threshold()[0]:  # otherwise a module has set its own
+        if not gc.get_threshold()[0]:  # else a module has set its own threshold
             gc.set_threshold(*before)
 
 
 def _import(module: str, names: tuple[str, ...]) -> None:
-    """As `from module import names`; lazy modules import what a name stands for when it is asked.
+    """Does `from module import names`; a lazy module imports what a name stands for.
 
-    SystemExit too is what a module does that can't be imported here.
+    SystemExit is suppressed too: some modules raise it where they can't be imported.
     """
     with suppress(Exception, SystemExit):
         found = importlib.import_module(module)
@@ -173,12 +172,12 @@ def _import(module: str, names: tuple[str, ...]) -> None:
 def problems() -> Iterator[str]:
     """Why no worker may be forked from this process.
 
-    A thread or a device's context doesn't come along in a fork.
+    A thread or a device's context doesn't survive a fork.
     """
     if threads := len(list(Path("/proc/self/task").iterdir())) - 1:
         yield f"an import has started {threads} thread{'s' * (threads > 1)}"
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the folder's own descriptor is closed by now
+        with suppress(OSError):  # the listing's own descriptor is closed by now
             target = str(link.readlink())
             if target.startswith(DEVICES):
                 yield f"an import has opened {target}"
@@ -191,7 +190,7 @@ def problems() -> Iterator[str]:
 def set_blas_threads() -> None:
     """Gives OpenBLAS the threads in a worker that it would have started when it was loaded.
 
-    Their number is OPENBLAS_NUM_THREADS, else OMP_NUM_THREADS, else that of the cores (OpenBLAS's
+    Their number is OPENBLAS_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores (OpenBLAS's
     README, "Setting the number of threads at runtime"). numpy and scipy each bring a copy, whose
     functions have names of their own.
     """
@@ -215,8 +214,8 @@ def release_nvml() -> None:
     torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
     down. It holds the devices open, which would keep every worker from being forked.
     """
-    with suppress(OSError, AttributeError):  # it isn't loaded, or isn't NVML
+    with suppress(OSError, AttributeError):  # not loaded, or not NVML
         library = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        for _ in range(16):  # each call undoes one initialization; it fails where none is left
+        for _ in range(16):  # each call undoes one initialization; it fails when none is left
             if library.nvmlShutdown():
                 return

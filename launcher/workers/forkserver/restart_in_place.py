@@ -1,7 +1,7 @@
 """Re-executes a forked worker whose script changes a variable that a preloaded import has read.
 
-Such a script sets the variable first and imports then; here the import was first. In a fresh
-interpreter the order is the script's.
+Such a script sets the variable before it imports; in the forked worker the import came first. In a
+fresh interpreter the order is the script's.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class WatchedEnvironment(os._Environ[str]):
     """`os.environ` in a forked worker.
 
     Attributes:
-        reads: names that preloaded imports have looked up, with the line of the script of the
-            latest.
-        restart: re-executes the worker; given the variable.
+        reads: names that preloaded imports have looked up, each with the script's line of the
+            latest import that did.
+        restart: re-executes the worker; takes the variable's name.
     """
 
     reads: dict[str, int]
@@ -38,14 +38,14 @@ class WatchedEnvironment(os._Environ[str]):
         super().__delitem__(name)
 
     def _restart_if_early(self, name: str) -> None:
-        """Restarts where the script is above the import that has read the variable."""
+        """Restarts if the script hasn't yet reached the import that read the variable."""
         line = _script_line()
         if line is not None and line < self.reads[name]:
             self.restart(name)
 
 
 def _script_line() -> int | None:
-    """The line that the script is at; None in another thread."""
+    """The script's current line; None in another thread."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         is_script = frame.f_globals.get("__name__") == "__main__"
@@ -59,10 +59,10 @@ def watch(preloaded: Preloaded, report: Callable[[str], None]) -> None:
     """Watches what the script of a forked worker sets.
 
     Args:
-        preloaded: what was imported before.
-        report: told the variable for which the worker is re-executed.
+        preloaded: what was preloaded.
+        report: called with the variable's name before the worker is re-executed.
     """
-    environment, command = dict(os.environ), list(sys.orig_argv)  # before the script sees its own
+    environment, command = dict(os.environ), list(sys.orig_argv)  # before the script changes them
 
     def restart(name: str) -> None:
         report(name)
@@ -72,4 +72,4 @@ def watch(preloaded: Preloaded, report: Callable[[str], None]) -> None:
 
     watched: Any = os.environ
     watched.reads, watched.restart = preloaded.reads, restart
-    watched.__class__ = WatchedEnvironment  # in place, since others hold the object
+    watched.__class__ = WatchedEnvironment  # in place, since other modules hold the object

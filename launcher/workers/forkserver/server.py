@@ -1,4 +1,4 @@
-"""The process that workers are forked from: it has imported what their script is going to import.
+"""The process that workers are forked from: it has already imported what their script imports.
 
 It is started with the command line of a worker, and becomes one in each fork: `serve` returns in a
 worker alone, with the worker's environment, output and session. So the worker runs and ends as a
@@ -35,16 +35,16 @@ from .messages import (
 from .preload import Preloaded
 
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
-"""Beginnings of variables that libraries read when they are loaded, unseen by Python."""
+"""Prefixes of variables that libraries read at load time, unseen by Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """What a forked worker has from its server.
+    """What a forked worker inherits from the server.
 
     Attributes:
         preloaded: what has been imported.
-        is_first: the worker is the first of those that were forked together.
+        is_first: whether the worker is the first of its attempt on this node.
     """
 
     preloaded: Preloaded
@@ -55,10 +55,10 @@ def serve(steps: Iterable[Step]) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
 
     Args:
-        steps: what the script will do first.
+        steps: the script's first imports.
 
     Returns:
-        In a forked worker alone.
+        Only in a forked worker.
     """
     start = Start.from_environment()
     orphans.die_with(start.launcher, signal.SIGKILL)
@@ -73,14 +73,14 @@ def serve(steps: Iterable[Step]) -> Warmth:
     except preload.PerRankVariableRead as read:
         send(connection, PerRankRead(read.variable, read.package))
         os._exit(0)
-    send(connection, Readiness(_settled()))
+    send(connection, Readiness(_prepare_to_fork()))
     while True:
-        order = _received(connection)
+        order = _receive_order(connection)
         if isinstance(order, MakeCopy):
-            if copy := _copied(order, connection, output, preloaded):
+            if copy := _make_copy(order, connection, output, preloaded):
                 connection, output = copy
             continue
-        if differing := _differing(preloaded, order.workers):
+        if differing := _differing_variables(preloaded, order.workers):
             send(connection, EnvironmentDiffers(sorted(differing)))
         elif answer := fork_workers(order, connection, output):
             send(connection, answer)
@@ -91,17 +91,17 @@ def serve(steps: Iterable[Step]) -> Warmth:
         order.close()
 
 
-def _settled() -> str | None:
-    """Makes the process fit to be forked; says why it isn't, if so."""
+def _prepare_to_fork() -> str | None:
+    """Prepares the process for forking; returns why it can't be forked, or None."""
     preload.release_nvml()
-    # What is frozen the collector never touches, so that its pages stay shared between workers.
-    # Without looking for cycles first, which takes longer than it gains.
+    # The collector never touches frozen objects, so their pages stay shared between workers.
+    # A collection before that would take longer than it gains.
     gc.freeze()
     return next(preload.problems(), None)
 
 
-def _received(connection: socket.socket) -> Request | MakeCopy:
-    """The launcher's next order, whose workers come in messages of their own; ends with it."""
+def _receive_order(connection: socket.socket) -> Request | MakeCopy:
+    """The launcher's next order; each worker is a message. Exits when the launcher has ended."""
     store: HostStore | None = None
     workers: list[ForkWorker] = []
     while True:
@@ -118,14 +118,14 @@ def _received(connection: socket.socket) -> Request | MakeCopy:
                 os._exit(0)
 
 
-def _copied(
+def _make_copy(
     order: MakeCopy, connection: socket.socket, output: CapturedOutput, preloaded: Preloaded
 ) -> tuple[socket.socket, CapturedOutput] | None:
     """Makes a copy of this process that has imported more.
 
     Returns:
         In the copy, its connection and captured output; None in this process. A copy that can't
-        be used ends.
+        be used exits.
     """
     original = os.getpid()
     pid = os.fork()
@@ -141,15 +141,15 @@ def _copied(
     report = extra_imports.Report.of(json.loads(text_of(order.report)))
     os.close(order.report)
     reason = extra_imports.follow(report, preloaded, order.excluded_package)
-    problem = _settled()
+    problem = _prepare_to_fork()
     send(own_connection, Readiness(reason or problem))
     if reason or problem:
         os._exit(0)
     return own_connection, own_output
 
 
-def _differing(preloaded: Preloaded, workers: Iterable[ForkWorker]) -> set[str]:
-    """Variables that the imports have read and that a worker has otherwise."""
+def _differing_variables(preloaded: Preloaded, workers: Iterable[ForkWorker]) -> set[str]:
+    """Variables that the imports have read and that differ in a worker."""
     read = preloaded.reads.keys() | preloaded.late_reads
     return {
         name

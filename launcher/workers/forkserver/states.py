@@ -1,4 +1,4 @@
-"""The states of the fork server as its launcher sees it, and which may follow which."""
+"""The states of the fork server as the launcher sees it, and their transitions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What workers can be forked from."""
+    """Which process workers can be forked from."""
 
     NONE = "none"
-    """Nothing: there is no process."""
+    """None: no process is running."""
     IMPORTING = "importing"
-    """Soon from the server, which imports what the script imports."""
+    """None yet: the server is importing what the script imports."""
     READY = "ready"
     """The server."""
     COPY_IMPORTING = "copy importing"
-    """The server; soon from a copy of it, which imports what a worker has imported later."""
+    """The server; soon its copy, which is importing what a worker imported later."""
     COPY_READY = "copy ready"
     """The copy."""
     COPY_REFUSED = "copy refused"
-    """The server; no copy is made any more."""
+    """The server; no further copy is made."""
 
 
 TRANSITIONS: Mapping[State, Set[State]] = {
@@ -31,4 +31,4 @@ TRANSITIONS: Mapping[State, Set[State]] = {
     State.COPY_READY: {State.NONE, State.COPY_REFUSED},
     State.COPY_REFUSED: {State.NONE},
 }
-"""What may follow each state; every one may end."""
+"""The states that may follow each state; any state may end."""

@@ -1,4 +1,4 @@
-"""The store that the workers' process groups meet at."""
+"""The store through which the workers' process groups rendezvous."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 LAST_WORDS = 1 << 12
-"""Bytes of what a host says of its end."""
+"""Bytes of a host's last message at most."""
 
 
 @dataclass(slots=True)
 class Store:
-    """A port of this host at which a `TCPStore` is, or soon will be; who comes early has to wait.
+    """A port at which a `TCPStore` listens, or soon will; early clients wait.
 
-    Every attempt needs one of its own: the workers' keys have no prefix for the attempt
+    Every attempt needs a store of its own: the workers' keys have no prefix for the attempt
     (`_create_c10d_store` in torch/distributed/rendezvous.py).
 
     Attributes:
-        listener: the port.
-        line: between the launcher and another process that hosts it. Its end is the store's, and
-            the host's; the host says on it what it dies of.
+        listener: the listening socket.
+        line: connects the launcher with the process that hosts the store, if that is another. If
+            the host fails, it sends its error; when the socket is closed, store and host end.
     """
 
     listener: socket.socket
@@ -37,7 +37,7 @@ class Store:
 
     @classmethod
     def open(cls, port: int = 0) -> Store:
-        """On all addresses, at a port that is free where the one asked for isn't, or is 0."""
+        """Listens on all addresses, at the given port, or at a free one if that is taken or 0."""
         family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         both = family == socket.AF_INET6
         options: Any = {"family": family, "backlog": 2048, "dualstack_ipv6": both}
@@ -49,46 +49,46 @@ class Store:
 
     @property
     def port(self) -> int:
-        """Its number."""
+        """The port's number."""
         return int(self.listener.getsockname()[1])
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What another process needs to host it: the port, and its end of the line."""
+        """What another process needs to host the store: the port, and its end of the line."""
         return self.listener.fileno(), self.line[1].fileno()
 
     def host(self) -> None:
-        """Hosts it in this process, which takes the import of torch.
+        """Hosts the store in this process; imports torch.
 
         Raises:
-            LaunchError: torch can't.
+            LaunchError: torch can't host it.
         """
         try:
-            self._hosted = hosted(self.port, os.dup(self.listener.fileno()))
+            self._hosted = store_at(self.port, os.dup(self.listener.fileno()))
         except Exception as error:
-            raise failed(described(error)) from error
+            raise store_error(one_line(error)) from error
 
     def last_words(self) -> str | None:
-        """What another process that hosted it has died of; None where it hasn't said."""
+        """The error that the host has sent; None where it sent none."""
         with suppress(BlockingIOError):
             return self.line[0].recv(LAST_WORDS, socket.MSG_DONTWAIT).decode(errors="replace")
         return None
 
     def close(self) -> None:
-        """Ends it, wherever it is hosted."""
+        """Ends the store, wherever it is hosted."""
         self._hosted = None
         self.listener.close()
         for end in self.line:
             end.close()
 
 
-def described(error: BaseException) -> str:
-    """An exception in a line."""
+def one_line(error: BaseException) -> str:
+    """An exception as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def failed(reason: str) -> LaunchError:
-    """The end of a run whose workers have no store."""
+def store_error(reason: str) -> LaunchError:
+    """The error that ends a run whose store has failed."""
     problem = f"the store that the workers meet at has failed: {reason}"
     hint = (
         "safe-launch hosts it with torch's TCPStore: unless something outside has killed it, "
@@ -97,12 +97,12 @@ def failed(reason: str) -> LaunchError:
     return LaunchError(ExitCode.INTERNAL, problem, hint)
 
 
-def hosted(port: int, listener: int) -> TCPStore:
-    """A store at a port that is listened to already.
+def store_at(port: int, listener: int) -> TCPStore:
+    """A store on a port that already listens.
 
     Libuv's, torch's default since 2.4, can't be given a port before 2.8 (`LibUVStoreDaemon` in
-    torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The other one's operations are twice as
-    slow with 512 clients, sixty times with 4096, a millisecond each. USE_LIBUV is as for torchrun.
+    torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The other backend's operations take twice
+    as long with 512 clients, and sixty times with 4096 (1 ms each). USE_LIBUV is as for torchrun.
 
     Args:
         port: its number.

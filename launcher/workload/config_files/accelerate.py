@@ -1,6 +1,6 @@
-"""An accelerate configuration file as the variables that `accelerate launch` makes of it.
+"""An accelerate configuration file as the variables that `accelerate launch` sets from it.
 
-The workers' accelerate reads the variables, and so do the readers: the file says the same to both
+Both the workers' accelerate and the readers read the variables
 (accelerate/utils/launch.py, `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
 """
 
@@ -20,14 +20,14 @@ DEEPSPEED = {
     "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL",
     "deepspeed_config_file": "CONFIG_FILE",
 }
-"""Keys of `deepspeed_config`, and the ends of their variables ACCELERATE_DEEPSPEED_*."""
+"""Keys of `deepspeed_config`, and the suffixes of their variables ACCELERATE_DEEPSPEED_*."""
 
 
 def variables(path: Path) -> dict[str, str]:
     """The variables for the workers, by name.
 
     Raises:
-        LaunchError: the file can't be read, or asks for what isn't supported; names file and line.
+        LaunchError: the file can't be read, or isn't supported; the message names file and line.
     """
     config = read_mapping(path)
     text = path.read_text(encoding="utf-8")

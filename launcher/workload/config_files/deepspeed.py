@@ -23,11 +23,11 @@ OFFLOADS = {
 
 
 class ConfigError(ValueError):
-    """A configuration that DeepSpeed couldn't read either; the message says where and why."""
+    """A configuration that DeepSpeed can't read either; the message says where and why."""
 
 
 def load(source: object) -> Config:
-    """A copy of the configuration that a path, a JSON text, base64 of one, or a dict stands for.
+    """A copy of the configuration in a file, a JSON text, base64 of that, or a dict.
 
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.
@@ -53,7 +53,7 @@ def load(source: object) -> Config:
 
 
 def _file_or_base64(name: str) -> str:
-    """The text of a file of that name; where there is none, the name itself decoded."""
+    """The text of the file of that name; if there is none, the name decoded as base64."""
     try:
         return Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -68,16 +68,16 @@ def _file_or_base64(name: str) -> str:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; DeepSpeed refuses one with a key that stands twice, and so do we."""
+    """A JSON object; duplicate keys are refused, as in DeepSpeed."""
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
-            raise ValueError(f"the key `{key}` stands twice")
+            raise ValueError(f"the key `{key}` is given twice")
     return dict(pairs)
 
 
 def section(config: Config, name: str) -> Config:
-    """A section of the configuration; empty where it is absent or no mapping."""
+    """A section of the configuration; empty where it is absent or not a mapping."""
     value = config.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -93,10 +93,10 @@ def offload_of(config: Config) -> Offload:
 
 
 def _set_offload(config: Config, offload: Offload) -> None:
-    """Puts the two sections of offload where they belong; what they say already is kept.
+    """Adds or removes the two sections of offload; keeps what they already contain.
 
-    Pinned memory is what DeepSpeed's own examples take; the swapping to disk of a section for NVMe
-    stays as it is.
+    Pinned memory is the value in DeepSpeed's own examples; a section's swapping to disk (NVMe) is
+    kept.
     """
     zero = config["zero_optimization"] = section(config, "zero_optimization")
     for name, held in (
@@ -133,12 +133,12 @@ def minimal(settings: Mapping[Setting, Value]) -> Config:
 
 
 def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
-    """A copy of the configuration with the settings; what belongs to another stage is taken out.
+    """A copy of the configuration with the settings, without keys that only another stage allows.
 
-    `offload_param` is stage 3's alone (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
-    keys are ignored below stage 3 and stay. `train_batch_size` stays, since micro batch and
-    accumulation only change so that it is kept; an "auto" stays where the framework fills it in
-    from its own arguments.
+    `offload_param` is only for stage 3 (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
+    keys are ignored below stage 3 and are kept. So is `train_batch_size`, since micro batch and
+    accumulation only change so that it stays the same. An "auto" is kept where the framework fills
+    it in from its own arguments.
     """
     edited = copy.deepcopy(config)
     if Setting.ZERO_STAGE in settings:

@@ -1,17 +1,17 @@
-"""Weights of the common language models, one line for each, in terms of their config.json.
+"""Weights of common language models, a line for each, in terms of their config.json.
 
 A template names weights as their checkpoints do; `from_config.py` evaluates it:
 
-- `NAME SIZE...` is a parameter NAME.weight; `=NAME SIZE...` one that is called NAME itself.
+- `NAME SIZE...` is a parameter NAME.weight; `=NAME SIZE...` a parameter NAME.
 - A size is a sum of products of numbers and names: those of `shapes.ALIASES`, what `derive` adds,
-  or a key of config.json.
-- `+` adds NAME.bias, as long as the weight's first size; `+KEY` does so where KEY is true.
-- `?KEY` at the end keeps the line only where KEY is true, `?!KEY` where it isn't.
-- A line `PREFIX.*` begins the layers; the indented lines that follow are in each of them, or in
+  or keys of config.json.
+- `+` adds NAME.bias, with the weight's first size; `+KEY` does so if KEY is true.
+- `?KEY` at the end keeps the line only if KEY is true, `?!KEY` only if it isn't.
+- A line `PREFIX.*` begins the layers; the following indented lines apply to each layer, or to
   `@COUNT` of them. A second `*` counts experts.
 
 The names and sizes are those of transformers/models/TYPE/modeling_TYPE.py, and for types that
-transformers doesn't have of the modeling files beside the checkpoints.
+transformers doesn't have, of the modeling files in the checkpoints.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class Sizes(Protocol):
     """Looks up a size by name."""
 
     def __getitem__(self, name: str) -> int:
-        """The size, which must be there."""
+        """The size; it must be known."""
 
     def get(self, name: str, default: int = 0) -> int:
-        """The size, or a default where it isn't there."""
+        """The size, or a default if it isn't known."""
 
     def raw(self, key: str) -> Any:
-        """A key of config.json as it is."""
+        """The unchanged value of a key of config.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How the weights of one type of model follow from its configuration.
+    """How the weights of a model type follow from its configuration.
 
     Attributes:
         template: the weights.
-        defaults: what the configuration's class takes where config.json is silent.
+        defaults: the configuration class's defaults.
         derive: further sizes.
         gated: whether the feed-forward part has a gate.
-        tied: whether the output projection is the embedding where config.json is silent.
+        tied: the default of whether the output projection is the embedding.
         output: whether there is an output projection.
     """
 
@@ -117,7 +117,7 @@ _DEEPSEEK = (
 
 
 def _sparse_by_step(sizes: Sizes) -> dict[str, int]:
-    """Layers with experts in Qwen's mixtures: every n-th, except those that are listed as dense."""
+    """Layers with experts in Qwen's mixtures: every n-th, except those listed as dense."""
     layers, step = sizes["layers"], sizes.get("decoder_sparse_step", 1)
     listed = sizes.raw("mlp_only_layers")
     dense = (
@@ -131,7 +131,7 @@ def _sparse_by_step(sizes: Sizes) -> dict[str, int]:
 
 
 def _deepseek(sizes: Sizes) -> dict[str, int]:
-    """DeepSeek's heads in two parts, its first dense layers and its shared experts."""
+    """DeepSeek's two-part heads, its first dense layers and its shared experts."""
     head = sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]
     dense = min(sizes.get("first_k_dense_replace"), sizes["layers"])
     shared = sizes.get("n_shared_experts") * sizes.get("expert_ffn")
@@ -146,14 +146,14 @@ def _deepseek(sizes: Sizes) -> dict[str, int]:
 
 
 def _minicpm3(sizes: Sizes) -> dict[str, int]:
-    """MiniCPM3's heads in two parts; none of its layers has experts."""
+    """MiniCPM3's two-part heads; its layers have no experts."""
     head = sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]
     value = sizes.get("v_head_dim") or sizes["hidden"] // sizes["heads"]
     return {"qk_head_dim": head, "head_dim": head, "kv": sizes["heads"], "v_head_dim": value}
 
 
 def _chatglm(sizes: Sizes) -> dict[str, int]:
-    """ChatGLM's groups of keys, and its bias of queries, keys and values."""
+    """ChatGLM's groups of keys, and its biases of queries, keys and values."""
     groups = sizes["multi_query_group_num"] if sizes.get("multi_query_attention") else 0
     bias = sizes.get("add_qkv_bias") or sizes.get("add_bias_linear")
     return {"kv": groups or sizes["heads"], "qkv_bias": bias}
@@ -211,7 +211,7 @@ transformer.h.*
   mlp.c_proj hidden ffn +!no_bias
 """,
         {"no_bias": True},
-        # Both branches together are as wide as intermediate_size.
+        # intermediate_size is the width of both branches together.
         derive=lambda sizes: {"ffn": sizes["intermediate_size"] // 2},
     ),
     "qwen2": Architecture(_ENDS + _QWEN2_ATTENTION + _FFN, {"num_key_value_heads": 32}),

@@ -23,7 +23,7 @@ encoder.layer.*
 
 
 def _falcon(sizes: Sizes) -> dict[str, int]:
-    """Falcon's three ways to share keys, and its norms."""
+    """Falcon's three schemes of sharing keys, and its norms."""
     new, parallel = sizes.get("new_decoder_architecture"), sizes.get("parallel_attn")
     is_multi_query = sizes.get("multi_query")
     kv = (
@@ -44,7 +44,7 @@ def _falcon(sizes: Sizes) -> dict[str, int]:
 
 
 def _opt(sizes: Sizes) -> dict[str, int]:
-    """OPT's narrower embedding, and whether a norm follows the last layer."""
+    """OPT's narrower embedding, and its optional norm after the last layer."""
     word = sizes.get("word_embed_proj_dim") or sizes["hidden"]
     last = sizes.get("do_layer_norm_before") and not sizes.get("_remove_final_layer_norm")
     ffn = sizes["ffn_dim"]

@@ -1,6 +1,6 @@
-"""Vision towers, and how they are joined to a language model.
+"""Vision towers, and how they are connected to a language model.
 
-The templates are in the language of `architectures.py` beside; a tower's names are relative to
+The templates are in the language of `architectures.py`; a tower's names are relative to
 the prefix that the join gives it.
 """
 
@@ -19,17 +19,17 @@ class Join:
     """A vision-language model: a tower, a projector, a language model.
 
     Attributes:
-        tower: type of the tower where its configuration doesn't name one.
-        tower_prefix: what the tower's names begin with.
-        language_prefix: what the language model's names begin with.
+        tower: default type of the tower.
+        tower_prefix: prefix of the tower's names.
+        language_prefix: prefix of the language model's names.
         projector: template of the rest. Its sizes are the tower's; `width` is the language model's
             hidden size, `merged` the patches that become one token.
-        language: type of the language model where its configuration doesn't name one.
+        language: default type of the language model.
         merge: patches along each side that become one token of the language model.
-        tower_defaults: what the tower's class takes where config.json is silent.
-        tied: whether the output projection is the embedding where config.json is silent; None
-            where the language model's own default decides.
-        versions: type of the language model by the configuration's `version`, where that decides.
+        tower_defaults: defaults of the tower's configuration class.
+        tied: the default of whether the output projection is the embedding; None for the language
+            model's default.
+        versions: type of the language model by the configuration's `version`, if that decides.
     """
 
     tower: str
@@ -101,7 +101,7 @@ mlp1.3 width width +
 
 
 def _length(value: Any, default: int) -> int:
-    """Entries of a list in a configuration."""
+    """The length of a list in a configuration."""
     return len(value) if isinstance(value, list) else default
 
 

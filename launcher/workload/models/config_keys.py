@@ -1,4 +1,4 @@
-"""Sizes in a config.json, by whatever key its type of model calls them."""
+"""Sizes in a config.json, under the various keys of model types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _POSITIVE = ("hidden", "layers", "heads", "kv", "head_dim", "ffn", "vocab", "pat
 
 
 class MissingSizeError(Exception):
-    """A configuration doesn't say what its type of model needs; the message names the field."""
+    """A configuration lacks a size that its model type needs; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class ConfigSizes:
     """Looks up sizes in a configuration.
 
     Attributes:
-        config: config.json, or the part of it that is about one tower.
-        where: how messages call it, up to the key: `Qwen2-7B/config.json: ` or
+        config: config.json, or its section for one tower.
+        where: its name in messages, up to the key: `Qwen2-7B/config.json: ` or
             `.../config.json: text_config.`.
-        defaults: what the configuration's class takes where a key is missing.
-        derived: sizes that go before all others.
+        defaults: defaults of the configuration's class.
+        derived: sizes that take precedence over all others.
     """
 
     config: Mapping[str, Any]
@@ -53,16 +53,16 @@ class ConfigSizes:
     derived: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def raw(self, key: str) -> Any:
-        """A key as the configuration or its class has it; None where neither does."""
+        """The value of a key in the configuration or its class; None where neither has it."""
         value = self.config.get(key)
         return self.defaults.get(key) if value is None else value
 
     def __getitem__(self, name: str) -> int:
-        """The size called `name`: a name of `ALIASES`, a derived one or a key.
+        """The size called `name`: a name of `ALIASES`, a derived size or a key.
 
         Raises:
-            MissingSizeError: nothing says it.
-            LaunchError: what says it is no size.
+            MissingSizeError: nothing gives it.
+            LaunchError: the value isn't a size.
         """
         if name in self.derived:
             return self.derived[name]
@@ -91,7 +91,7 @@ class ConfigSizes:
         raise MissingSizeError(f"{self.where}{ALIASES.get(name, (name,))[0]}")
 
     def get(self, name: str, default: int = 0) -> int:
-        """The size called `name`, or `default` where nothing says it."""
+        """The size called `name`, or `default` where nothing gives it."""
         try:
             return self[name]
         except MissingSizeError:
@@ -104,7 +104,7 @@ class ConfigSizes:
         if isinstance(value, bool) and name in ALIASES:
             value = None
         if isinstance(value, (list, dict)):
-            raise MissingSizeError(f"{self.where}{key}, which isn't one number")
+            raise MissingSizeError(f"{self.where}{key}, which isn't a single number")
         if not isinstance(value, int) or value < least:
             kind = "a positive whole number" if least else "a whole number of 0 or more"
             raise LaunchError(

@@ -1,4 +1,4 @@
-"""The shape of a model that follows from its configuration."""
+"""Derives the shape of a model from its configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHOUT_ROTATION = {
     *("gpt2", "gpt_bigcode", "gpt_neo", "opt", "bloom", "mpt"),
     *("bert", "roberta", "xlm-roberta", "electra", "camembert"),
 }
-"""Types whose positions are embedded or biased instead."""
+"""Model types without rotary embeddings: positions are embedded or biased."""
 
 LANGUAGES: dict[str, Architecture] = ARCHITECTURES | GPT_ARCHITECTURES
 _LANGUAGE_KEYS = ("text_config", "llm_config", "language_config")
@@ -39,13 +39,13 @@ def model_from_config(
     """The model that a configuration describes.
 
     Args:
-        config: config.json, or what a configuration's `to_dict()` gives.
-        weights: the weights where they are known; None to derive them.
+        config: config.json, or a configuration's `to_dict()`.
+        weights: the weights if they are known; None to derive them.
         source: where both were read.
-        notes: takes in words why there is no model.
+        notes: gets a sentence on why there is no model.
 
     Raises:
-        LaunchError: a size in the configuration is none.
+        LaunchError: a size in the configuration is invalid.
     """
     try:
         return shape(config, weights, source, source)
@@ -59,8 +59,8 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
     """The model that the configuration in the file `path` describes.
 
     Raises:
-        UnknownShapeError: the configuration leaves it open.
-        LaunchError: a size in the configuration is none.
+        UnknownShapeError: the configuration doesn't determine it.
+        LaunchError: a size in the configuration is invalid.
     """
     model_type = str(config.get("model_type") or "")
     try:
@@ -79,7 +79,7 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
             if architecture is None or (join is None and vision is not None):
                 raise UnknownShapeError(
                     f'{path}: model_type "{model_type}" isn\'t known and there are no weights in '
-                    "safetensors format beside it, so the model's size isn't known"
+                    "safetensors format in its folder, so the model's size isn't known"
                 )
             alone = not tied and has_output
             weights = _weights(
@@ -116,7 +116,7 @@ def _class(config: Config) -> str:
 
 
 def _has_output(config: Config, architecture: Architecture | None) -> bool:
-    """Whether the class that the configuration names projects to the vocabulary."""
+    """Whether the configuration's class has a projection to the vocabulary."""
     if architecture is not None and not architecture.output:
         return False
     name = _class(config)
@@ -125,7 +125,7 @@ def _has_output(config: Config, architecture: Architecture | None) -> bool:
 
 
 def _unwrapped(config: Config, label: str) -> tuple[Config, str]:
-    """A configuration without Qwen-Omni's talker around it, and how messages call it."""
+    """A configuration without Qwen-Omni's talker around it, and its name in messages."""
     thinker = config.get("thinker_config")
     if isinstance(thinker, Mapping):
         return _unwrapped(thinker, f"{label}thinker_config.")
@@ -133,7 +133,7 @@ def _unwrapped(config: Config, label: str) -> tuple[Config, str]:
 
 
 def _section(config: Config, label: str, keys: Iterable[str]) -> tuple[Config, str] | None:
-    """The part of a configuration under the first of the keys, and how messages call it."""
+    """The section of a configuration under the first existing key, and its name in messages."""
     for key in keys:
         part = config.get(key)
         if isinstance(part, Mapping):
@@ -228,7 +228,7 @@ def _merge(join: Join | None, sizes: ConfigSizes, config: Config) -> int:
 
 
 def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
-    """What the names of the language model's and the vision tower's layers begin with."""
+    """The prefixes of the layers' names in the language model and in the vision tower."""
     totals: dict[str, int] = {}
     for weight in weights:
         start, star, _ = weight.name.partition(".*.")
@@ -287,7 +287,7 @@ def _stack(
 
 
 def _widest(weights: list[Weight], hidden: int) -> int:
-    """Width of the feed-forward part by its weights; 0 where it isn't known."""
+    """Width of the feed-forward part by its weights; 0 where unknown."""
     return max(
         (
             math.prod(weight.shape) // hidden
@@ -307,7 +307,7 @@ def _tower(
     config: Config,
     weights: tuple[Weight, ...],
 ) -> Stack | None:
-    """The layers of the vision tower; None without one, or where nothing describes it."""
+    """The layers of the vision tower; None without a tower, or without its description."""
     if not prefix or (vision is None and join is None):
         return None
     architecture = None if join is None else TOWERS[_tower_type(vision or {}, join)]
@@ -327,7 +327,7 @@ def _tower(
 
 
 def _activation(config: Config) -> str:
-    """The function of the feed-forward part, under the names that configurations have for it."""
+    """The feed-forward part's function, under its various names in configurations."""
     nested = [value for value in config.values() if isinstance(value, dict)]
     for part in (config, *nested):
         for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
@@ -337,7 +337,7 @@ def _activation(config: Config) -> str:
 
 
 def _stored(config: Config) -> str:
-    """The type that the configuration names for the weights, e.g. `bfloat16`."""
+    """The type of the weights in the configuration, e.g. `bfloat16`."""
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         named = part.get("dtype") or part.get("torch_dtype")
         if isinstance(named, str):

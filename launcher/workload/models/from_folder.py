@@ -21,13 +21,13 @@ def read_model(
     notes: list[str],
     environment: Mapping[str, str] | None = None,
 ) -> Model | None:
-    """The shape of a model; None where it can't be known from what is on this machine.
+    """The shape of a model; None where the files on this machine don't determine it.
 
     Args:
-        name_or_path: a folder, or a name on a hub whose files are in a cache of this machine.
-        where: folder that relative paths start from.
-        notes: takes in words why there is none, or what was left out.
-        environment: variables that say where the caches are; this process's own where None.
+        name_or_path: a folder, or a hub's name whose files are cached on this machine.
+        where: the folder of relative paths.
+        notes: gets sentences on why there is none, or what was left out.
+        environment: variables that locate the caches; None for this process's own.
 
     Raises:
         LaunchError: a file of the model is broken, so that training would fail as well.
@@ -41,7 +41,7 @@ def read_model(
             found = folder if cached is None else cached
         path = found / "config.json"
         exists = path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:  # no name that a file can have
+    except (OSError, ValueError, RuntimeError) as error:  # not a valid file name
         notes.append(f"{name_or_path[:80]!r} can't be looked up, so the model is unknown: {error}")
         return None
     if is_cached and found is folder:
@@ -90,7 +90,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
-    """The newest files of a hub's model in this machine's caches; None where there are none."""
+    """The newest files of a hub's model in this machine's caches; None where they aren't cached."""
     parts = name.strip("/").split("/")
     if len(parts) > 2 or not all(parts) or any(part in (".", "..") for part in parts):
         return None
@@ -106,7 +106,7 @@ def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
             return revisions[0]
     if len(parts) == 2:
         for cache in _modelscope_caches(environment):
-            # ModelScope writes dots as three underscores.
+            # ModelScope replaces dots by three underscores.
             for folder in (cache / name, cache / parts[0] / parts[1].replace(".", "___")):
                 if (folder / "config.json").is_file():
                     return folder
@@ -114,7 +114,7 @@ def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def _hub_caches(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where huggingface_hub keeps models (huggingface_hub/constants.py)."""
+    """The cache folders of huggingface_hub (huggingface_hub/constants.py)."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"):
         if environment.get(variable):
             yield Path(environment[variable]).expanduser()
@@ -128,7 +128,7 @@ def _hub_caches(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _modelscope_caches(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where modelscope keeps models (modelscope/utils/file_utils.py)."""
+    """The cache folders of modelscope (modelscope/utils/file_utils.py)."""
     home = environment.get("MODELSCOPE_CACHE")
     base = Path(environment.get("HOME", "~")).expanduser() / ".cache" / "modelscope"
     for folder in (Path(home).expanduser(),) if home else (base, base / "hub"):

@@ -1,4 +1,4 @@
-"""Names and shapes of the weights in safetensors files, read from their headers alone.
+"""Names and shapes of the weights in safetensors files, read from their headers only.
 
 The format is that of https://huggingface.co/docs/safetensors: eight bytes with the length of a JSON
 text, that text, the tensors' bytes.
@@ -25,10 +25,10 @@ class Tensor:
 
     Attributes:
         name: as in the state dict.
-        dtype: as the format calls it, e.g. `BF16`, `I32`, `F8_E4M3`.
+        dtype: the format's name of its type, e.g. `BF16`, `I32`, `F8_E4M3`.
         shape: as stored.
-        begin: where its bytes begin in the file.
-        end: where they end.
+        begin: offset of its first byte in the file.
+        end: offset after its last byte.
         path: the file.
     """
 
@@ -50,13 +50,13 @@ def read_tensors(paths: Iterable[Path]) -> dict[str, Tensor]:
     """The tensors of a model's files, by name.
 
     Raises:
-        LaunchError: a file is no safetensors file, or isn't whole.
+        LaunchError: a file isn't a safetensors file, or is incomplete.
     """
     return {tensor.name: tensor for path in paths for tensor in _header(path)}
 
 
 def _header(path: Path) -> list[Tensor]:
-    """The tensors of one file."""
+    """The tensors of a file."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -64,7 +64,7 @@ def _header(path: Path) -> list[Tensor]:
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
             pointer = first == b"version "
             if not 2 <= length <= min(_LONGEST, size - 8):
-                raise _broken(path, "its header is cut off or none", is_pointer=pointer)
+                raise _broken(path, "its header is cut off or missing", is_pointer=pointer)
             header = json.loads(file.read(length))
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
@@ -80,12 +80,12 @@ def _header(path: Path) -> list[Tensor]:
     ]
     whole = max((tensor.end for tensor in tensors), default=start)
     if whole > size:
-        raise _broken(path, f"{size:,} of {whole:,} bytes are there")
+        raise _broken(path, f"{size:,} of {whole:,} bytes exist")
     return tensors
 
 
 def _tensor(path: Path, name: str, entry: Any, start: int) -> Tensor:
-    """One entry of a header."""
+    """The tensor of an entry in a header."""
     try:
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
@@ -98,22 +98,22 @@ def _tensor(path: Path, name: str, entry: Any, start: int) -> Tensor:
 
 
 def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
-    """What is wrong with a file, and what to do."""
+    """The error for a broken file, with a hint."""
     if is_pointer:
         return LaunchError(
             ExitCode.USAGE,
             f"{path} is a pointer of Git LFS, not the weights themselves",
             "run `git lfs pull` in that folder",
         )
-    problem = f"{path} isn't a whole safetensors file: {why}"
+    problem = f"{path} isn't a complete safetensors file: {why}"
     return LaunchError(ExitCode.USAGE, problem, "download or save it again")
 
 
 def shards(folder: Path) -> list[Path]:
-    """The files with a model's weights; none where the folder has no safetensors.
+    """The files with a model's weights; empty where the folder has no safetensors.
 
     Raises:
-        LaunchError: the index is no index, or a file that it names isn't there.
+        LaunchError: the index is invalid, or a file that it names is missing.
     """
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -133,7 +133,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> list[str]:
-    """The files that an index names."""
+    """The files in an index."""
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The weights that the tensors of a checkpoint are, quantized ones as what they stand for.
+"""The weights in a checkpoint's tensors; quantized tensors as the weights that they encode.
 
 Layouts: GPTQ (gptqmodel/nn_modules/qlinear), AWQ (awq/modules/linear/gemm.py), bitsandbytes
 (bitsandbytes/functional.py, QuantState.as_dict), FP8 in blocks (transformers/integrations/
@@ -22,26 +22,26 @@ _BUFFERS = re.compile(
     r"(rotary_emb\.|inv_freq$|running_(mean|var)$|masked_bias$|e_score_correction_bias$"
     r"|(^|\.)h\.\d+\.attn\.bias$|attention\.bias$)"
 )
-"""Constants that old checkpoints hold beside the weights."""
+"""Constants in old checkpoints that aren't weights."""
 _PIECES = re.compile(
     r"\.(qweight|qzeros|scales|g_idx|SCB|weight_format|weight_scale_inv|weight_scale|input_scale"
     r"|weight_packed|weight_shape|weight_zero_point|weight_g_idx"
     r"|weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+))$"
 )
-"""What belongs to a quantized weight."""
+"""Suffixes of the tensors of a quantized weight."""
 
 
 _LEFT_OUT = 0.01
-"""Part of a checkpoint's bytes that may be constants; more of them are packed in an unknown way."""
+"""Share of a checkpoint's bytes that may be constants; a larger share is an unknown packing."""
 
 
 def weights_of(
     tensors: Mapping[str, Tensor], config: Mapping[str, Any]
 ) -> tuple[Weight, ...] | None:
-    """The weights in a checkpoint, equal ones of all layers as one.
+    """The weights in a checkpoint, with equal weights of all layers as one.
 
-    A quantized weight counts all that is stored for it in its bits, and is never trained. None
-    where weights are packed in a way that isn't known.
+    The bits of a quantized weight include all that is stored for it; it is never trained. None
+    where weights are packed in an unknown way.
     """
     pieces: dict[str, dict[str, Tensor]] = {}
     plain: list[Tensor] = []
@@ -104,7 +104,7 @@ def _quantized(
 def _unpacked(
     packed: tuple[int, ...], scales: Tensor | None, settings: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """[outputs, inputs] of GPTQ's and AWQ's integers, which hold several weights each."""
+    """[outputs, inputs] of GPTQ's and AWQ's integers, each of which packs several weights."""
     bits = settings.get("bits") or settings.get("w_bit")
     inputs, outputs = packed if len(packed) == 2 else (0, 0)
     if scales is not None and len(scales.shape) == 2 and scales.shape[1] != outputs:
@@ -113,7 +113,7 @@ def _unpacked(
 
 
 def _recorded(parts: Mapping[str, Tensor]) -> tuple[int, ...] | None:
-    """The shape that bitsandbytes records beside its packed 4-bit weights."""
+    """The shape that bitsandbytes stores with its packed 4-bit weights."""
     for piece, tensor in parts.items():
         if piece.startswith("weight.quant_state."):
             try:

@@ -1,4 +1,4 @@
-"""Evaluates templates of weights, whose language `architectures.py` explains."""
+"""Evaluates templates of weights; `architectures.py` explains their language."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .config_keys import ConfigSizes
 
 
 def counted(parts: Iterable[tuple[str, str, ConfigSizes]]) -> tuple[Weight, ...]:
-    """The weights of a model of several parts.
+    """The weights of a model that consists of several parts.
 
     Args:
-        parts: of each the beginning of its weights' names, its template and its sizes.
+        parts: the prefix of its weights' names, template and sizes of each part.
     """
     counts: dict[tuple[str, tuple[int, ...]], int] = {}
     for prefix, template, sizes in parts:
@@ -24,7 +24,7 @@ def counted(parts: Iterable[tuple[str, str, ConfigSizes]]) -> tuple[Weight, ...]
 
 
 def evaluate(template: str, sizes: ConfigSizes) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Name, shape and count of each weight of a template."""
+    """Name, shape and count of each weight in a template."""
     prefix = ""
     for line in template.splitlines():
         name, *words = line.split() or [""]
@@ -49,14 +49,14 @@ def evaluate(template: str, sizes: ConfigSizes) -> Iterator[tuple[str, tuple[int
 
 
 def _holds(condition: str, sizes: ConfigSizes) -> bool:
-    """Whether a condition holds: none always does."""
+    """Whether a condition holds; an empty condition always does."""
     if condition.startswith("!"):
         return not sizes.get(condition[1:])
     return not condition or bool(sizes.get(condition))
 
 
 def _number(expression: str, sizes: ConfigSizes) -> int:
-    """A sum of products."""
+    """The value of a sum of products."""
     return sum(
         math.prod(
             int(factor) if factor.isdigit() else sizes[factor] for factor in product.split("*")

@@ -1,4 +1,4 @@
-"""The readers: how each framework says what it will train, read without running the script.
+"""The readers: each reads what a framework will train, without running the script.
 
-In: a `Script`. Out: statements on settings and facts, each with where it was read.
+In: a `Script`. Out: statements on settings and facts, each with its source.
 """

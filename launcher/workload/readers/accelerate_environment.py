@@ -1,4 +1,4 @@
-"""Reads the environment variables in which `accelerate launch` hands on its configuration.
+"""Reads the environment variables in which `accelerate launch` passes on its configuration.
 
 The names are those of `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env` in
 accelerate/utils/launch.py.
@@ -27,7 +27,7 @@ def read(script: Script) -> Iterator[Statement]:
     """Engine, stage, accumulation and precision that the environment asks for.
 
     Raises:
-        LaunchError: the DeepSpeed configuration that it names can't be used.
+        LaunchError: its DeepSpeed configuration can't be used.
     """
     variables = script.environment
 

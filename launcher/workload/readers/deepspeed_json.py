@@ -30,8 +30,8 @@ AUTO = {
     Fact.PREFETCH_BUCKET: 50_000_000,
     Fact.PERSISTENCE_THRESHOLD: 100_000,
 }
-"""Sizes that Hugging Face fills in by the hidden width where they are "auto", and DeepSpeed's own
-defaults where they are absent (transformers/integrations/deepspeed.py)."""
+"""Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
+defaults if they are absent (transformers/integrations/deepspeed.py)."""
 FLAGS = (
     "deepspeed",
     "deepspeed_config",
@@ -42,7 +42,7 @@ FLAGS = (
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Stage, offload, batch and precision; "auto" is left to who fills it in.
+    """Stage, offload, batch and precision; "auto" is left to the framework that fills it in.
 
     Raises:
         LaunchError: a file named *.json doesn't exist or isn't a JSON object.
@@ -56,12 +56,12 @@ def read(script: Script) -> Iterator[Statement]:
         if isinstance(value, dict) or is_text or str(value).endswith(".json"):
             yield from statements(_config(given), _label(given), script)
         elif name != "ds_config":
-            # Some frameworks take names of configurations of their own: `--deepspeed zero2`.
+            # Some frameworks have named configurations of their own: `--deepspeed zero2`.
             yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
         return
     bare, stage = script.flags.get("deepspeed"), script.text("zero_stage")
     if bare is not None and bare.value is None and stage is not None:
-        # A script that makes its configuration itself: DeepSpeed-Chat.
+        # A script that creates its configuration itself: DeepSpeed-Chat.
         if str(stage.value) in ("0", "1", "2", "3"):
             yield Setting.ZERO_STAGE, Known(int(stage.value), stage.origin, stage.source)
         else:
@@ -76,14 +76,14 @@ def _config(given: Given) -> Config:
 
 
 def _label(given: Given) -> str:
-    """How the configuration is called in messages."""
+    """The configuration's name in messages."""
     value = given.value
     is_path = isinstance(value, str) and not value.lstrip().startswith("{")
     return Path(value).name if is_path else given.source
 
 
 def statements(config: Config, label: str, script: Script) -> Iterator[Statement]:
-    """What a configuration says."""
+    """The statements in a configuration."""
 
     def known(value: Value, key: str) -> Known:
         return Known(value, Origin.CONFIG, f"{label}: {key}" if key else label)
@@ -93,13 +93,13 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
         if value not in (None, "auto"):
-            script.notes.append(f"{label}: {key}: {value!r} is no positive whole number")
+            script.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
         return None
 
     zero = section(config, "zero_optimization")
     stage = zero.get("stage", 0)
     if config.get("zero_optimization") is True:
-        stage = 1  # DeepSpeed's oldest format, which it still takes
+        stage = 1  # DeepSpeed's oldest format, which it still accepts
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
     if isinstance(stage, int) and stage in range(4):
         yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
@@ -129,7 +129,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
 def _refuse_contradictions(
     script: Script, label: str, micro: int | None, steps: int | None, whole: int | None
 ) -> None:
-    """What transformers and DeepSpeed refuse when the training starts is refused now.
+    """Refuses now what transformers and DeepSpeed would refuse when the training starts.
 
     transformers/integrations/deepspeed.py, `fill_match`; deepspeed/runtime/config.py,
     `_batch_assertion`.
@@ -155,7 +155,7 @@ def _refuse_contradictions(
 
 
 def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
-    """The optimizer that DeepSpeed makes; without one the script brings its own."""
+    """The optimizer that DeepSpeed creates; otherwise the script has its own."""
     name = section(config, "optimizer").get("type")
     if name is None:
         return
@@ -179,7 +179,7 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
         if stated is not None and isinstance(stated, bool) is is_switch:
             yield fact, Known(stated, Origin.CONFIG, source)
         elif value not in (None, "auto"):
-            kind = "neither true nor false" if is_switch else "no number of elements"
+            kind = "neither true nor false" if is_switch else "not a number of elements"
             script.notes.append(f"{source}: {value!r} is {kind}")
     automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
     if not automatic:
@@ -192,13 +192,13 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
 
 
 def _elements(value: object) -> int | None:
-    """A whole number, which people write as 5e8 too."""
+    """A whole number, which may also be written as 5e8."""
     whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
     return int(value) if isinstance(value, int | float) and whole else None
 
 
 def _precision(config: Config) -> Precision | None:
-    """What the configuration enables, else fp32; None where it is left to others ("auto")."""
+    """The enabled precision, else fp32; None where it is left to the framework ("auto")."""
     enabled = {
         precision: section(config, name).get("enabled", False)
         for name, precision in (

@@ -1,4 +1,4 @@
-"""Reads what FlagEmbedding's modules decide beside their flags.
+"""Reads what FlagEmbedding's modules decide without flags.
 
 Checked in its version 1.4.2: FlagEmbedding/finetune/*/decoder_only/*/arguments.py, and
 FlagEmbedding/abc/finetune/embedder/AbsModeling.py.
@@ -19,7 +19,7 @@ def read(script: Script) -> Iterator[Statement]:
     """Adapters that need no flag, DDP's flag, and whether the batch is part of the loss."""
     if script.owner != "FlagEmbedding":
         return
-    # It wraps the model in a class of its own, so the Trainer takes it for none of transformers'.
+    # It wraps the model in its own class, so the Trainer doesn't recognize it as transformers'.
     yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", value=True)
     if "embedder" in script.program:
         source = "FlagEmbedding's embedders take the other passages of a batch for wrong ones"

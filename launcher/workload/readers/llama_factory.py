@@ -1,4 +1,4 @@
-"""Reads what LLaMA-Factory says in its own way, and its defaults.
+"""Reads LLaMA-Factory's own flags, and its defaults.
 
 Checked in its version 0.9.5: src/llamafactory/hparams, model/adapter.py,
 model/model_utils/checkpointing.py.
@@ -15,10 +15,10 @@ from ..script.script import Given, Script
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Length, adapters, towers, checkpointing and types where file and flags leave them open.
+    """Length, adapters, towers, checkpointing and types, by its flags and defaults.
 
     Raises:
-        LaunchError: it would refuse what is asked for.
+        LaunchError: it would refuse the arguments.
     """
     if script.owner != "llamafactory" or script.text("model_name_or_path") is None:
         return
@@ -56,7 +56,7 @@ def _refuse(script: Script, kind: Given | None) -> None:
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
-    """On by its own switch whatever the Trainer's says, and reentrant."""
+    """Enabled by its own switch, regardless of the Trainer's, and reentrant."""
     off = script.boolean("disable_gradient_checkpointing")
     if off is not None and off.value:
         known = Known(Checkpointing.OFF.value, off.origin, off.source)
@@ -77,7 +77,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
     """The weights are loaded in the computation's type; trained ones become fp32.
 
-    `pure_bf16` keeps them as they are.
+    `pure_bf16` keeps their type.
     """
     pure = script.boolean("pure_bf16")
     if pure is not None and pure.value:

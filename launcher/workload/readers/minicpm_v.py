@@ -1,7 +1,7 @@
-"""Reads what MiniCPM-V's own script for fine-tuning decides beside its flags.
+"""Reads what MiniCPM-V's own script for fine-tuning decides without flags.
 
 finetune/finetune.py of https://github.com/OpenBMB/MiniCPM-V: the defaults of its `LoraArguments`
-and `TrainingArguments`, and the modules that it trains whole beside the adapters.
+and `TrainingArguments`, and the modules that it trains in full besides the adapters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read(script: Script) -> Iterator[Statement]:
     """Its defaults, and the type that it loads weights in.
 
     Raises:
-        LaunchError: it would refuse what is asked for.
+        LaunchError: it would refuse the arguments.
     """
     if TRAINER not in script.names:
         return

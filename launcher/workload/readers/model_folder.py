@@ -21,12 +21,12 @@ FLAGS = (
 )
 """transformers' examples, ms-swift, trl, LLaMA-Factory and the scripts of models themselves.
 
-`model_type` was a name of a registry in ms-swift 2; it counts only where it is a folder.
+`model_type` was a name in a registry of ms-swift 2; it counts only if it is a folder.
 """
 
 
 def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
-    """The model that the script is given, and what there is to say about it.
+    """The model in the script's arguments, and notes about it.
 
     Raises:
         LaunchError: one of the model's files is broken.

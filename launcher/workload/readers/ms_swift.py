@@ -1,4 +1,4 @@
-"""Reads what ms-swift says in its own way: DeepSpeed configurations by name, its defaults.
+"""Reads ms-swift's own flags: DeepSpeed configurations by name, its defaults.
 
 Checked in its versions 2.2 to 4.5, and run at 4.6: swift/llm/utils/argument.py in 2.x,
 swift/llm/argument in 3.x, swift/arguments and swift/trainers/mixin.py in 4.x.
@@ -33,7 +33,7 @@ from .training_arguments import mode_asked
 from .vocabulary import dtype_named
 
 FOLDERS = ("config", "llm/ds_config")
-"""Where its configurations lie in 4.x, and in 2.x and 3.x."""
+"""The folders of its configurations in 4.x, and in 2.x and 3.x."""
 CONFIGURATIONS = {
     "zero0": (0, Offload.NONE),
     "zero1": (1, Offload.NONE),
@@ -46,7 +46,7 @@ CONFIGURATIONS = {
     "zero2-offload": (2, Offload.OPTIMIZER),
     "zero3-offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
 }
-"""What they say of stage and offload; `zero3-offload` of 2.x leaves the optimizer on the device."""
+"""Their stage and offload; `zero3-offload` of 2.x leaves the optimizer on the device."""
 BUCKET = 200_000_000
 """Both bucket sizes below stage 3; at stage 3 they are "auto"."""
 SIGNS = {
@@ -59,15 +59,15 @@ SIGNS = {
     "model": 3,
     "torch_dtype": 3,
 }
-"""Flags by the first major version that has them, the surest first."""
+"""Flags by the first major version that has them, the most certain first."""
 REENTRANT_WITH_DDP = re.compile(r"3\.[0-5](\.|$)")
-"""Versions that take the reentrant checkpointing with DDP too."""
+"""Versions that use reentrant checkpointing with DDP too."""
 WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
-"""Versions that leave the accumulation to transformers' default."""
+"""Versions that use transformers' default of the accumulation."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """The configuration that is named, and what it defaults to otherwise than the Trainer."""
+    """The named configuration, and defaults that differ from the Trainer's."""
     if script.owner != "swift":
         return
     found = installed(("ms-swift",)).get("ms-swift", "")
@@ -87,12 +87,12 @@ def _default(name: str, value: Value) -> Known:
 
 
 def _major(script: Script) -> int | None:
-    """The major version that the flags are of; None where they don't tell."""
+    """The major version that the flags belong to; None where they don't show it."""
     return next((major for flag, major in SIGNS.items() if flag in script.flags), None)
 
 
 def _configuration(script: Script) -> Iterator[Statement]:
-    """What a named configuration says: read where ms-swift is installed, else by its name."""
+    """The statements in a named configuration: read if ms-swift is installed, else by its name."""
     named = script.text("deepspeed")
     if named is None or str(named.value) not in CONFIGURATIONS:
         return
@@ -126,7 +126,7 @@ def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:
 
 
 def _batch(script: Script, major: int | None, version: str) -> Iterator[Statement]:
-    """A micro batch of 1, and as much accumulation as makes 16 of it."""
+    """A micro batch of 1, and the accumulation for a global batch of 16."""
     names = ("per_device_train_batch_size", "batch_size")
     given = next((number for name in names if (number := script.number(name))), None)
     if given is None and set(names) & script.flags.keys():
@@ -146,7 +146,7 @@ def _batch(script: Script, major: int | None, version: str) -> Iterator[Statemen
 
 
 def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[Statement]:
-    """On unless it is switched off; 3.6 and later take the non-reentrant one with DDP."""
+    """Enabled unless switched off; 3.6 and later use the non-reentrant one with DDP."""
     switch = script.boolean("gradient_checkpointing")
     if (switch is None and "gradient_checkpointing" in script.flags) or (
         switch is not None and not switch.value
@@ -169,7 +169,7 @@ def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[
 
 
 def _precision(script: Script, major: int | None) -> Iterator[Statement]:
-    """The computation is in the type that the weights are loaded in; fp32 becomes fp16 from 3.0."""
+    """The computation has the type of the loaded weights; fp32 becomes fp16 from 3.0."""
     if {"bf16", "fp16"} & script.flags.keys():
         return
     for flag in ("torch_dtype", "dtype"):
@@ -184,7 +184,7 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
 
 
 def _trained(script: Script, major: int | None) -> Iterator[Statement]:
-    """LoRA of rank 8; from 3.0 on in all linear layers, those of a vision tower left out."""
+    """LoRA of rank 8; from 3.0 on in all linear layers, except those of a vision tower."""
     kind = next((text for name in KINDS if (text := script.text(name))), None)
     if kind is None:
         if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
@@ -195,7 +195,7 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
     if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
     if adapted and major == 4:
-        # Left to transformers, for which a model that peft wraps is none of its own.
+        # Left to transformers, which doesn't recognize a model that peft wraps as its own.
         source = "transformers' default of ddp_find_unused_parameters with ms-swift's adapters"
         yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
     if major is None or major < 3:

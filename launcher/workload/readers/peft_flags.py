@@ -13,7 +13,7 @@ from ..script.script import FALSE, Given, Script
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
 """Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
 QUANTIZED = ("q_lora", "use_qlora")
-"""Booleans: Qwen's and MiniCPM-V's scripts, which heed them with `use_lora` alone."""
+"""Booleans: Qwen's and MiniCPM-V's scripts, which use them only with `use_lora`."""
 KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
 """Words: LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
 LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
@@ -21,7 +21,7 @@ FROZEN_BASE = {
     *("adapter", "bone", "boft", "ia3", "llamapro", "oft", "reft", "vera", "fourierft"),
     *("lora_llm", "freeze"),
 }
-"""Kinds of which only that is known: they leave weights of the model as they are."""
+"""Kinds of which only this is known: they don't train all weights of the model."""
 PARTS = ("use_llm_lora", "use_backbone_lora")
 """InternVL's: the rank, 0 for none, of adapters in the language model and in the vision tower."""
 RANKS = ("lora_rank", "lora_r", "lora_dim", *PARTS, "r")
@@ -56,9 +56,9 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def adapter_of(script: Script) -> Given | None:
-    """What the flags say of adapters: a member of `Adapter`, or empty for another kind than those.
+    """What the flags state on adapters: a member of `Adapter`, or empty for another kind.
 
-    None where they say nothing.
+    None where they state nothing.
     """
     for name in KINDS:
         kind = script.text(name)
@@ -89,14 +89,14 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
     yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
     words = (*KINDS, *PARTS)
     if not any(script.text(name) for name in words):
-        # A model that peft wraps is no PreTrainedModel: transformers/trainer.py then lets DDP
-        # look for unused parameters unless it is told otherwise.
+        # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
+        # look for unused parameters by default.
         source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
         yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
 
 
 def _hint(script: Script) -> str:
-    """What speaks of adapters without telling whether any are trained; empty for nothing."""
+    """A mention of adapters that doesn't say whether any are trained; empty for none."""
     for name, given in script.flags.items():
         says_no = str(given.value).lower() in (*FALSE, "none")
         if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not says_no:
@@ -110,7 +110,7 @@ def _known(given: Given, value: Value) -> Known:
 
 
 def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
-    """Rank and targets; without a flag that asks for adapters they may come from the script."""
+    """Rank and targets; without a flag for adapters, they may come from the script."""
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
         yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
@@ -134,9 +134,9 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
 
 
 def words_of(given: Given) -> list[str]:
-    """A list that is given as words, separated by commas or spaces, in brackets or as YAML.
+    """A list of words, separated by commas or spaces, in brackets or as YAML.
 
-    A single regular expression stays whole.
+    A single regular expression isn't split.
     """
     if isinstance(given.value, list):
         return [str(item) for item in given.value]

@@ -1,4 +1,4 @@
-"""Reads whether samples are pairs of sequences, and whether a reference model is held beside."""
+"""Reads whether samples are pairs of sequences, and whether a reference model is held too."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TRAINERS = {
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
-"""A script with one of these may give its model adapters whatever the flags say."""
+"""A script with one of these may add adapters to its model regardless of the flags."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Objective and reference model of DPO and its relatives; of anything else nothing."""
+    """Objective and reference model of DPO and related methods; nothing for other methods."""
     named = _named(script)
     if named is None:
         return
     kind = str(named.value)
-    loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three of them
+    loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
         kind, named = str(loss.value), loss
     objective = Objective.PREFERENCE if kind in PAIRED else Objective.SUPERVISED
@@ -57,9 +57,9 @@ def _named(script: Script) -> Given | None:
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:
-    """Whether a copy of the model is held; None where it can't be known.
+    """Whether a copy of the model is held; None where unknown.
 
-    Adapters need none: without them the model is its own reference (trl/trainer/dpo_trainer.py,
+    Adapters need no copy: without them the model is its own reference (trl/trainer/dpo_trainer.py,
     src/llamafactory/train/trainer_utils.py, swift/arguments/rlhf_args.py).
     """
     if kind not in REFERENCED:

@@ -23,19 +23,19 @@ SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def given(script: Script) -> bool:
-    """Whether the script is given flags of TrainingArguments."""
+    """Whether the script gets flags of TrainingArguments."""
     return any(name in script.flags for name in SIGNS)
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """What the arguments say of batch, checkpointing, precision and DDP."""
+    """Batch, checkpointing, precision and DDP in the arguments."""
     if not script.takes_all and not given(script):
         return
     fsdp = _fsdp(script)
     if fsdp is not None:
         yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
     elif "deepspeed" in script.flags and script.flags["deepspeed"].value is None:
-        # TrainingArguments' own takes a value: alone it is the switch of DeepSpeed's argparse.
+        # TrainingArguments' flag has a value: alone, it is the switch of DeepSpeed's argparse.
         bare = script.flags["deepspeed"]
         yield Fact.ENGINE, _known(bare, Engine.DEEPSPEED.value)
     elif script.text("deepspeed") is None:
@@ -54,7 +54,7 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _fsdp(script: Script) -> Given | None:
-    """The flag that asks for FSDP: with a value or, in late 5.x, alone."""
+    """The flag for FSDP: with a value or, in late 5.x, alone."""
     given = script.flags.get("fsdp")
     return given if given is not None and given.value is None else script.text("fsdp")
 
@@ -79,18 +79,18 @@ def _positive(script: Script, name: str) -> Given | None:
     """A flag with a positive whole number.
 
     Raises:
-        LaunchError: it is a whole number, but not positive: no framework trains so.
+        LaunchError: it is a whole number, but not positive.
     """
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
     if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
-        problem = f"{given.source}: {text} is no batch: at least 1 is needed"
+        problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
         raise LaunchError(ExitCode.USAGE, problem)
     return script.number(name)
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
-    # Late 5.x calls it activation_checkpointing and still takes the older name.
+    # Late 5.x calls it activation_checkpointing and still accepts the older name.
     name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[-1])
     switch = script.boolean(name)
     has_own = "trl" in script.names or script.owner in ("swift", "llamafactory")
@@ -113,7 +113,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         yield Setting.GRADIENT_CHECKPOINTING, asked
         return
     default = default_mode(script.versions)
-    # trl has defaults of its own, which depend on its version, on ZeRO's stage and on adapters.
+    # trl's own defaults depend on its version, on ZeRO's stage and on adapters.
     if default is not None and not has_own:
         mode, source = default
         source = f"{switch.source}, {source}"
@@ -123,7 +123,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 
 def mode_asked(script: Script) -> Known | None:
-    """What the kwargs of the switch say; None where they leave the implementation open."""
+    """The implementation in the switch's kwargs; None where they leave it open."""
     kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else _known(kwargs, mode.value)
@@ -136,9 +136,9 @@ def _mode(use_reentrant: object) -> Checkpointing | None:
 
 
 def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
-    """What gradient checkpointing is without `use_reentrant`, and whose default that is.
+    """The mode of gradient checkpointing without `use_reentrant`, and the source of that default.
 
-    transformers 4.x takes the reentrant implementation, 5.0 and later the other one
+    transformers 4.x uses the reentrant implementation, 5.0 and later the non-reentrant one
     (https://github.com/huggingface/transformers/pull/43203).
     """
     version = versions.get("transformers")
@@ -150,7 +150,7 @@ def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | Non
 
 
 def _mapping(where: Given, script: Script) -> dict[str, Any]:
-    """A dict that a file holds, or a command line gives as JSON."""
+    """A dict from a file, or from a command line as JSON."""
     if isinstance(where.value, dict):
         return where.value
     try:
@@ -166,7 +166,7 @@ def _mapping(where: Given, script: Script) -> dict[str, Any]:
 
 
 def _converted(value: object) -> object:
-    """What `_convert_str_dict` of transformers/training_args.py makes of texts in JSON."""
+    """Converts texts in JSON like `_convert_str_dict` of transformers/training_args.py."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return int(value) if isinstance(value, str) and value.isdigit() else value
@@ -179,7 +179,7 @@ def _precision(script: Script) -> Iterator[Statement]:
             yield Setting.PRECISION, _known(flag, precision.value)
             return
     if "trl" in script.names or script.owner in ("swift", "llamafactory"):
-        return  # whose own arguments compute in bf16 by default in some versions, or as the model
+        return  # its own arguments default to bf16 in some versions, or to the model's type
     if script.takes_all and not {"bf16", "fp16"} & script.flags.keys():
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

@@ -17,12 +17,12 @@ FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
     (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
     (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),
 )
-"""What is stated, whether the flag names what is trained (MiniCPM-V, Qwen-VL, LLaVA) or what is
-frozen (ms-swift, LLaMA-Factory, InternVL), and its names."""
+"""The fact, whether the flag names trained parts (MiniCPM-V, Qwen-VL, LLaVA) or frozen parts
+(ms-swift, LLaMA-Factory, InternVL), and the flag's names."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Frozen towers, as flags; of a language model with adapters see `_says`."""
+    """Which towers are trained; for a language model with adapters see `_part`."""
     for fact, when, names in FLAGS:
         for name in names:
             switch = script.boolean(name)
@@ -43,8 +43,8 @@ def read(script: Script) -> Iterator[Statement]:
 def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
-    A language model that scripts freeze to give it adapters is trained by these; in ms-swift and
-    LLaMA-Factory freezing keeps the adapters away too.
+    A language model that a script freezes to add adapters is trained by these; in ms-swift and
+    LLaMA-Factory freezing also prevents adapters.
     """
     if not trained:
         yield Fact.FROZEN_PARAMETERS, Known(True, given.origin, given.source)
@@ -69,10 +69,10 @@ def _backbone(script: Script) -> Iterator[Statement]:
 
 
 def image_statements(script: Script, model: Model | None) -> Iterator[Statement]:
-    """Patches of one image at most, where model and script leave no doubt of their size.
+    """The maximum of patches in an image, if model and script determine it.
 
-    A tower of any size (Qwen-VL's) takes as many patches as `max_pixels` holds; one of a fixed size
-    (InternVL's) takes the image in tiles, and a small copy of it whole.
+    A tower for any size (Qwen-VL's) takes as many patches as `max_pixels` holds; a tower of a fixed
+    size (InternVL's) takes the image in tiles, and a small copy of the whole image.
     """
     tower = None if model is None else model.vision
     if tower is None or not tower.patch:

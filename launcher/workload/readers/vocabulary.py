@@ -1,4 +1,4 @@
-"""The words in which frameworks ask for optimizers, attention and types, in our terms."""
+"""Translates frameworks' names of optimizers, attention and types."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("sgd", Optimizer.SGD),
 )
 """Parts of names (transformers/training_args.py, OptimizerNames; deepspeed/runtime/config.py;
-swift/optimizers/mapping.py), the first that matches decides; None where the states are others than
-those that we have a name for. 8-bit optimizers of one state are taken for the one of two."""
+swift/optimizers/mapping.py); the first match decides; None where the states have no name here.
+8-bit optimizers with one state count as those with two."""
 
 ATTENTIONS: tuple[tuple[str, Attention | None], ...] = (
     ("auto", None),
@@ -61,7 +61,7 @@ def optimizer_named(name: str) -> Optimizer | None:
 
 
 def attention_named(name: str) -> Attention | None:
-    """The implementation of that name; None where it is unknown or the model decides."""
+    """The implementation of that name; None where unknown or decided by the model."""
     lowered = name.lower()
     return next((kind for part, kind in ATTENTIONS if part in lowered), None)
 

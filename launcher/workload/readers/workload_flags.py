@@ -1,4 +1,4 @@
-"""Reads what decides the memory beside batch and stage: lengths, optimizer, attention, loss."""
+"""Reads what else decides the memory: lengths, optimizer, attention, loss."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _length(script: Script) -> Iterator[Statement]:
 
 
 def _group(script: Script) -> Iterator[Statement]:
-    """FlagEmbedding: a sample is a query and a group of passages, each padded by itself.
+    """FlagEmbedding: a sample is a query and a group of passages, each padded separately.
 
     A reranker takes the query with every passage (FlagEmbedding/abc/finetune/*/AbsArguments.py).
     """
@@ -99,7 +99,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             else:
                 script.notes.append(f"{switch.source}: AdamW's states are assumed")
             return
-    # ms-swift's `optimizer` names a plugin, which outranks `optim`.
+    # ms-swift's `optimizer` names a plugin, which takes precedence over `optim`.
     named = script.text("optimizer") or script.text("optim")
     if named is None:
         if script.takes_all:
@@ -124,7 +124,7 @@ def _attention(script: Script) -> Iterator[Statement]:
         return
     for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
         given = script.flags.get(name)
-        # What isn't a boolean is a word for "as the model says": ms-swift's `auto`.
+        # Other values than booleans mean the model's default: ms-swift's `auto`.
         is_switch = given is not None and (
             given.value is None or str(given.value).lower() in TRUE + FALSE
         )
@@ -148,7 +148,7 @@ def _loss(script: Script) -> Iterator[Statement]:
 def _fuses(script: Script, name: str) -> bool:
     """Whether Liger's kernels include the fused projection and loss.
 
-    LLaMA-Factory leaves it out where the trainer needs the logits (model_utils/liger_kernel.py);
+    LLaMA-Factory excludes it where the trainer needs the logits (model_utils/liger_kernel.py);
     `liger_kernel_config` can switch it off (transformers/training_args.py).
     """
     stage = script.text("stage")
@@ -168,7 +168,7 @@ def _loaded(script: Script) -> Iterator[Statement]:
 def _first_known(
     script: Script, names: Iterable[str], kind_of: Callable[[str], StrEnum | None]
 ) -> Known | None:
-    """What the first of the flags asks for whose word is known."""
+    """The value of the first flag with a known word."""
     for name in names:
         named = script.text(name)
         kind = None if named is None else kind_of(str(named.value))
@@ -178,7 +178,7 @@ def _first_known(
 
 
 def _allocator(script: Script) -> Iterator[Statement]:
-    """What the user's environment says of torch's allocator; without it the profile decides."""
+    """The allocator's configuration in the user's environment; else the profile decides."""
     for name in (
         "PYTORCH_ALLOC_CONF",
         "PYTORCH_CUDA_ALLOC_CONF",

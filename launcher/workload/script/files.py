@@ -13,13 +13,13 @@ from ...core.errors import ExitCode, LaunchError
 
 
 def package_folders(name: str) -> Iterator[Path]:
-    """Where a package lies on the interpreter's path, without importing it."""
+    """The folders of a package on the interpreter's path, without importing it."""
     folders = (Path(folder, name) for folder in ("", *sys.path))
     return (folder for folder in folders if (folder / "__init__.py").is_file())
 
 
 def module_file(name: str) -> Path | None:
-    """The file of a module; None where it isn't on the interpreter's path."""
+    """The file of a module; None if it isn't on the interpreter's path."""
     stem = Path(*name.split("."))
     for folder in ("", *sys.path):
         for path in (Path(folder, stem).with_suffix(".py"), Path(folder, stem, "__main__.py")):
@@ -29,7 +29,7 @@ def module_file(name: str) -> Path | None:
 
 
 def script_file(script: str) -> Path | None:
-    """The file that a script is: itself, or a folder's `__main__.py`; None for a zip of modules."""
+    """The file of a script: itself, or a folder's `__main__.py`; None for a zip of modules."""
     path = Path(script)
     main = path / "__main__.py"
     if path.is_file() and zipfile.is_zipfile(path):

@@ -12,7 +12,7 @@ from .script import Given
 
 
 def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
-    """What HfArgumentParser puts before the command line: a file SCRIPT.args by the script."""
+    """Arguments that HfArgumentParser inserts before the command line: a file SCRIPT.args."""
     beside = None if path is None else path.with_suffix(".args")
     if beside is None or "HfArgumentParser" not in names or not beside.is_file():
         return []
@@ -20,7 +20,7 @@ def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
 
 
 def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:
-    """The script's flags, in all forms that HfArgumentParser and TrlParser take.
+    """The script's flags, in all forms of HfArgumentParser and TrlParser.
 
     `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or .yaml
     file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
@@ -48,7 +48,7 @@ def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dic
 
 
 def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
-    """`key=value` behind a file, as OmegaConf takes it."""
+    """`key=value` after a file, as in OmegaConf."""
     flags = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -58,7 +58,7 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
 
 
 def _from_file(path: Path) -> dict[str, Given]:
-    """The arguments in a file of them; a key with `null` says nothing."""
+    """The arguments in a file; keys with `null` are ignored."""
     return {
         str(key): Given(value, Origin.CONFIG, f"{path.name}: {key}")
         for key, value in read_mapping(path).items()

@@ -1,4 +1,4 @@
-"""Which calls, when they stand between two imports, can't change what the later import does."""
+"""Recognizes calls between two imports that can't change what the later import does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ HARMLESS = (
     | {"Path", "random", "re", "sys", "time", "typing", "uuid", "warnings"}
     | {"np", "numpy", "torch"}
 )
-"""First part of the name of what may be called between two imports without a consequence for the
-later one. Calls that change the environment are `WRITERS`."""
+"""First part of the names of calls that may be between two imports without an effect on the later.
+Calls that change the environment are `WRITERS`."""
 WRITERS = {
     "os.environ.clear",
     "os.environ.pop",
@@ -25,17 +25,17 @@ WRITERS = {
 }
 """Calls that change the environment."""
 FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
-"""What says where a module is found: another one of the same name may be meant afterwards."""
+"""What decides where modules are found: a name may mean another module afterwards."""
 COLLECTIVES = "torch.distributed"
 """A worker that has joined a process group can't be re-executed for a variable it sets later."""
 SEEDS = ("seed", "manual_seed", "manual_seed_all")
 """Calls that seed a random generator, from which a later import may draw."""
 SEARCHED_LAST = ("sys.path.append", "sys.path.extend")
-"""Calls after which every module is still found where it was found before."""
+"""Calls that don't change where modules are found."""
 
 
 def is_harmless(value: ast.expr) -> bool:
-    """Whether no call in an expression can have a consequence for a later import."""
+    """Whether no call in an expression can affect a later import."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
     return all(
         _is_harmless_name(dotted(call.func)) and not writes_environment(call) for call in calls
@@ -43,7 +43,7 @@ def is_harmless(value: ast.expr) -> bool:
 
 
 def _is_harmless_name(name: str) -> bool:
-    """Whether what is called by that name can have no consequence for a later import."""
+    """Whether a call of that name can't affect a later import."""
     return name in SEARCHED_LAST or (
         name.partition(".")[0] in HARMLESS
         and name.rpartition(".")[2] not in SEEDS
@@ -52,7 +52,7 @@ def _is_harmless_name(name: str) -> bool:
 
 
 def dotted(node: ast.expr) -> str:
-    """The name that an expression of names and attributes spells; empty for any other."""
+    """The name that an expression of names and attributes spells; empty for other expressions."""
     match node:
         case ast.Name(id=name):
             return name

@@ -1,4 +1,4 @@
-"""What a script imports before anything else of it is done, found from its syntax tree.
+"""Finds what a script imports before it does anything else, from its syntax tree.
 
 The search ends at the first statement that might change what a later import does (`Unknowable`).
 """
@@ -19,12 +19,12 @@ from typing import Any
 from .harmless_calls import HARMLESS, dotted, is_harmless, writes_environment
 
 FIRST = "unsloth"
-"""A module that wants to be imported before all others, since it changes them."""
+"""A module that must be imported before all others, since it changes them."""
 READ_RANK = ("swift",)
-"""Packages known to look up a worker's rank when they are imported (ms-swift's). What the script
-imports after them may have to come after them."""
+"""Packages that look up a worker's rank when they are imported (ms-swift's). What the script
+imports after them may have to stay after them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-"""How the files of Python's own modules begin."""
+"""Prefixes of the files of Python's own modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Import:
 
     Attributes:
         module: its name.
-        names: what is taken from it.
-        line: line of the script at which that happens, also where a module of the user's does it.
+        names: the names that are imported from it.
+        line: line of the script that causes it, also where a module of the user's does it.
     """
 
     module: str
@@ -47,9 +47,9 @@ class Variable:
     """An environment variable that the script sets to a text before it imports something.
 
     Attributes:
-        name: of the variable.
+        name: the variable's name.
         value: its text.
-        is_default: only where nobody has set it.
+        is_default: set only if it isn't set yet.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Filter:
     """A call of `warnings.filterwarnings` or `simplefilter`.
 
     Attributes:
-        function: which of the two.
+        function: the name of the function.
         arguments: positional.
         keywords: by name; only plain values.
     """
@@ -73,22 +73,22 @@ class Filter:
 
 
 Step = Import | Variable | Filter
-"""What the script does before its own work."""
+"""A step of the script before its own work."""
 
 
 class Unknowable(Exception):  # noqa: N818 - it isn't an error: the search ends here
-    """What later imports do depends on what can't be known without running the script."""
+    """The effect of later imports can't be known without running the script."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a statement stands.
+    """The place of a statement.
 
     Attributes:
-        package: of the file, for relative imports.
-        line: of the script, where the file is a module of the user's; None in the script itself.
-        visited: files and functions that were looked at already.
-        functions: bodies of those that the file defines, by name.
+        package: the file's package, for relative imports.
+        line: line of the script, if the file is a module of the user's; None in the script itself.
+        visited: files and functions that were already searched.
+        functions: bodies of the file's functions, by name.
     """
 
     package: str
@@ -98,9 +98,9 @@ class _Place:
 
 
 def steps(script: str) -> Iterator[Step]:
-    """What the file does up to the first statement whose consequences can't be known.
+    """The steps of a file up to the first statement with unknown effects.
 
-    Modules of the user's own are looked into, since importing one runs the user's code.
+    The user's own modules are searched too, since importing them runs the user's code.
 
     Args:
         script: its path; its folder is on `sys.path`.
@@ -111,7 +111,7 @@ def steps(script: str) -> Iterator[Step]:
 
 
 def module_steps(name: str) -> Iterator[Step]:
-    """As `steps`, of what `python -m name` runs; the folder it is found in is on `sys.path`."""
+    """The steps of `python -m name`; the folder with the module is on `sys.path`."""
     with suppress(Unknowable):
         _refuse_first()
         first = name.partition(".")[0]
@@ -128,17 +128,17 @@ def module_steps(name: str) -> Iterator[Step]:
 
 
 def _refuse_first() -> None:
-    """Ends the search where the command line names what must be imported before all others."""
+    """Ends the search where the command line names a module that must be imported first."""
     if any(FIRST in argument for argument in sys.argv):
         raise Unknowable
 
 
 def _installed_module(name: str, place: _Place) -> Iterator[Step]:
-    """The packages that hold an installed module, and then what its file does."""
+    """The parent packages of an installed module, and then the steps of its file."""
     yield Import(name.rpartition(".")[0] or name, (), 1)
     spec = None
     with suppress(ImportError, ValueError, AttributeError):
-        spec = find_spec(name)  # imports the packages that hold it, hence no earlier
+        spec = find_spec(name)  # imports the parent packages, so not earlier
         if spec is not None and spec.submodule_search_locations is not None:
             yield Import(name, (), 1)
             spec = find_spec(f"{name}.__main__")
@@ -147,7 +147,7 @@ def _installed_module(name: str, place: _Place) -> Iterator[Step]:
 
 
 def _users_module(name: str, folder: Path, place: _Place) -> Iterator[Step]:
-    """What the packages of the user's that hold a module do, and then what its file does."""
+    """The steps of the parent packages of a user's module, and then those of its file."""
     first, *rest = name.split(".")
     for depth, part in enumerate(["", *rest]):
         folder = folder / part
@@ -161,7 +161,7 @@ def _users_module(name: str, folder: Path, place: _Place) -> Iterator[Step]:
 
 
 def is_installed(path: str | None) -> bool:
-    """Whether a module's file, or None for one without, is Python's own or an installed one."""
+    """Whether a module's file is Python's own or installed; None is a module without a file."""
     return path is None or "-packages" in path or path.startswith(STANDARD)
 
 
@@ -209,7 +209,7 @@ def _statement(node: ast.stmt, place: _Place) -> Iterator[Step]:
             _require(dotted(where) == "os.environ" and isinstance(node.value, ast.Constant))
             yield Variable(name, str(ast.literal_eval(node.value)), is_default=False)
         case ast.Assign(targets=targets):
-            # What is put into another module may be taken from there by a later import.
+            # A later import may read what is stored in another module.
             _require(all(isinstance(target, ast.Name | ast.Tuple) for target in targets))
             _require(is_harmless(node.value))
         case ast.AnnAssign(target=ast.Name(), value=value):
@@ -231,7 +231,7 @@ def _require(condition: object) -> None:
 
 
 def _call(call: ast.Call, place: _Place, line: int) -> Iterator[Step]:
-    """A call that is a statement; a function of the same file is looked into."""
+    """The steps of a call that is a statement; a function of the same file is searched."""
     name = dotted(call.func)
     visit = (name, id(place.functions))
     if name in place.functions.keys() - HARMLESS and visit not in place.visited:
@@ -241,7 +241,7 @@ def _call(call: ast.Call, place: _Place, line: int) -> Iterator[Step]:
     try:
         arguments = [ast.literal_eval(argument) for argument in call.args]
         keywords = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}
-    except ValueError:  # not all are plain values
+    except ValueError:  # some aren't plain values
         _require(is_harmless(call))
         return
     if name == "os.environ.setdefault" and len(arguments) == 2:
@@ -253,7 +253,7 @@ def _call(call: ast.Call, place: _Place, line: int) -> Iterator[Step]:
 
 
 def _import(name: str, taken: tuple[str, ...], place: _Place, line: int) -> Iterator[Step]:
-    """An installed module as it is; one of the user's own by what it imports in turn."""
+    """The import of an installed module, or the steps of a user's own module."""
     first, *rest = name.split(".")
     _require(first not in READ_RANK)
     try:
@@ -278,7 +278,7 @@ def _import(name: str, taken: tuple[str, ...], place: _Place, line: int) -> Iter
 
 
 def _module_files(stem: Path, package: str) -> list[tuple[Path, str]]:
-    """The files that a module's name may stand for, each with the package that it belongs to."""
+    """The possible files of a module, each with its package."""
     return [
         (stem / "__init__.py", package),
         (stem.with_suffix(".py"), package.rpartition(".")[0] or package),

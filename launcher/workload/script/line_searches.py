@@ -15,13 +15,13 @@ from .parameter_reductions import parameter_reductions
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How lines are found that a known failure is about, and what they should be instead.
+    """How to find the lines that a known failure is about, and how to correct them.
 
     Attributes:
-        find: the numbers of the lines in a file's syntax tree.
-        unless: words that, anywhere in the user's files, make the lines harmless, or may.
+        find: returns the numbers of such lines in a file's syntax tree.
+        unless: words that make, or may make, the lines harmless, anywhere in the user's files.
         only_with: words without which, in the user's files, the lines do no harm.
-        change: patterns with replacements for such a line; the first that applies.
+        change: patterns with replacements for such a line; the first that applies is used.
     """
 
     find: Callable[[ast.AST], Iterator[int]]
@@ -30,7 +30,7 @@ class Search:
     change: Sequence[tuple[str, str]] = ()
 
     def changed(self, line: str) -> str | None:
-        """The user's line as it should be; None where that can't be told from the line alone."""
+        """The corrected line; None where that can't be derived from the line alone."""
         for pattern, replacement in self.change:
             new, count = re.subn(pattern, replacement, line)
             if count:
@@ -42,7 +42,7 @@ WITHOUT_MAP = (
     (r"""\s*device_map\s*=\s*(["']\w+["']|\{[^{}]*\})\s*,\s*""", " "),
     (r"""(,\s*)?device_map\s*=\s*(["']\w+["']|\{[^{}]*\})""", ""),
 )
-"""Leaves out the map of devices, with the comma after or before it."""
+"""Removes the device map, with the comma after or before it."""
 SEARCHES: Mapping[str, Search] = {
     "parameter_reductions": Search(parameter_reductions),
     "device_maps": Search(unguarded_calls.device_maps, change=WITHOUT_MAP),
@@ -102,9 +102,9 @@ SEARCHES: Mapping[str, Search] = {
 
 
 def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
-    """What the search of that name finds in the files; files that can't be parsed are skipped.
+    """The lines that a search finds in the files; files that can't be parsed are skipped.
 
-    Nothing where the files together name what makes such lines harmless.
+    Empty if any of the files contains words that make such lines harmless.
     """
     parsed: list[tuple[str, list[str], ast.AST]] = []
     for path in paths:

@@ -11,15 +11,15 @@ from .unguarded_calls import ASIDE, called
 REDUCTIONS = ("sum", "mean", "norm", "square", "pow", "abs")
 FLATTENED = ("view", "reshape", "flatten", "ravel")
 DETACHED = {"grad", "data", "shape", "size", "numel", "isnan", "isinf", "isfinite"}
-"""Attributes and functions whose result takes no part in the graph."""
+"""Attributes and functions whose result isn't part of the graph."""
 CUT_METHODS = {"item", "tolist", "detach", "numpy"}
 CUT_FUNCTIONS = {"float", "int", "bool", "str", "round", "format", "print"}
-"""What takes a value out of the graph."""
+"""Attributes and functions that detach a value from the graph."""
 LOGGERS = {"add_scalar", "add_histogram", "debug", "info", "log", "warning", "write"}
-"""Methods that report a value where their first argument is a text or a mapping."""
+"""Methods that report a value, if their first argument is a text or a mapping."""
 TEXTS = (ast.Constant, ast.JoinedStr, ast.Dict)
 WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled(False)", "GatheredParameters")
-"""Contexts without a graph, or in which ZeRO-3's parameters are whole."""
+"""Contexts without a graph, or in which ZeRO-3's parameters are gathered."""
 PARAMETER_ITERATORS = ("parameters", "named_parameters")
 
 
@@ -27,10 +27,10 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
     """Lines that reduce parameters outside a forward pass: `p.sum() for p in m.parameters()`.
 
     Covers comprehensions, generator expressions and `for` loops over `parameters()` or
-    `named_parameters()` whose body reduces the loop's own variable. What is only reported, in a log
-    or a comparison, is left out.
+    `named_parameters()` whose body reduces the loop's own variable. Values that are only reported,
+    in a log or a comparison, are left out.
     """
-    cut = {id(part) for node in ast.walk(tree) if _is_cut(node) for part in ast.walk(node)}
+    cut = {id(part) for node in ast.walk(tree) if _is_detached(node) for part in ast.walk(node)}
     cut |= _only_reported(tree, cut)
     for node in ast.walk(tree):
         if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp):
@@ -43,7 +43,7 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
 
 
 def _only_reported(tree: ast.AST, cut: set[int]) -> set[int]:
-    """All parts of what is assigned to names that only cut parts use, but for losses."""
+    """All parts of values whose names only detached parts use, except for losses."""
     used = {
         node.id
         for node in ast.walk(tree)
@@ -68,8 +68,8 @@ def _iterates_parameters(node: ast.expr) -> bool:
     )
 
 
-def _is_cut(node: ast.AST) -> bool:
-    """Whether what a node computes takes no part in the graph."""
+def _is_detached(node: ast.AST) -> bool:
+    """Whether the result of a node isn't part of the graph."""
     match node:
         case ast.With(items=items):
             around = [item.context_expr for item in items]
@@ -97,8 +97,8 @@ def _names(target: ast.expr) -> set[str]:
 def _reductions(node: ast.AST, names: set[str], cut: set[int]) -> Iterator[int]:
     """Lines of calls `name.sum()` and `torch.sum(name)`, and of `name.view(-1)[0]`.
 
-    Reductions of gradients and of detached values (a gradient's norm, say) take no part in the
-    graph and are left out.
+    Reductions of gradients and of detached values (e.g. a gradient's norm) aren't part of the graph
+    and are left out.
     """
     for part in ast.walk(node):
         if id(part) not in cut and _is_reduction(part):

@@ -19,18 +19,18 @@ OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("FlagEmbedding", r"^FlagEmbedding\.", frozenset()),
 )
 """Frameworks that own the whole script and take all of its arguments from the command line: a
-pattern of the program's name, and the functions that a script of the user's own calls instead."""
+pattern of the program's name, and the functions that a script of the user's calls instead."""
 
 _PACKAGES = {
     "swift": {"swift"},
     "llamafactory": {"llamafactory", "llmtuner"},
     "FlagEmbedding": {"FlagEmbedding"},
 }
-"""Packages of the owners, older names included."""
+"""Packages of these frameworks, older names included."""
 
 
 def read_script(request: LaunchRequest) -> Script:
-    """Everything about the script that is known without running it.
+    """Reads everything about the script that is known without running it.
 
     Raises:
         LaunchError: there is no such script, it has a syntax error, or its file of arguments can't
@@ -55,7 +55,7 @@ def read_script(request: LaunchRequest) -> Script:
 
 
 def owner_of(program: str, names: frozenset[str]) -> str:
-    """The framework whose own script a program is; empty for none."""
+    """The framework that a program belongs to; empty for none."""
     for owner, pattern, functions in OWNERS:
         if re.search(pattern, program) or (functions & names and _PACKAGES[owner] & names):
             return owner

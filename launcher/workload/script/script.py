@@ -1,4 +1,4 @@
-"""What the readers read from: a script's flags, its imports, the versions it will meet."""
+"""The input of the readers: a script's flags, its imports, the installed versions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from ...core.settings import Origin
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
-"""Scripts that name one of these take all arguments from the command line: absent is default."""
+"""Scripts that use one of these take all arguments from the command line, or defaults."""
 
 TRUE = ("yes", "true", "t", "y", "1")
 FALSE = ("no", "false", "f", "n", "0")
-"""The words that `string_to_bool` of transformers/hf_argparser.py takes for true and false."""
+"""The words that `string_to_bool` of transformers/hf_argparser.py reads as true and false."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The value of one flag or configuration key, and where it stands.
+    """The value of a flag or configuration key, and its source.
 
     Attributes:
-        value: text from a command line, or a typed value from a file; None for a flag alone.
+        value: text from a command line, or a typed value from a file; None for a bare flag.
         origin: flag or configuration file.
         source: the place in words.
         words: on a command line, everything up to the next flag.
@@ -35,15 +35,15 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the readers read from.
+    """The input of the readers.
 
     Attributes:
-        flags: what is given to the script, by name with underscores.
+        flags: the script's flags, by name with underscores.
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
         world: the number of workers on all nodes.
-        notes: what a reader has seen and could not use, in words.
+        notes: what a reader saw and could not use, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
     """
@@ -59,16 +59,16 @@ class Script:
 
     @property
     def takes_all(self) -> bool:
-        """Whether all arguments come from the command line, so that what is absent is default."""
+        """Whether all arguments come from the command line, so that absent ones have defaults."""
         return bool(self.owner) or bool(self.names & PARSERS)
 
     def text(self, name: str) -> Given | None:
-        """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as none."""
+        """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
         given = self.flags.get(name)
         return given if given is not None and given.value else None
 
     def number(self, name: str) -> Given | None:
-        """A flag with a positive whole number; anything else is noted and left to the script."""
+        """A flag with a positive whole number; other values are noted and left to the script."""
         given = self.flags.get(name)
         if given is None or given.value is None:
             return None
@@ -77,12 +77,12 @@ class Script:
         except ValueError:
             value = 0
         if value < 1:
-            self.notes.append(f"{given.source}: {given.value!r} is no positive whole number")
+            self.notes.append(f"{given.source}: {given.value!r} isn't a positive whole number")
             return None
         return Given(value, given.origin, given.source)
 
     def boolean(self, name: str) -> Given | None:
-        """A flag in any form of a boolean, `--no_name` included."""
+        """A boolean flag in any form, `--no_name` included."""
         given = self.flags.get(name)
         if given is None:
             opposite = self.flags.get(f"no_{name}")

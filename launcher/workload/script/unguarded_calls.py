@@ -1,4 +1,4 @@
-"""Finds calls that fail in a distributed run, but for those that a condition keeps out of it."""
+"""Finds calls that fail in a distributed run, unless a condition may prevent them there."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import re
 from collections.abc import Iterator, Sequence
 
 SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Values of `device_map` that lay one model over all devices (accelerate/big_modeling.py)."""
+"""Values of `device_map` that spread a model over all devices (accelerate/big_modeling.py)."""
 GUARD = re.compile(
     r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
     r"|device_count|multi|single|infer|eval|test|version|bits|4bit|8bit|quant",
     re.IGNORECASE,
 )
-"""Words of a condition that may well keep what it guards out of a distributed run."""
+"""Words in a condition that may keep what it guards out of a distributed run."""
 ASIDE = re.compile(
     r"infer|eval|test|predict|generat|single|export|merge|check|compar|debug|stat|log_|verif|hash",
     re.IGNORECASE,
 )
-"""Words in the name of a function that isn't training."""
+"""Words in the names of functions that don't train."""
 
 
 def device_maps(tree: ast.AST) -> Iterator[int]:
-    """Lines that lay a model over all devices, in every rank: `device_map="auto"`."""
+    """Lines that spread a model over all devices in every rank: `device_map="auto"`."""
     for line, value in _keywords(tree, ("device_map",)):
         if isinstance(value, ast.Constant) and value.value in SPREAD:
             yield line
 
 
 def device_map_arguments(tree: ast.AST) -> Iterator[int]:
-    """Lines that give a model any map of devices."""
+    """Lines that give a model any device map."""
     for line, value in _keywords(tree, ("device_map",)):
         is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
         if is_text or isinstance(value, ast.Dict):
@@ -66,21 +66,21 @@ def fixed_devices(tree: ast.AST) -> Iterator[int]:
 
 
 def no_sync_calls(tree: ast.AST) -> Iterator[int]:
-    """Lines that enter a module's own `no_sync()`; accelerate's takes the model, and looks."""
+    """Lines that enter a module's own `no_sync()`; accelerate's takes the model, and checks it."""
     for call in unguarded_calls(tree):
         if called(call) == "no_sync" and isinstance(call.func, ast.Attribute) and not call.args:
             yield call.lineno
 
 
 def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
-    """Lines that put adapters into a model whose blocks then get inputs without a gradient."""
+    """Lines that add adapters to a model whose blocks then get inputs without a gradient."""
     for call in unguarded_calls(tree):
         if called(call) == "get_peft_model":
             yield call.lineno
 
 
 def outdated_arguments(tree: ast.AST) -> Iterator[int]:
-    """Lines that give transformers' arguments a name that they no longer have."""
+    """Lines that use names of transformers' arguments that no longer exist."""
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for call in unguarded_calls(tree):
         if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - own:
@@ -90,7 +90,7 @@ def outdated_arguments(tree: ast.AST) -> Iterator[int]:
 
 
 def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
-    """Line and value of every argument of one of these names where a model is loaded."""
+    """Line and value of every argument with one of these names where a model is loaded."""
     for call in unguarded_calls(tree):
         for keyword in call.keywords:
             if keyword.arg in names and called(call) == "from_pretrained":
@@ -98,7 +98,7 @@ def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.ex
 
 
 def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
-    """All calls, but those under a condition that may keep them out of a distributed run."""
+    """All calls except those under a condition that may prevent them in a distributed run."""
     if isinstance(node, ast.If | ast.IfExp) and GUARD.search(ast.unparse(node.test)):
         return
     if isinstance(node, ast.FunctionDef) and ASIDE.search(node.name):
@@ -110,7 +110,7 @@ def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def called(node: ast.Call) -> str:
-    """The name of what a call calls, without what it is an attribute of."""
+    """The name of a called function, without the object that it is an attribute of."""
     match node.func:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name

@@ -11,7 +11,7 @@ from .files import module_file
 
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
-    """The script and the modules that it imports from its own folder, if it is the user's."""
+    """The user's script and the modules that it imports from its own folder; empty for others."""
     if request.is_program:
         return
     path = module_file(request.script) if request.is_module else Path(request.script)
@@ -29,7 +29,7 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
 
 
 def tree_of(path: Path) -> ast.Module | None:
-    """A file's syntax tree; None where it isn't there or isn't Python."""
+    """A file's syntax tree; None if it doesn't exist or isn't Python."""
     try:
         return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -37,7 +37,7 @@ def tree_of(path: Path) -> ast.Module | None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Names of the modules that a file imports, with what it may import from them as a module."""
+    """Names of the modules that a file imports, including names that may be submodules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

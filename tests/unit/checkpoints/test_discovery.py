@@ -14,7 +14,7 @@ from support.checkpoints import archive, plain_checkpoint, safetensors, zero_che
 
 def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
     """The checkpoints of a training that has saved there from the beginning."""
-    return discovery.found(Saves(str(output_dir)), worlds or (2,), local)
+    return discovery.find_all(Saves(str(output_dir)), worlds or (2,), local)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -130,7 +130,7 @@ def test_what_is_cut_off_of_deepspeeds(
         (lambda folder: archive(folder / INNER / "mp_rank_01_model_states.pt"), "is split by"),
         (
             lambda folder: archive(folder / INNER / "mp_rank_00_model_states.pt", {}),
-            "it doesn't tell how many ranks wrote it",
+            "it doesn't say how many ranks wrote it",
         ),
     ],
 )

@@ -171,10 +171,10 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
     before = discovery.present(str(tmp_path))
-    assert discovery.found(Saves(str(tmp_path), 0, before), {2}) == Checkpoints()
+    assert discovery.find_all(Saves(str(tmp_path), 0, before), {2}) == Checkpoints()
     (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
     (folder / "words.bin").write_bytes(b"words")
     later = before["checkpoint-3"] + 10**9
     os.utime(folder / "trainer_state.json", ns=(later, later))
-    (other,) = discovery.found(Saves(str(tmp_path), 0, before), {2}).unusable
+    (other,) = discovery.find_all(Saves(str(tmp_path), 0, before), {2}).unusable
     assert other.reason == "it has the weights alone (save_only_model)"

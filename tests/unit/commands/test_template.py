@@ -49,7 +49,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     target.write_text("mine")
     done = template("slurm", "-o", target, "train.py")
     assert done.returncode == ExitCode.CANNOT_WRITE
-    assert f"{target} is there already" in done.stderr
+    assert f"{target} already exists" in done.stderr
     assert target.read_text() == "mine"
     assert template("slurm", "-o", target, "--force", "train.py").returncode == 0
     assert "safe-launch train.py" in target.read_text()

@@ -98,10 +98,10 @@ GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
         ("memory_gib: 44.3", "memory_gib: 44 GB", "`memory_gib`"),
         ("memory_gib: 44.3", "memory_gib: 0", "only a CPU has no memory of its own"),
         ("memory_gib: 44.3\n", "", "`memory_gib` is missing"),
-        ("compute_tflops: 362", "compute_tflops: -3", "`compute_tflops`: -3.0 can't be"),
-        ("compute_tflops: 362", "compute_tflops: .inf", "`compute_tflops`: inf can't be"),
-        ("memory_gib: 44.3", "memory_gib: .nan", "`memory_gib`: nan can't be"),
-        ("precisions: [bf16, fp16, fp32]\n", "", "`precisions`: a device computes in one at least"),
+        ("compute_tflops: 362", "compute_tflops: -3", "`compute_tflops`: -3.0 isn't possible"),
+        ("compute_tflops: 362", "compute_tflops: .inf", "`compute_tflops`: inf isn't possible"),
+        ("memory_gib: 44.3", "memory_gib: .nan", "`memory_gib`: nan isn't possible"),
+        ("precisions: [bf16, fp16, fp32]\n", "", "`precisions`: a device needs at least one"),
         ("kind: cuda", "kind: gpu", "`kind`: 'gpu'"),
         ("[bf16, fp16, fp32]", "[bf16, fp61]", "`precisions`: 'fp61'"),
         ("['L40S']", "['L40S(']", "`aliases`: 'L40S('"),
@@ -129,7 +129,7 @@ def test_a_corrupted_node(tmp_path: Path) -> None:
     path.write_text("name: x\naccelerator: l40s\naccelerators: 0\ncores: 8\nhost_memory_gib: 64\n")
     with pytest.raises(LaunchError) as caught:
         read_node(path)
-    assert caught.value.problem == f"{path}:3: `accelerators`: 0 can't be"
+    assert caught.value.problem == f"{path}:3: `accelerators`: 0 isn't possible"
 
 
 def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:

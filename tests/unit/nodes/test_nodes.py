@@ -21,8 +21,8 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Framework, Origin, Setting
 from safe_launch.core.workload import Known, Workload
-from safe_launch.nodes.compatibility import common_hardware, differences, numbered, refusal
-from safe_launch.nodes.connection import Connection, arrivals, decoded, encoded, watched
+from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
+from safe_launch.nodes.connection import Connection, arrivals, decoded, encoded, keep_alive
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,
@@ -157,7 +157,7 @@ def test_one_node_stands_for_all() -> None:
 def test_the_order_of_nodes(others: list[tuple[int | None, str]], expected: list[str]) -> None:
     """Node 0, then those that say a rank, then by name, numbers in it as numbers."""
     joins = [HEAD, *(hello(rank, host) for rank, host in others)]
-    assert [joins[place].host for place in numbered(joins)] == expected
+    assert [joins[place].host for place in in_rank_order(joins)] == expected
 
 
 class Nodes:
@@ -187,7 +187,7 @@ class Nodes:
         address = (self.placement.address, self.placement.port)
         while True:
             try:
-                return watched(socket.create_connection(address), "node 0", 30, FromHead)
+                return keep_alive(socket.create_connection(address), "node 0", 30, FromHead)
             except ConnectionRefusedError:
                 assert time.monotonic() < limit
                 time.sleep(0.01)
@@ -266,7 +266,7 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
         coming = threads.submit(join, placement, hello(1), print)
         for _ in range(2):
             proxy.accept()[0].close()
-        link = watched(proxy.accept()[0], "other", LONG, FromOthers)
+        link = keep_alive(proxy.accept()[0], "other", LONG, FromOthers)
         assert isinstance(heard(link), Join)
         link.send(Accepted(2, 2), RunStarted(RUN, 1, 2))
         own, started = coming.result(LONG)
@@ -285,7 +285,7 @@ def test_nobody_is_asked_again_for_ever() -> None:
             proxy.settimeout(1.0)
             with suppress(TimeoutError):
                 proxy.accept()[0].close()
-        with pytest.raises(LaunchError, match="ends them without an answer") as caught:
+        with pytest.raises(LaunchError, match="closes them without an answer") as caught:
             coming.result()
         assert caught.value.code == ExitCode.RETRY_ELSEWHERE
 
@@ -346,7 +346,7 @@ def test_a_node_goes_and_comes_again() -> None:
         early.close()
         while not job.said:
             time.sleep(0.01)
-        assert job.said == ["pod has gone again (its launcher has ended); waiting for it"]
+        assert job.said == ["pod has left again (its launcher has ended); waiting for it"]
         coming = [job.come(hello(1, "pod")), job.come(hello(2, "two"))]
         joined = job.joined.result(LONG)
         welcomed(joined)

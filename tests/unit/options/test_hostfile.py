@@ -114,10 +114,10 @@ def test_filters_are_deepspeeds(option: str, deepspeed_says: dict[str, list[obje
     ("text", "problem"),
     [
         ("a slots=2\n\na slots=1\n", "f:3: a is in line 1 already"),
-        ("a slots=2\nb 8\n", "f:2: `b 8` names no host with its number of devices"),
-        ("a slots=0\n", "f:1: `a slots=0` names no host with its number of devices"),
-        ("-oProxyCommand=x slots=1\n", "f:1: `-oProxyCommand=x slots=1` names no host"),
-        ("a slots=2x\n", "f:1: `a slots=2x` names no host"),
+        ("a slots=2\nb 8\n", "f:2: `b 8` isn't a host with its number of devices"),
+        ("a slots=0\n", "f:1: `a slots=0` isn't a host with its number of devices"),
+        ("-oProxyCommand=x slots=1\n", "f:1: `-oProxyCommand=x slots=1` isn't a host"),
+        ("a slots=2x\n", "f:1: `a slots=2x` isn't a host"),
         ("#\n", "f names no host"),
     ],
 )
@@ -165,7 +165,7 @@ def test_the_file_of_variables() -> None:
     """A line is a variable; values may have quotes, spaces and signs of equality."""
     text = "A=1\n\n# no=thing\nexport B = two words\nC=\"x=y\"\nD='$HOME/d'\nnothing\nE=\n"
     expected = {"A": "1", "B": "two words", "C": "x=y", "D": "$HOME/d", "E": ""}
-    assert expected == exported_environment.written(text)
+    assert expected == exported_environment.parsed(text)
 
 
 def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:

@@ -420,7 +420,7 @@ def test_endpoints(text: str, address: str, port: int) -> None:
         ({"rdzv_endpoint": "http://n1"}, "not of the form"),
         ({"rdzv_endpoint": "n1:2:3"}, "not of the form"),
         ({"rdzv_endpoint": "[n1]:29400"}, "not of the form"),
-        ({"rdzv_backend": "etcd-v2"}, "no etcd is needed"),
+        ({"rdzv_backend": "etcd-v2"}, "etcd isn't needed"),
         ({"rdzv_backend": "c10"}, "did you mean `c10d`"),
         ({"rdzv_conf": "join_timout=3"}, "did you mean `join_timeout`"),
         ({"rdzv_conf": "join_timeout"}, "join_timeout needs a value"),

@@ -44,7 +44,7 @@ def test_an_endpoint(text: str, found: tuple[str, int | None]) -> None:
         (lambda: node_range("0", "--nnodes"), "--nnodes 0: at least one node is needed"),
         (lambda: node_range("all", "--nnodes"), "neither a number nor MIN:MAX"),
         (lambda: endpoint("http://a:1", "--rdzv-endpoint"), "HOST:PORT"),
-        (lambda: refuse_backend("etcd-v2", "--rdzv-backend"), "no etcd is needed"),
+        (lambda: refuse_backend("etcd-v2", "--rdzv-backend"), "etcd isn't needed"),
         (lambda: refuse_backend("redis", "--rdzv-backend"), "'redis' is unknown"),
         (lambda: configuration("join_timout=3", "--rdzv-conf"), "no setting 'join_timout'"),
         (lambda: configuration("timeout", "--rdzv-conf"), "timeout needs a value"),

@@ -108,7 +108,7 @@ def test_one_whose_import_reads_a_rank_begins_again_and_imports_nothing(begun: B
     before = server.pids
     server.prepare()
     assert (server.state, server.excluded_package) == (State.READY, "ranked")
-    assert server.problem == "ranked reads RANK, which each has for itself"
+    assert server.problem == "ranked reads RANK, which differs between ranks"
     assert server.pids != before
     assert server.fork(ENVIRONMENTS, STREAMS) is not None
 
@@ -159,7 +159,7 @@ def test_what_differs_between_workers_cant_be_an_imports(begun: Begun) -> None:
     server = begun(READY + "workers(); say(EnvironmentDiffers(['MODE', 'RANK']))\n" + WAIT)
     assert server.fork(ENVIRONMENTS, STREAMS) is None
     assert server.state == State.NONE
-    assert server.problem == "an import reads RANK, which every worker has for itself"
+    assert server.problem == "an import reads RANK, which differs between ranks"
 
 
 def test_a_copy_that_has_imported_more_forks_the_next_workers(begun: Begun) -> None:
@@ -186,7 +186,7 @@ def test_a_copy_that_has_imported_more_forks_the_next_workers(begun: Begun) -> N
         ("copy.close()\n", "it takes too long"),
         (
             "say(Readiness(None), copy); workers(copy); say(EnvironmentDiffers(['MODE']), copy)\n",
-            "its environment is another one",
+            "its environment differs",
         ),
     ],
 )

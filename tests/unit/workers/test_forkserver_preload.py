@@ -142,7 +142,7 @@ def test_a_report_comes_back_from_json() -> None:
         (NOTHING, None),
         (Report({}, {}, "", "torch.save"), "the script has replaced torch.save"),
         (Report({f"{FIRST}.models": {}}, {}, ""), f"{FIRST} changes what is imported after it"),
-        (Report({"nowhere_to_be_found": {}}, {}, ""), "nowhere_to_be_found is imported by"),
+        (Report({"nowhere_to_be_found": {}}, {}, ""), "nowhere_to_be_found is imported only by"),
         (Report({}, {}, "float64 None"), "the script has changed torch's defaults"),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_worker_reports_the_variables_that_were_changed() -> None:
     report = Fork({"A": "old", "B": "same", "GONE": "x"}).report({"A": "new", "B": "same"})
     assert report.variables.keys() == {"A", "GONE"}
     late = Preloaded(late_reads={"A"})
-    assert follow(report, late, None) == "a later import reads A, which is the worker's own"
+    assert follow(report, late, None) == "a later import reads A, which differs in the worker"
 
 
 def test_the_first_seed_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

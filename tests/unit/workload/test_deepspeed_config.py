@@ -115,7 +115,7 @@ def test_what_is_kept_in_host_memory(
         ("{", "the JSON given for DeepSpeed:1: not JSON: Expecting property name"),
         ("list.json", "list.json: a JSON object is expected, not list"),
         ("broken.json", "broken.json:2: not JSON: Expecting value"),
-        ("twice.json", "twice.json: the key `stage` stands twice"),
+        ("twice.json", "twice.json: the key `stage` is given twice"),
         ("binary.json", "binary.json: can't be read: 'utf-8' codec"),
         (base64.urlsafe_b64encode(b"[1]").decode(), "a JSON object is expected, not list"),
     ],

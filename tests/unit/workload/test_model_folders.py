@@ -152,7 +152,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     file = path / "model.safetensors"
     whole = file.read_bytes()
     for content, message in (
-        (whole[:-2], r"model\.safetensors isn't a whole safetensors file: .* bytes are there"),
+        (whole[:-2], r"model\.safetensors isn't a complete safetensors file: .* bytes exist"),
         (whole[:100], "its header is cut off"),
         (b"\x08" + bytes(7) + b"not JSON", "its header isn't JSON"),
         (b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),

@@ -65,7 +65,7 @@ def test_a_header(tmp_path: Path) -> None:
     [
         ([], b"", "isn't a JSON object"),
         ({"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}, b"", "entry 'w'"),
-        ({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"ab", "bytes are there"),
+        ({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"ab", "bytes exist"),
     ],
 )
 def test_a_broken_file(tmp_path: Path, header: object, content: bytes, problem: str) -> None:

@@ -617,7 +617,7 @@ def test_minicpm_vs_own_script(tmp_path: Path) -> None:
             "",
             "swift.cli.sft",
             "--per_device_train_batch_size -4",
-            "--per_device_train_batch_size: -4 is no batch: at least 1 is needed",
+            "--per_device_train_batch_size: -4 isn't a batch size: at least 1 is needed",
         ),
     ],
 )
@@ -864,11 +864,11 @@ def test_deepspeed_chat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("zero", "note"),
     [
-        ({"reduce_bucket_size": "5e8"}, "reduce_bucket_size: '5e8' is no number of elements"),
-        ({"sub_group_size": -1}, "sub_group_size: -1 is no number of elements"),
-        ({"reduce_bucket_size": True}, "reduce_bucket_size: True is no number of elements"),
+        ({"reduce_bucket_size": "5e8"}, "reduce_bucket_size: '5e8' is not a number of elements"),
+        ({"sub_group_size": -1}, "sub_group_size: -1 is not a number of elements"),
+        ({"reduce_bucket_size": True}, "reduce_bucket_size: True is not a number of elements"),
         ({"overlap_comm": 1}, "overlap_comm: 1 is neither true nor false"),
-        ({"reduce_bucket_size": 0.5}, "reduce_bucket_size: 0.5 is no number of elements"),
+        ({"reduce_bucket_size": 0.5}, "reduce_bucket_size: 0.5 is not a number of elements"),
     ],
 )
 def test_sizes_that_make_no_sense(zero: dict[str, object], note: str, tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_a_batch_that_no_framework_takes_is_refused(text: str) -> None:
     with pytest.raises(LaunchError) as caught:
         read("--per_device_train_batch_size", text)
     assert caught.value.problem == (
-        f"--per_device_train_batch_size: {text} is no batch: at least 1 is needed"
+        f"--per_device_train_batch_size: {text} isn't a batch size: at least 1 is needed"
     )
 
 
@@ -339,7 +339,7 @@ def test_a_value_of_the_wrong_type_is_noted_not_guessed(text: str) -> None:
     workload = read(f"--per_device_train_batch_size={text}")
     assert workload.value(Setting.MICRO_BATCH) is None
     assert workload.notes == (
-        f"--per_device_train_batch_size: {text!r} is no positive whole number",
+        f"--per_device_train_batch_size: {text!r} isn't a positive whole number",
     )
 
 
@@ -407,17 +407,17 @@ def test_a_deepspeed_json(folder: Path) -> None:
         (
             {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 0},
             {"zero_stage": 0, "offload": "none"},
-            ("ds.json: train_micro_batch_size_per_gpu: 0 is no positive whole number",),
+            ("ds.json: train_micro_batch_size_per_gpu: 0 isn't a positive whole number",),
         ),
         (
             {"train_micro_batch_size_per_gpu": "4"},
             {"zero_stage": 0, "offload": "none"},
-            ("ds.json: train_micro_batch_size_per_gpu: '4' is no positive whole number",),
+            ("ds.json: train_micro_batch_size_per_gpu: '4' isn't a positive whole number",),
         ),
         (
             {"gradient_accumulation_steps": True, "train_micro_batch_size_per_gpu": 2},
             {"zero_stage": 0, "offload": "none", "micro_batch": 2},
-            ("ds.json: gradient_accumulation_steps: True is no positive whole number",),
+            ("ds.json: gradient_accumulation_steps: True isn't a positive whole number",),
         ),
     ],
 )
@@ -491,7 +491,7 @@ def test_a_deepspeed_json_that_isnt_there() -> None:
     [
         ('{"a": 1,\n "b": }', "ds.json:2: not JSON"),
         ("[]", "a JSON object is expected, not list"),
-        ('{"a": 1, "a": 2}', "the key `a` stands twice"),
+        ('{"a": 1, "a": 2}', "the key `a` is given twice"),
     ],
 )
 def test_a_broken_deepspeed_json_is_an_error(folder: Path, text: str, problem: str) -> None:
