@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
 
-from support.stacks import ROOT
+from support.stacks import CURRENT, ROOT
 
 
 def test_the_real_engine_holds_these_bytes() -> None:
@@ -24,14 +23,16 @@ def test_the_real_engine_holds_these_bytes() -> None:
         {"lora": True},
         {"offload": "optimizer", "checkpointing": "non_reentrant"},
     ]
+    CURRENT.compile_adam()
     rows = []
     for stage in (2, 3):
         cases = [
-            {"model": "qwen3-21m", "stage": stage, **benchmark.BASE, **one} for one in variants
+            {"model": "qwen3-21m", "stage": stage, **benchmark.BASE, **variant}
+            for variant in variants
         ]
         done = subprocess.run(
             [sys.executable, benchmark.__file__, "one", json.dumps(cases)],
-            env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+            env=CURRENT.environment(),
             capture_output=True,
             text=True,
             check=False,
