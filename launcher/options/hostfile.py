@@ -137,8 +137,7 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
     for host in chosen:
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
-            hint = (
-                f"the hostfile says so in line {host.line}" if host.line else "as many were found"
-            )
+            line = f"the hostfile says so in line {host.line}"
+            hint = line if host.line else "that many devices were found there"
             raise LaunchError(ExitCode.USAGE, problem, hint)
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)

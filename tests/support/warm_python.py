@@ -108,7 +108,7 @@ class WarmPython:
 
 @functools.cache
 def warm(stack: Stack) -> WarmPython:
-    """The one of this process; it ends with us, as its stdin is closed then."""
+    """The server of a stack in this process; it ends with us, as its stdin is closed then."""
     return WarmPython(stack)
 
 
