@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from .model import Model
-from .settings import Engine, Fact, Framework, Name, Origin, Setting, Value
+from .settings import Certainty, Engine, Fact, Framework, Name, Origin, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,12 @@ class Workload:
         known = self.known.get(setting)
         explicit = known is not None and known.origin > Origin.PRESET
         return setting in self.wanted or explicit
+
+    def is_certain(self, name: Name) -> bool:
+        """Whether a value is known by more than an assumption."""
+        known = self.known.get(name)
+        is_known = known is not None and known.origin.certainty > Certainty.ASSUMED
+        return name in self.wanted or is_known
 
     @property
     def facts(self) -> dict[Name, Value]:

@@ -8,7 +8,7 @@ from ..core.row import Row
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
-from ..planning.plan import Change, NoPlan, Plan
+from ..planning.plan import Change, Doubt, NoPlan, Plan
 from ..planning.search import contradiction
 from .costs import cost_text
 from .plan_table import memory_text
@@ -23,19 +23,25 @@ def plan_rows(plan: Plan) -> list[Row]:
         rows.append(("memory", memory_text(plan.chosen.estimate, hardware, ranks)))
     rows += [("change", change_text(change)) for change in plan.changes]
     rows += [("propose", text) for text in plan.proposals]
-    if plan.doubts:
-        rows.append(("doubt", doubt_text(plan)))
+    if plan.doubt is not None:
+        rows.append(("doubt", doubt_text(plan, plan.doubt)))
     if plan.changes and plan.chosen.is_tight:
         rows.append(("note", "tight: the expected memory fits, but without the safety margin"))
     rows += [("note", note) for note in (*plan.workload.notes, *hardware.notes)]
     return rows
 
 
-def doubt_text(plan: Plan) -> str:
-    """The doubt about a training that is launched though it isn't expected to fit."""
+def doubt_text(plan: Plan, doubt: Doubt) -> str:
+    """What isn't done because of memory, and which facts are missing for it."""
     usable = gib(capacity(plan.hardware, ranks_of(plan.request, plan.hardware)))
-    doubt = f"it may not fit into {usable} GiB. That depends on {', '.join(plan.doubts)}"
-    return f"{doubt}. Launched anyway: what the workers report before the first step decides"
+    changes = ", ".join(
+        f"{change.setting.value} {change.old} -> {change.new}" for change in doubt.withheld
+    )
+    would = f"; {changes} would make it fit" if changes else ""
+    return (
+        f"it may not fit into {usable} GiB{would}. Launched as asked, since that hangs on what is "
+        f"only assumed: {', '.join(doubt.missing)}. The workers will tell before the first step"
+    )
 
 
 def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:

@@ -10,11 +10,11 @@ from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import Offload, Setting
-from ..core.workload import Workload
+from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
 from ..planning.estimates.ranks import Ranks, ranks_of
-from ..planning.plan import Change, Considered, NoPlan, Plan
+from ..planning.plan import Change, Considered, Doubt, NoPlan, Plan
 
 SHOWN = 12
 """Candidates in the table at most; the document has all of them."""
@@ -128,10 +128,10 @@ def _selected(considered: Sequence[Considered], chosen: Considered | None) -> li
 
 def _verdict(candidate: Considered, chosen: Considered | None) -> str:
     if candidate is chosen:
-        doubtful = "chosen" if candidate.fits_as_expected else "chosen, though doubtful"
+        doubtful = "chosen" if candidate.may_fit else "chosen, though doubtful"
         return "chosen, though tight" if candidate.is_tight else doubtful
     if candidate.constraint is None:
-        return "possible" if candidate.fits_as_expected else "doubtful"
+        return "possible" if candidate.may_fit else "doubtful"
     cause = candidate.constraint.cause
     return "doesn't fit" if cause.kind is CauseKind.MEMORY else cause.name
 
@@ -162,15 +162,26 @@ def document(
         if isinstance(outcome, Plan)
         else [],
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
-        "doubts": outcome.doubts if isinstance(outcome, Plan) else (),
+        "doubt": _doubt(outcome.doubt) if isinstance(outcome, Plan) else None,
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
         "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
         "candidates": [_considered(candidate) for candidate in considered],
     }
 
 
-def _known(known: Any) -> dict[str, Any]:
-    return {"value": known.value, "origin": known.origin.name.lower(), "source": known.source}
+def _known(known: Known) -> dict[str, Any]:
+    return {
+        "value": known.value,
+        "origin": known.origin.name.lower(),
+        "certainty": known.origin.certainty.name.lower(),
+        "source": known.source,
+    }
+
+
+def _doubt(doubt: Doubt | None) -> dict[str, Any] | None:
+    if doubt is None:
+        return None
+    return {"withheld": [_change(change) for change in doubt.withheld], "missing": doubt.missing}
 
 
 def _change(change: Change) -> dict[str, Any]:

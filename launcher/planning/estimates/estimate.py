@@ -54,13 +54,16 @@ class Estimate:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
         bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
-        assumed: assumptions about unknown values, as phrases.
+        assumed: what wasn't known and what was taken instead, in words.
+        error: of what is expected, as a share of it: the median over published measurements that
+            the formulas weren't made with (docs/measured/memory-published.md).
     """
 
     phases: tuple[Phase, ...]
     bound: int
     host: int
     assumed: tuple[str, ...] = ()
+    error: float = 0.12
 
     @property
     def peak(self) -> Phase:
@@ -71,3 +74,8 @@ class Estimate:
     def expected(self) -> int:
         """Bytes at that moment."""
         return self.peak.total
+
+    @property
+    def least(self) -> int:
+        """Bytes below which the need isn't taken to be: what is expected, less the error."""
+        return int(self.expected * (1 - self.error))
