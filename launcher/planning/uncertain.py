@@ -1,16 +1,8 @@
-<<<<<<< HEAD:launcher/planning/unstated.py
-"""The unstated facts that a memory estimate depends on.
-
-An estimate may refuse a training only if it would do so for any values of those facts: whatever no
-argument, file or worker states is assumed to be as light as it can be. If something mentions
-adapters in a form that no reader understands, the estimate may not change anything either.
-=======
 """What a memory estimate hangs on and is only assumed: then it changes and refuses nothing.
 
 An estimate may change or refuse a training only where it would do so whatever the uncertain facts
 are: what no argument, no file, no source and no worker says is supposed to be as light as it can
 be. What such an estimate would do is told in a line, with the facts that are missing.
->>>>>>> ac9c62b (Certainty: what is only assumed changes and refuses nothing before a failure; the least change):launcher/planning/uncertain.py
 """
 
 from __future__ import annotations
@@ -76,18 +68,6 @@ TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
 OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 
 
-<<<<<<< HEAD:launcher/planning/unstated.py
-def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-    """The unstated values that a refusal or change for memory depends on, as phrases.
-
-    Empty where it is certain: an attempt has run out of memory, or it would be the same if all
-    unstated values were as light as they can be. Otherwise names the values each of which alone
-    could undo it, or else a smallest set that could together.
-
-    Args:
-        found: the plan, or why there is none.
-        constraints: the constraints other than memory.
-=======
 def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doubt | None:
     """What is uncertain about a change or a refusal because of memory; None where it is certain.
 
@@ -98,7 +78,6 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
     Args:
         found: the plan, or that there is none.
         search: plans a request and a workload on hardware, as the plan was found.
->>>>>>> ac9c62b (Certainty: what is only assumed changes and refuses nothing before a failure; the least change):launcher/planning/uncertain.py
     """
     workload = found.workload
     names = uncertain(workload)
@@ -125,17 +104,6 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
     return Doubt(changed, tuple(_text(workload, name) for name in needed))
 
 
-<<<<<<< HEAD:launcher/planning/unstated.py
-def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
-    """Whether memory is the reason for a change, or for having no plan."""
-    if isinstance(found, NoPlan):
-        return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
-    return any(change.constraint.cause.kind is CauseKind.MEMORY for change in found.changes)
-
-
-def unstated(workload: Workload) -> list[Name]:
-    """Facts and settings that an estimate depends on and no argument, file or worker states."""
-=======
 def _is_refused_by_memory(found: NoPlan) -> bool:
     return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
 
@@ -148,7 +116,6 @@ def _changed_for_memory(plan: Plan) -> tuple[Change, ...]:
 
 def uncertain(workload: Workload) -> list[Name]:
     """What an estimate depends on and that is only assumed."""
->>>>>>> ac9c62b (Certainty: what is only assumed changes and refuses nothing before a failure; the least change):launcher/planning/uncertain.py
     seen = workload.known.get(Fact.ADAPTER)
     is_seen = seen is not None and seen.origin.certainty >= Certainty.OBSERVED
     has_tower = workload.model is not None and workload.model.vision is not None
@@ -168,15 +135,6 @@ def uncertain(workload: Workload) -> list[Name]:
     ]
 
 
-<<<<<<< HEAD:launcher/planning/unstated.py
-def is_stated(workload: Workload, name: Name) -> bool:
-    """Whether a value is stated; a default isn't, as the script's own arguments may differ."""
-    known = workload.known.get(name)
-    return name in workload.wanted or (known is not None and known.origin >= Origin.CONFIG)
-
-
-=======
->>>>>>> ac9c62b (Certainty: what is only assumed changes and refuses nothing before a failure; the least change):launcher/planning/uncertain.py
 def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
     """The workload with these facts and settings at their lightest values."""
     for name in names:
