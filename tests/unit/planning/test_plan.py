@@ -91,8 +91,8 @@ def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
         plans[hardware] = preset
     large, small = plans.values()
     assert large["zero_stage"] == 2
-    assert large["micro_batch"] == 4
-    assert large["gradient_checkpointing"] == "non_reentrant"
+    assert large["micro_batch"] == 1  # the first to be traded
+    assert large["gradient_checkpointing"] == "off"
     assert small["micro_batch"] < 4
     # Its states alone are 30 GiB at stage 2, of 29.5: the optimizer or the weights must go.
     assert small["zero_stage"] == 3 or small["offload"] == "optimizer"
