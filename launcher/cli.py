@@ -27,6 +27,7 @@ from .options import host_options, node_options, output_options, process_options
 from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
 from .system import terminal
+from .system.typed_yaml import meant
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "catalogue": lookup.catalogue,
@@ -217,6 +218,8 @@ def request_of(
         raise LaunchError(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
+    if not (options.module or options.no_python or os.path.lexists(options.script)):
+        _refuse_misspelt_command(options.script)
     asked, option = option_of(options.nproc, environment)
     nproc, source = workers_asked(
         asked,
@@ -241,6 +244,20 @@ def request_of(
         ),
         placement=replace(placement, shows_all_devices=shows_all),
     )
+
+
+def _refuse_misspelt_command(word: str) -> None:
+    """Refuses a script that doesn't exist and has nearly a command's name.
+
+    Raises:
+        LaunchError: it has.
+    """
+    commands = (*COMMANDS, "plan")
+    hint = "a command stands before its options" if word in commands else meant(word, commands)
+    if hint:
+        raise LaunchError(
+            ExitCode.USAGE, f"there is no script {word}, nor a command of that name", hint
+        )
 
 
 def main() -> NoReturn:
