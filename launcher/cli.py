@@ -105,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
-    hosts = host_options.chosen(options)
+    hosts = host_options.chosen(options, partial(accelerators, options, command))
     if hosts is not None and options.script is not None:
         from .nodes.ssh import launch_on_hosts
 
@@ -117,6 +117,20 @@ def run(arguments: Sequence[str]) -> int:
     if command.is_launch:
         return launch(options)
     return plan(options)
+
+
+def accelerators(options: argparse.Namespace, command: Command) -> int:
+    """The number of devices of this host, or of the one that a plan is made for.
+
+    Raises:
+        LaunchError: --hardware names an unknown profile.
+    """
+    from .machine import detect, profiles
+
+    found = detect.detect()
+    if command.is_launch or options.hardware is None:
+        return found.accelerators
+    return profiles.hardware_of(options.hardware, found).accelerators
 
 
 def _run_again(name: str, words: Sequence[str]) -> int:
@@ -193,7 +207,10 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
     )
     request = request_of(options, hardware, placement, os.environ)
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
-    request = process_options.applied(request, options, os.environ, gpus, is_launch=is_launch)
+    elsewhere = None if is_launch or options.hardware is None else hardware
+    request = process_options.applied(
+        request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
+    )
     if placement.is_head and (note := misplaced.line(request, parser().spellings)):
         terminal.say(note)
     if is_launch and options.hardware is not None:

@@ -593,3 +593,33 @@ def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
     assert "[safe-launch]" not in plan.stdout
     assert "bash run.sh" in plan.stdout
     assert "can't be seen or corrected" in " ".join(plan.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--include=localhost:2,3",), "2 x a100-80gb"),
+        (("--exclude=localhost:0",), "7 x a100-80gb"),
+        (("--num_gpus=3",), "3 x a100-80gb"),
+        (("--nproc=64", "--bind_cores_to_rank"), "64 x a100-80gb"),
+        (("--bind_cores_to_rank", "--bind_core_list=40-63"), "8 x a100-80gb"),
+        (("--virtual-local-rank",), "8 x a100-80gb"),
+    ],
+)
+def test_a_plan_for_other_hardware(workshop: Path, options: tuple[str, ...], words: str) -> None:
+    """Devices and cores are those of --hardware, whatever this host has and shows."""
+    (workshop / "train.py").touch()
+    line = ("plan", "--hardware=a100-80gb", *options, "train.py")
+    done = launch(workshop, *line, ours=False, CUDA_VISIBLE_DEVICES="0,1")
+    assert done.returncode == 0, done.stderr
+    assert words in " ".join(done.stdout.split())
+
+
+def test_a_launch_keeps_this_hosts_devices_and_cores(workshop: Path) -> None:
+    """--hardware names a profile of what is here: devices are chosen among those."""
+    (workshop / "train.py").touch()
+    cores = f"--bind_core_list={max(os.sched_getaffinity(0)) + 1}"
+    for option in ("--include=localhost:2", "--bind_cores_to_rank"):
+        own = (cores,) if option == "--bind_cores_to_rank" else ()
+        done = launch(workshop, "--hardware=cpu", option, *own, "train.py")
+        assert done.returncode == 64, done.stderr
