@@ -595,6 +595,30 @@ def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
     assert "can't be seen or corrected" in " ".join(plan.stdout.split())
 
 
+@pytest.mark.parametrize("endpoint", [(), ("--rdzv-endpoint=localhost:{port}",)])
+def test_two_launchers_on_one_host(workshop: Path, endpoint: tuple[str, ...]) -> None:
+    """c10d without ranks: the first is node 0 and the other joins it, as under torchrun."""
+    port = free_port()
+    own = [text.format(port=port) for text in endpoint] or [f"--master-port={port}"]
+    line = ("--nnodes=2", "--nproc=1", "--rdzv-backend=c10d", *own, SHOWS)
+    launchers = [begin(workshop, *line) for _ in range(2)]
+    said = [launcher.communicate(timeout=120)[1] for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], said
+    assert {seen(workshop, rank)["environment"]["GROUP_RANK"] for rank in (0, 1)} == {"0", "1"}
+    assert all(seen(workshop, rank)["environment"]["WORLD_SIZE"] == "2" for rank in (0, 1))
+
+
+def test_a_port_that_isnt_node_0s(workshop: Path) -> None:
+    """Whoever else has this host's port is waited for no longer than a silent node."""
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        own = ("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--node-timeout=1")
+        done = launch(workshop, *own, "--nproc=1", SHOWS)
+    assert done.returncode == 75
+    assert "hasn't answered within 1 s" in said(done)
+    assert "another --master-port" in said(done)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
