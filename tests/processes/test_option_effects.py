@@ -647,3 +647,15 @@ def test_a_launch_keeps_this_hosts_devices_and_cores(workshop: Path) -> None:
         own = (cores,) if option == "--bind_cores_to_rank" else ()
         done = launch(workshop, "--hardware=cpu", option, *own, "train.py")
         assert done.returncode == 64, done.stderr
+
+
+def test_an_accelerate_configuration_of_another_kind(workshop: Path) -> None:
+    """FSDP is launched as `accelerate launch` does, on as many workers; a line says so."""
+    text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\n"
+    (workshop / "fsdp.yaml").write_text(text)
+    done = launch(workshop, "--accelerate-config=fsdp.yaml", SHOWS)
+    assert done.returncode == 0, done.stderr
+    found = seen(workshop, 1)["environment"]
+    assert (found["WORLD_SIZE"], found["ACCELERATE_USE_FSDP"]) == ("2", "true")
+    assert (found["FSDP_VERSION"], found["FSDP_USE_ORIG_PARAMS"]) == ("2", "true")
+    assert "fsdp.yaml: FSDP isn't modelled: it is launched as asked" in said(done)
