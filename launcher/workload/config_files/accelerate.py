@@ -1,7 +1,8 @@
 """An accelerate configuration file as the variables that `accelerate launch` sets from it.
 
 Both the workers' accelerate and the readers read the variables
-(accelerate/utils/launch.py, `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
+(accelerate/utils/launch.py, `prepare_simple_launcher_cmd_env`,
+`prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def variables(path: Path) -> dict[str, str]:
         hint = f"supported are {', '.join(KNOWN)}" if kind == "FSDP" else near(kind, KNOWN)
         raise DocumentError(path, line, f"`distributed_type`: {kind} isn't supported", hint)
     found = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
+    if kind in ("NO", "MULTI_CPU") and config.get("use_cpu") is True:
+        found["ACCELERATE_USE_CPU"] = "true"
     if kind != "DEEPSPEED":
         return found
     own = config.get("deepspeed_config", {})
