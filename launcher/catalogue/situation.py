@@ -35,7 +35,7 @@ WORKING = {
     Trait.FSDP: ("torch/distributed/fsdp/",),
 }
 """Files in the traceback while an engine works."""
-ENGINES = {Engine.DEEPSPEED: Trait.DEEPSPEED, Engine.FSDP: Trait.FSDP}
+ENGINES = {Engine.DEEPSPEED.value: Trait.DEEPSPEED, Engine.FSDP.value: Trait.FSDP}
 
 
 def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
@@ -69,8 +69,8 @@ def _engine(record: FailureRecord, workload: Workload) -> Trait | None:
     """The engine that divides the training among the ranks; None for DDP."""
     observed = record.observed.get(Fact.ENGINE.value)
     if observed is not None:
-        return ENGINES.get(Engine(str(observed)))
-    return _traced(record, WORKING) or (ENGINES.get(workload.engine) if workload.engine else None)
+        return ENGINES.get(str(observed))
+    return _traced(record, WORKING) or ENGINES.get(str(workload.engine))
 
 
 def _is_adapted(record: FailureRecord, workload: Workload) -> bool:
