@@ -104,6 +104,7 @@ def run(arguments: Sequence[str]) -> int:
     words = [*by_variables(os.environ), *command.words]
     options = parsed(words)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_verbose(wanted=options.verbose)
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS

@@ -1,7 +1,8 @@
 """An accelerate configuration file, as `accelerate launch` reads it.
 
-Both the workers' accelerate and the readers read the variables that it sets
-(accelerate/utils/launch.py, `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
+Both the workers' accelerate and the readers read the variables
+(accelerate/utils/launch.py, `prepare_simple_launcher_cmd_env`,
+`prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> d
     if kind not in MODELLED or (kind != "DEEPSPEED" and any(config.get(key) for key in FURTHER)):
         return _by_accelerate(path)
     found = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
+    if kind in ("NO", "MULTI_CPU") and config.get("use_cpu") is True:
+        found["ACCELERATE_USE_CPU"] = "true"
     if kind != "DEEPSPEED":
         return found
     own = config.get("deepspeed_config", {})

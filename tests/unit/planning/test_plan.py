@@ -196,13 +196,21 @@ def test_what_is_not_modelled_is_not_judged(flags: tuple[str, ...], folder: Path
 
 
 def test_the_plan_is_told(folder: Path) -> None:
-    """What is known and from where, the candidates, the choice, the changes, what costs nothing."""
-    done = run(
-        folder,
-        *("plan", "--nproc=8", "--hardware=ascend-910b4", "finetune.py"),
-        *("--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED, *CERTAIN),
-    )
+    """The decision first, each change with its own cause; all that is known where it is wanted."""
+    hardware = ("--nproc=8", "--hardware=ascend-910b4")
+    own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
+    own += CERTAIN
+    done = run(folder, "plan", *hardware, *own)
     assert done.returncode == 0
+    assert done.stdout.startswith("plan     ")
+    assert " changes; on 8 x ascend-910b4\n" in done.stdout.splitlines(keepends=True)[0]
+    assert "(from --gradient_accumulation_steps): the global batch" in done.stdout
+    assert "memory   fits: " in done.stdout
+    assert "known    " not in done.stdout
+    assert "doesn't fit" not in done.stdout
+    assert "keep     --fix suggest" in done.stdout
+    whole = run(folder, "plan", "-v", *hardware, *own)
+    assert whole.stdout.splitlines()[0] == done.stdout.splitlines()[0]
     for text in (
         "model    Qwen2ForCausalLM: 7.62 B parameters, 7.62 B trained (7b: config.json)",
         "known    sequence_length = 4096 (--model_max_length)",
@@ -214,7 +222,9 @@ def test_the_plan_is_told(folder: Path) -> None:
         "micro_batch: 4 -> ",
         "propose  a chunked loss",
     ):
-        assert text in done.stdout, text
+        assert text in whole.stdout, text
+    rows = [line for line in whole.stdout.splitlines() if line.endswith(("fit", "possible"))]
+    assert len(rows) == len(set(rows)) > 4
 
 
 @pytest.mark.parametrize(
