@@ -24,6 +24,8 @@ from .fewer_nodes import fewer, growth
 from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
+KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
+"""The cause of another accumulation, where the micro batch changes."""
 ALONE = Fraction(1)
 """The growth of a rank's share of the batch where no worker was lost."""
 
@@ -279,7 +281,7 @@ def _changes(
         if wanted is not None and wanted.value == new:
             cause: Constraint | None = _requested(wanted.source, f"asked for by {wanted.source}")
         elif setting is Setting.ACCUMULATION:
-            cause = lost or _requested("batch", "the global batch is kept")
+            cause = lost or KEPT
         else:
             cause = single or (lost if setting is Setting.MICRO_BATCH else None) or together
         assert cause is not None, "the resolver changed a setting that nothing forbids"

@@ -8,11 +8,11 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.constraint import Constraint
 from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.preferences import PREFERENCES, departure
-from safe_launch.planning.search import candidates, contradiction, forbidden_by, resolve
+from safe_launch.planning.search import KEPT, candidates, contradiction, forbidden_by, resolve
 from support.stacks import TESTS
 from support.worlds import (
     CURRENT,
@@ -106,7 +106,6 @@ def test_unknown_settings_stay_the_scripts_own() -> None:
     assert plan.preset.settings() == {}
 
 
-KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
 EVERYTHING = {
     STAGE: 3,
     Setting.OFFLOAD: "none",

@@ -17,7 +17,7 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.planning.plan import Change, NoPlan, Plan
-from safe_launch.planning.search import as_asked, resolve
+from safe_launch.planning.search import KEPT, as_asked, resolve
 from safe_launch.report.costs import cost_text
 from safe_launch.report.explain_failure import (
     entry_text,
@@ -89,7 +89,7 @@ def test_a_change_has_its_own_cause() -> None:
     cause = Cause(CauseKind.MEMORY, "memory", "needs 9 GiB a rank at most")
     changes = (
         Change(Setting.MICRO_BATCH, 4, "--micro", 1, Constraint(large.terms, cause)),
-        Change(Setting.ACCUMULATION, 1, "--steps", 4, Constraint(large.terms, cause)),
+        Change(Setting.ACCUMULATION, 1, "--steps", 4, KEPT),
         Change(Setting.OFFLOAD, "none", "ds.json: offload", "optimizer", large),
         Change(Setting.ZERO_STAGE, 2, "--stage", 3, rule(zero_stage=2)),
     )
@@ -97,7 +97,7 @@ def test_a_change_has_its_own_cause() -> None:
     plan = replace(asked, changes=changes, preset=preset_of({**world(values).asked, **new}))
     assert [change_text(plan, change) for change in changes] == [
         "micro_batch: 4 -> 1 (from --micro): kept, it needs 9 GiB a rank at most",
-        "accumulation: 1 -> 4 (from --steps): the global batch stays 8",
+        "accumulation: 1 -> 4 (from --steps): the global batch is kept",
         (
             "offload: none -> optimizer (from ds.json: offload): "
             "goes with accumulation, micro_batch, zero_stage"
