@@ -107,15 +107,17 @@ class Origin(IntEnum):
 
     DEFAULT = 0
     """The framework's default in the installed version."""
-    PRESET = 1
+    SCRIPT = 1
+    """Derived: read in the script's own source, as syntax."""
+    PRESET = 2
     """A named preset."""
-    CONFIG = 2
+    CONFIG = 3
     """A configuration file, or an environment variable for it."""
-    FLAG = 3
+    FLAG = 4
     """A flag on the script's command line."""
-    OBSERVED = 4
+    OBSERVED = 5
     """Observed in a running worker."""
-    LESSON = 5
+    LESSON = 6
     """Proven by the failure of an attempt."""
 
 

@@ -13,7 +13,8 @@ from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
-from ..script.script import TRUE, Script
+from ..script.given import TRUE
+from ..script.script import Script
 from .deepspeed_json import FLAGS, statements
 
 MIXED = {

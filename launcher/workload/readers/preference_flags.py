@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...core.settings import Adapter, Fact, Objective, Origin
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..script.given import Given
+from ..script.script import Script
 from .peft_flags import adapter_of
 
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
