@@ -28,8 +28,11 @@ OTHERS = re.compile(
     r"^(use|enable)_(oft|boft|hra|deft|ia3|vera|loha|lokr|adapter|prompt_tuning|prefix_tuning"
     r"|p_tuning|bone|miss|fourierft|road|randlora|vblora|poly|ln_tuning|shira|c3a|osf|trainable_tokens"
     r"|galore|apollo|badam|lisa|llama_pro|reft|psoft|hira|glora)$"
+    r"|^lisa_activated_layers$"
 )
 """Switches of methods that train less than the model, in other ways than LoRA."""
+BLOCKWISE = ("use_badam", "use_llama_pro", "lisa_activated_layers")
+"""LLaMA-Factory's and ms-swift's: a part of the layers is trained at a time, or at all."""
 PARTS = ("use_llm_lora", "use_backbone_lora")
 """InternVL's: the rank, 0 for none, of adapters in the language model and in the vision tower."""
 RANKS = ("lora_rank", "lora_r", "lora_dim", *PARTS, "r")
@@ -72,6 +75,9 @@ def adapter_of(script: Script) -> Given | None:
         kind = script.text(name)
         if kind is not None:
             word = str(kind.value).lower()
+            part = _part_of_full(script) if word == "full" else None
+            if part is not None:
+                return Given("", part.origin, part.source)
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
     if script.parser.adapter is not None:
@@ -91,6 +97,12 @@ def adapter_of(script: Script) -> Given | None:
     if not off or _other(script) is not None:
         return None
     return Given(Adapter.NONE, off[0].origin, off[0].source)
+
+
+def _part_of_full(script: Script) -> Given | None:
+    """A flag by which a full training trains only some layers at a time."""
+    given = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
+    return None if given is None or given.says_no else given
 
 
 def _in_source(script: Script, adapter: Given) -> Given:

@@ -54,7 +54,7 @@ def _named(script: Script) -> Given | None:
     found = [trainer for trainer in TRAINERS if trainer in script.names]
     if len(found) != 1:
         return None
-    return Given(TRAINERS[found[0]], Origin.FLAG, f"the script uses {found[0]}")
+    return Given(TRAINERS[found[0]], Origin.SCRIPT, f"the script uses {found[0]}")
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:

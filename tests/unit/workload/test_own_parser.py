@@ -203,6 +203,15 @@ def test_adapters(
     assert bool(workload.value(Fact.ADAPTER_HINTED)) is (expected is None)
 
 
+@pytest.mark.parametrize("method", ["--use_badam", "--lisa_activated_layers=2"])
+def test_a_part_of_a_full_training(folder: Path, method: str) -> None:
+    """Where a method trains some layers at a time, all of them don't count as trained."""
+    line = ("--finetuning_type", "full")
+    assert read(folder, TRAINER, *line).value(Fact.ADAPTER) == "none"
+    workload = read(folder, TRAINER, *line, method)
+    assert read_values(workload, Fact.ADAPTER, Fact.ADAPTER_HINTED) == [None, True]
+
+
 def test_how_a_model_is_loaded(folder: Path) -> None:
     """Type, attention and bits, behind conditions on the arguments."""
     source = (
