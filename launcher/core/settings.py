@@ -123,15 +123,15 @@ class Origin(IntEnum):
     DEFAULT = 0
     """The framework's default in the installed version."""
     SCRIPT = 1
-    """The script's own source."""
+    """Derived: read in the script's own source, as syntax."""
     PRESET = 2
     """A named preset."""
     CONFIG = 3
-    """A configuration file, or an environment variable that stands for one."""
+    """A configuration file, or an environment variable for it."""
     FLAG = 4
     """A flag on the script's command line."""
     OBSERVED = 5
-    """Seen in a running worker."""
+    """Observed in a running worker."""
     LESSON = 6
     """Proven by the failure of an attempt."""
 

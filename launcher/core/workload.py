@@ -59,6 +59,8 @@ class Workload:
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
         notes: what a reader saw and could not use, as sentences.
+        not_understood: flags that, by their names, decide memory or a known failure, and that no
+            reader understood.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts.
         model: the shape of the model on disk, or as a worker reported it; None where unknown.
@@ -68,6 +70,7 @@ class Workload:
     known: Mapping[Name, Known] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()

@@ -181,12 +181,12 @@ def _matches(weight: Weight, targets: str) -> int:
     """How many of a weight's equal modules get an adapter."""
     if not weight.name.endswith(".weight") or len(weight.shape) < 2:
         return 0
-    if targets.lower() == ALL_LINEAR:
-        return weight.count if weight.is_linear else 0
+    names = _listed(targets)
+    if ALL_LINEAR in names and weight.is_linear:
+        return weight.count
     module = weight.module
     if _is_expression(targets):
         return _matched_layers(module, targets, weight.count)
-    names = _listed(targets)
     found = any(module == name or module.endswith(f".{name}") for name in names)
     numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
     if not found and numbered:

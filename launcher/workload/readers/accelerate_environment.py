@@ -15,7 +15,8 @@ from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting, 
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
 from ..script.files import module_file, parsed, script_file
-from ..script.script import TRUE, Script
+from ..script.given import TRUE
+from ..script.script import Script
 from .deepspeed_json import FLAGS, statements
 
 MIXED = {

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...core.settings import Adapter, Fact, Objective, Origin
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..script.given import Given
+from ..script.script import Script
 from .peft_flags import adapter_of
 
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
@@ -53,7 +54,7 @@ def _named(script: Script) -> Given | None:
     found = [trainer for trainer in TRAINERS if trainer in script.names]
     if len(found) != 1:
         return None
-    return Given(TRAINERS[found[0]], Origin.FLAG, f"the script uses {found[0]}")
+    return Given(TRAINERS[found[0]], Origin.SCRIPT, f"the script uses {found[0]}")
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:

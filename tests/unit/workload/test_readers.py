@@ -17,8 +17,8 @@ from safe_launch.workload.config_files import accelerate
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers import vision_flags
 from safe_launch.workload.readers.peft_flags import words_of
+from safe_launch.workload.script.given import Given
 from safe_launch.workload.script.read_script import read_script
-from safe_launch.workload.script.script import Given
 
 
 @pytest.fixture(autouse=True)
@@ -602,40 +602,9 @@ def test_flags_of_llama_factory(tmp_path: Path) -> None:
     assert workload.known[Setting.GRADIENT_CHECKPOINTING].origin is Origin.DEFAULT
 
 
-MINICPM_SOURCE = "from transformers import HfArgumentParser\nfrom trainer import CPMTrainer\n"
-
-
-def test_minicpm_vs_own_script(tmp_path: Path) -> None:
-    """Its finetune.py trains embeddings, resampler and tower whole beside the adapters."""
-    line = "--use_lora true --tune_vision true --tune_llm false --fp16 true"
-    workload = read(tmp_path, *line.split(), source=MINICPM_SOURCE)
-    expected: dict[Name, Value | None] = {
-        Fact.LORA_SAVED: "embed_tokens,resampler,vpm",
-        Fact.LORA_TARGETS: r"llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj)",
-        Fact.LORA_RANK: 64,
-        Fact.LOADED_PRECISION: "fp16",
-        Fact.SEQUENCE_LENGTH: 2048,
-    }
-    assert values(workload, *expected) == expected
-    line += " --lora_r 16 --tune_vision false --model_max_length 512"
-    workload = read(tmp_path, *line.split(), source=MINICPM_SOURCE)
-    assert workload.value(Fact.LORA_SAVED) == "embed_tokens,resampler"
-    assert workload.value(Fact.LORA_RANK) == 16
-    assert workload.value(Fact.SEQUENCE_LENGTH) == 512
-
-
 @pytest.mark.parametrize(
     ("source", "module", "line", "problem"),
     [
-        (
-            MINICPM_SOURCE,
-            "",
-            "--use_lora true --tune_llm true",
-            (
-                "--use_lora and --tune_llm: the language model gets adapters or is trained itself, "
-                "not both"
-            ),
-        ),
         (
             PLAIN,
             "",
