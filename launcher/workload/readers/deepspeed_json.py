@@ -167,6 +167,8 @@ def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement
         script.notes.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, Origin.CONFIG, source)
+    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
+    yield Fact.FUSED_STEP, Known(not in_torch, Origin.CONFIG, source)
 
 
 def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:

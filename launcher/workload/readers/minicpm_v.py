@@ -15,6 +15,8 @@ from ..script.script import Script
 
 TRAINER = "CPMTrainer"
 TARGETS = r"llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj)"
+PATCHES = (448 // 14) ** 2
+"""Patches of a slice of an image (its models' config.json)."""
 WHOSE = "MiniCPM-V's finetune.py"
 
 
@@ -33,6 +35,10 @@ def read(script: Script) -> Iterator[Statement]:
         raise LaunchError(ExitCode.USAGE, f"{problem} trained itself, not both")
     if script.text("model_max_length") is None:
         yield Fact.SEQUENCE_LENGTH, Known(2048, Origin.DEFAULT, WHOSE)
+    slices = script.number("max_slice_nums")
+    if slices is not None:
+        patches = (int(slices.value) + 1) * PATCHES
+        yield Fact.IMAGE_PATCHES, Known(patches, slices.origin, f"{slices.source}, one image")
     vision = script.boolean("tune_vision")
     if "tune_vision" not in script.flags:
         yield Fact.VISION_TRAINED, Known(True, Origin.DEFAULT, WHOSE)
