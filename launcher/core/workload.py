@@ -25,8 +25,11 @@ class Known:
     source: str
 
 
-FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
-"""Distributions whose versions decide which failures are known."""
+FRAMEWORKS = (
+    *("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu"),
+    *("bitsandbytes", "liger_kernel"),
+)
+"""Distributions whose versions decide which failures are known, and how much memory is needed."""
 
 Statement = tuple[Name, Known]
 """A value that a reader found, with its name."""

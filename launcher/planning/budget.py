@@ -51,9 +51,10 @@ def over_budget(
     available = capacity(hardware, ranks)
     usable = available if limit is None else min(limit, available)
     if (estimate.least if at_least else estimate.bound) > usable:
+        needed = gib(estimate.peak.needed)
         return _constraint(
             candidate,
-            f"needs {gib(estimate.bound)} GiB a rank at most ({gib(estimate.expected)} expected), "
+            f"needs {gib(estimate.bound)} GiB a rank at most ({needed} expected), "
             f"{gib(usable)} are usable",
         )
     host = int(HOST_SHARE * hardware.host_memory)

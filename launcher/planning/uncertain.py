@@ -40,6 +40,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LANGUAGE_TRAINED: False,
         Fact.VISION_TRAINED: False,
         Fact.OPTIMIZER: Optimizer.SGD.value,
+        Fact.FUSED_STEP: True,
         Fact.ATTENTION: Attention.FLASH.value,
         Fact.LOSS: Loss.FUSED.value,
         Fact.LENGTHS_VARY: False,

@@ -24,7 +24,7 @@ GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
     ("optim", (Component.OPTIMIZER,)),
     ("activ", (Component.ACTIVATIONS, Component.VISION)),
     ("logits", (Component.LOGITS,)),
-    ("other", (Component.CONTEXT, Component.SLACK)),
+    ("other", (Component.CONTEXT, Component.SLACK, Component.KEPT)),
 )
 """The columns of the table, and the components that each adds up."""
 

@@ -207,6 +207,8 @@ def _optimizer(config: Config, label: str, script: Script, origin: Origin) -> It
         script.notes.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
+    yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 
 
 def _sizes(zero: Config, label: str, script: Script, origin: Origin) -> Iterator[Statement]:

@@ -46,6 +46,8 @@ LOADED_IN = (
     *(("use_4bit_quantization", 4), ("use_8bit_quantization", 8)),
 )
 """Booleans: transformers' and trl's; peft's examples."""
+BEFOREHAND = {"GPTQConfig", "AwqConfig", "AWQConfig"}
+"""transformers' configurations of models that were quantized beforehand."""
 BITS = ("quantization_bit", "quant_bits", "bits")
 
 
@@ -230,6 +232,7 @@ def _bits(script: Script) -> Iterator[Statement]:
         switch = None if name in script.parser.options else script.boolean(name)
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, _known(switch, 4)
+            yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))
             return
     for name in KINDS:
         kind = script.text(name)

@@ -37,6 +37,16 @@ PARALLEL = (
 """ms-swift's, Megatron's, InternVL's and others'."""
 DTYPES = ("torch_dtype", "dtype", "model_dtype")
 """Where a script's own options have one of these names, only its source tells what it is for."""
+STEPS = {
+    "adamw_torch": False,
+    "adamw_torch_fused": True,
+    "adamw_apex_fused": True,
+    "adamw_hf": True,
+}
+"""AdamW by transformers' names for it, and whether its step is fused or takes one tensor at a time
+(transformers/training_args.py, `OptimizerNames`)."""
+PACKING = ("packing", "neat_packing")
+"""ms-swift's and trl's; LLaMA-Factory's."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
@@ -50,6 +60,10 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _loss(script)
     yield from _loaded(script)
     yield from _allocator(script)
+    for name in PACKING:
+        switch = script.boolean(name)
+        if switch is not None:
+            yield Fact.PACKED, _known(switch, switch.value)
 
 
 def _known(given: Given, value: object) -> Known:
@@ -133,6 +147,9 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             script.notes.append(note)
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)
+    fused = STEPS.get(str(named.value))
+    if fused is not None:
+        yield Fact.FUSED_STEP, _known(named, fused)
 
 
 def _attention(script: Script) -> Iterator[Statement]:
@@ -155,6 +172,11 @@ def _attention(script: Script) -> Iterator[Statement]:
 
 
 def _loss(script: Script) -> Iterator[Statement]:
+    for name in (*FUSED, "torch_compile"):
+        switch = script.boolean(name)
+        if switch is not None and switch.value and name != "use_liger_loss":
+            yield Fact.FUSED_LAYERS, _known(switch, value=True)
+            break
     for name in FUSED:
         switch = script.boolean(name)
         if switch is not None and switch.value and _fuses(script, name):
@@ -200,6 +222,9 @@ def _first_known(
 
 def _allocator(script: Script) -> Iterator[Statement]:
     """The allocator's configuration in the user's environment; else the profile decides."""
+    emptied = script.number("torch_empty_cache_steps")
+    if emptied is not None:
+        yield Fact.CACHE_EMPTIED, _known(emptied, value=True)
     for name in (
         "PYTORCH_ALLOC_CONF",
         "PYTORCH_CUDA_ALLOC_CONF",
