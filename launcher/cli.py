@@ -27,6 +27,9 @@ from .options import host_options, node_options, output_options, process_options
 from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
 from .system import terminal
+from .system.typed_yaml import meant
+from .workload.config_files import accelerate
+from .workload.config_files.accelerate import Configuration
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "catalogue": lookup.catalogue,
@@ -101,10 +104,11 @@ def run(arguments: Sequence[str]) -> int:
     words = [*by_variables(os.environ), *command.words]
     options = parsed(words)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_verbose(wanted=options.verbose)
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
-    hosts = host_options.chosen(options)
+    hosts = host_options.chosen(options, partial(accelerators, options, command))
     if hosts is not None and options.script is not None:
         from .nodes.ssh import launch_on_hosts
 
@@ -116,6 +120,20 @@ def run(arguments: Sequence[str]) -> int:
     if command.is_launch:
         return launch(options)
     return plan(options)
+
+
+def accelerators(options: argparse.Namespace, command: Command) -> int:
+    """The number of devices of this host, or of the one that a plan is made for.
+
+    Raises:
+        LaunchError: --hardware names an unknown profile.
+    """
+    from .machine import detect, profiles
+
+    found = detect.detect()
+    if command.is_launch or options.hardware is None:
+        return found.accelerators
+    return profiles.hardware_of(options.hardware, found).accelerators
 
 
 def _run_again(name: str, words: Sequence[str]) -> int:
@@ -176,12 +194,13 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
     from .planning import named_presets
     from .schedulers import read_placement
     from .schedulers.this_host import this_host
-    from .workload.config_files import accelerate
 
     found = detect.detect()
     hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    configured = accelerate.NONE
     if options.accelerate_config is not None:
-        for name, value in accelerate.variables(options.accelerate_config).items():
+        configured = accelerate.read(options.accelerate_config)
+        for name, value in configured.variables.items():
             os.environ.setdefault(name, value)
     placement = read_placement.placement_of(
         node_options.given(options),
@@ -190,11 +209,15 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
         this_host(),
         is_launch=is_launch,
     )
-    request = request_of(options, hardware, placement, os.environ)
+    request = request_of(options, hardware, placement, configured, os.environ)
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
-    request = process_options.applied(request, options, os.environ, gpus, is_launch=is_launch)
-    if placement.is_head and (note := misplaced.line(request, parser().spellings)):
-        terminal.say(note)
+    elsewhere = None if is_launch or options.hardware is None else hardware
+    request = process_options.applied(
+        request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
+    )
+    notes = (*configured.notes, misplaced.line(request, parser().spellings))
+    if placement.is_head and any(notes):
+        terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
@@ -206,6 +229,7 @@ def request_of(
     options: argparse.Namespace,
     hardware: Hardware,
     placement: Placement,
+    configured: Configuration,
     environment: Mapping[str, str],
 ) -> LaunchRequest:
     """The launch that the options describe.
@@ -217,7 +241,11 @@ def request_of(
         raise LaunchError(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
+    if not (options.module or options.no_python or os.path.lexists(options.script)):
+        _refuse_misspelt_command(options.script)
     asked, option = option_of(options.nproc, environment)
+    if asked is None and placement.nproc is None and configured.workers is not None:
+        asked, option = str(configured.workers), configured.source
     nproc, source = workers_asked(
         asked,
         hardware.accelerator.name,
@@ -241,6 +269,20 @@ def request_of(
         ),
         placement=replace(placement, shows_all_devices=shows_all),
     )
+
+
+def _refuse_misspelt_command(word: str) -> None:
+    """Refuses a script that doesn't exist and has nearly a command's name.
+
+    Raises:
+        LaunchError: it has.
+    """
+    commands = (*COMMANDS, "plan")
+    hint = "a command stands before its options" if word in commands else meant(word, commands)
+    if hint:
+        raise LaunchError(
+            ExitCode.USAGE, f"there is no script {word}, nor a command of that name", hint
+        )
 
 
 def main() -> NoReturn:

@@ -16,9 +16,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
+from .commands.wrap_failure import end_quietly, error_of
 from .commands.wrap_protocol import MARK, OPTIONS, address, unhooked
+from .evidence import failed_workers
 from .system import orphans
 from .system.signals import STOPS
 
@@ -61,7 +64,8 @@ def run(options: argparse.Namespace) -> None:
     """Replaces `torch.distributed.run.run`, which takes parsed options of torchrun.
 
     Raises:
-        SystemExit: the launch has failed.
+        Exception: torch's own: ChildFailedError if the launch has failed, SignalException if it
+            was stopped.
     """
     from torch.distributed.run import get_args_parser
 
@@ -69,11 +73,22 @@ def run(options: argparse.Namespace) -> None:
     command += as_arguments(get_args_parser(), options)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    child = subprocess.Popen(command, preexec_fn=partial(orphans.die_with, os.getpid()))
+    descriptor = os.memfd_create("failed-workers")  # which a full disk doesn't matter to
+    file = f"/proc/{os.getpid()}/fd/{descriptor}"
+    child = subprocess.Popen(
+        command,
+        env={**os.environ, failed_workers.VARIABLE: file},
+        preexec_fn=partial(orphans.die_with, os.getpid()),
+    )
     with _passing_on(child):
         code = child.wait()
+    failed = failed_workers.read(Path(file))
+    os.close(descriptor)
     if code:
-        raise SystemExit(code if code > 0 else 128 - code)
+        code = code if code > 0 else 128 - code
+        error = error_of(str(options.training_script), child.pid, code, failed)
+        end_quietly(error, code)
+        raise error
 
 
 def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
@@ -85,6 +100,8 @@ def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -
             continue
         name = max(action.option_strings, key=len)
         found.append(name if action.nargs == 0 else f"{name}={getattr(value, 'value', value)}")
+    if getattr(options, "use_env", False):  # of torch.distributed.launch
+        found.append("--use-env")
     script, arguments = (getattr(options, name) for name in POSITIONALS)
     return [*found, str(script), *map(str, arguments)]
 

@@ -22,16 +22,33 @@ import yaml
 from estimators import RULES, Run
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model
-from safe_launch.core.settings import Fact, Framework, Origin, Precision, Setting, name_of
+from safe_launch.core.settings import (
+    Fact,
+    Framework,
+    Origin,
+    Precision,
+    Setting,
+    name_of,
+    parse_value,
+)
 from safe_launch.core.workload import Known, Workload
 from safe_launch.planning.estimates.estimate import Estimate
+from safe_launch.planning.estimates.families import Family, family_of
 from safe_launch.planning.estimates.memory import estimate
+from safe_launch.planning.estimates.model_sizes import model_sizes_of
 from safe_launch.planning.estimates.ranks import Ranks
 from safe_launch.workload.models.from_config import model_from_config
 
 PUBLISHED = Path(__file__).parent / "published"
 GIB = 2**30
-CARDS = {"a100-80gb": 79.2, "h100-80gb": 79.2, "rtx3090": 23.6, "a10": 22.1, "v100": 31.7}
+CARDS = {
+    "a100-80gb": 79.2,
+    "h100-80gb": 79.2,
+    "rtx3090": 23.6,
+    "a10": 22.1,
+    "v100": 31.7,
+    "l40s": 44.4,
+}
 """GiB that torch reports as the device's total."""
 CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
 """A CUDA context, alone and with NCCL's buffers; counted where the source may have read the
@@ -43,17 +60,22 @@ INTRODUCTION = """\
 
 Written by `python benchmarks/memory/against_published.py`. The measurements, their sources and what
 isn't known of them are in [their folder](../../benchmarks/memory/published/README.md). Two
-constants are chosen by them, both about what torch's allocator holds without expandable segments:
-`varying` by ms-swift's benchmark, `gathered` by Qwen's ZeRO-3 rows
-(`launcher/planning/estimates/memory.py`). The error is that of the estimate relative to what was
-measured; the last column says how often the bound, which is what the launcher budgets, was
-exceeded.
+constants are chosen by them, both about what torch's allocator keeps without expandable segments
+though nothing uses it (`launcher/planning/estimates/allocator.py`): `varying` by ms-swift's
+benchmark, `gathered` by Qwen's ZeRO-3 rows. The error is that of the estimate relative
+to what was measured; the last column says how often the bound, which is what the launcher budgets,
+was exceeded. Only rows that fill less than 90 % of their card.
 
+## By family
+
+Rows of one sample a batch, or of a known length: in a batch of several samples that are shorter
+than the length that is estimated for, nobody knows how many tokens there were. Held out are rows
+that no formula and no constant was changed for."""
+SOURCES = """\
 ## By source
 
-Rows that fill less than 90 % of their card. The lengths of ms-swift's samples vary: its benchmark
-gives reserved memory, fragments included, and its scripts' data is shorter than the length that is
-estimated for."""
+All rows. The lengths of ms-swift's samples vary: its benchmark gives reserved memory, fragments
+included, and its scripts' data is shorter than the length that is estimated for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +86,10 @@ class Row:
         source: the group that it is reported in.
         label: what was run, in words.
         measured: bytes.
+        family: what kind of training it is.
         full: whether it fills more than `FULL` of its card.
+        known: whether so many tokens were really there, as far as that can be known.
+        held_out: whether no formula was changed for it.
         ours: our estimate.
         others: the estimates of others' rules that cover it, in bytes, by name.
     """
@@ -72,7 +97,10 @@ class Row:
     source: str
     label: str
     measured: int
+    family: Family
     full: bool
+    known: bool
+    held_out: bool
     ours: Estimate
     others: Mapping[str, float]
 
@@ -95,9 +123,11 @@ def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) 
         if row[fact.value]:
             facts[fact] = int(row[fact.value])
     if row["kind"] == "max_memory_allocated":
-        facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments
+        facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments,
+        facts[Fact.CACHE_EMPTIED] = True  # and nothing that the allocator keeps
     if row["precision"] == "fp16":
         facts[Fact.LOADED_PRECISION] = Precision.FP16.value
+    facts |= own(row)
     return Workload(
         framework=Framework(stack["framework"]),
         known={name: Known(value, Origin.CONFIG, row["url"]) for name, value in facts.items()},
@@ -118,7 +148,13 @@ def candidate_of(row: Mapping[str, str], stack: Mapping[str, Any]) -> dict[Setti
     }
     if row["zero_stage"]:
         candidate[Setting.ZERO_STAGE] = int(row["zero_stage"])
-    return candidate
+    return candidate | {name: value for name, value in own(row).items() if name in Setting}
+
+
+def own(row: Mapping[str, str]) -> dict[Fact | Setting, Any]:
+    """What a row's column `facts` says beside its stack: `name=value`, separated by spaces."""
+    pairs = (word.split("=", 1) for word in row["facts"].split())
+    return {name_of(name): parse_value(name_of(name), yaml.safe_load(raw)) for name, raw in pairs}
 
 
 def _recomputes(row: Mapping[str, str]) -> bool:
@@ -188,8 +224,11 @@ def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) 
     hardware = hardware_of(row)
     count = int(row["n_gpus"])
     ranks = Ranks(world=count, on_host=count)
-    ours = estimate(workload_of(row, stack, model), candidate_of(row, stack), hardware, ranks)
+    workload = workload_of(row, stack, model)
+    ours = estimate(workload, candidate_of(row, stack), hardware, ranks)
+    sizes = model_sizes_of(workload)
     assert ours is not None, row
+    assert sizes is not None, row
     run = run_of(row, model)
     others = {name: rule(run) for name, rule in RULES.items()}
     measured = float(row["measured_gib"])
@@ -199,7 +238,10 @@ def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) 
         source=row["stack"],
         label=", ".join(parts),
         measured=int(measured * GIB),
+        family=family_of(sizes),
         full=measured > FULL * CARDS[row["gpu"]],
+        known=row["length"] == "exact" or row["micro_batch"] == "1",
+        held_out=row["held_out"] == "true",
         ours=ours,
         others={name: value for name, value in others.items() if value is not None},
     )
@@ -220,12 +262,28 @@ def summary(errors: Iterable[float]) -> str:
 
 def by_source(rows: list[Row]) -> list[str]:
     """A table: a line a source."""
+    groups = {name: [row for row in rows if row.source == name] for name in _sources(rows)}
+    return table("source", [*groups.items(), ("all", rows)])
+
+
+def by_family(rows: list[Row]) -> list[str]:
+    """A table: two lines a family, and two of all."""
+    known = [row for row in rows if row.known]
+    held = [row for row in known if row.held_out]
+    groups = []
+    for family in Family:
+        for name, group in ((family.value, known), (f"{family.value}, held out", held)):
+            groups.append((name, [row for row in group if row.family is family]))
+    return table("family", [*groups, ("all", known), ("all, held out", held)])
+
+
+def table(head: str, groups: Iterable[tuple[str, list[Row]]]) -> list[str]:
+    """A table: a line a group."""
     lines = [
-        "| source | rows | median error | 90th percentile | median with sign | above the bound |",
+        f"| {head} | rows | median error | 90th percentile | median with sign | above the bound |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    groups = {name: [row for row in rows if row.source == name] for name in _sources(rows)}
-    for name, group in [*groups.items(), ("all", rows)]:
+    for name, group in groups:
         above = sum(row.measured > row.ours.bound for row in group) / max(len(group), 1)
         errors = (row.error(row.ours.expected) for row in group)
         lines.append(f"| {name} | {summary(errors)} | {above:.1%} |")
@@ -267,9 +325,11 @@ def worst(rows: list[Row], count: int = 15) -> list[str]:
 def report(rows: list[Row]) -> str:
     """The page."""
     usable = [row for row in rows if not row.full]
-    exact = [row for row in usable if not row.source.startswith("ms-swift")]
+    exact = [row for row in usable if not row.source.startswith(("ms-swift", "peft"))]
     parts = [
         INTRODUCTION,
+        "\n".join(by_family(usable)),
+        SOURCES,
         "\n".join(by_source(usable)),
         "Rows above 90 % of their card, which say little about need:",
         "\n".join(by_source([row for row in rows if row.full])),

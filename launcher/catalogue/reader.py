@@ -19,6 +19,7 @@ from ..workload.script.line_searches import SEARCHES
 from .entry import Kind, KnownFailure, Role
 from .regex import PatternError, compiled
 from .signature import Signature
+from .situation import Trait, required
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
 """The headings that an entry may have; the first two are required."""
@@ -158,7 +159,23 @@ def _sections(path: Path, text: str, start: int) -> dict[str, str]:
         if not sections.get(heading):
             line = text.count("\n", 0, start) + 1
             raise DocumentError(path, line, f"no section `{heading}`")
+        _check_leads(path, text, sections[heading])
     return sections
+
+
+def _check_leads(path: Path, text: str, prose: str) -> None:
+    """Refuses a paragraph that says in part whom it is for.
+
+    Raises:
+        DocumentError: a part of its first words is no trait of a run.
+    """
+    for paragraph in prose.split("\n\n"):
+        try:
+            required(paragraph)
+        except ValueError as error:
+            line = text.count("\n", 0, text.index(paragraph)) + 1
+            hint = near(str(error), [trait.value for trait in Trait])
+            raise DocumentError(path, line, f"whom it is for: `{error}`", hint) from None
 
 
 def _member(place: Place, kind: type[Member], raw: str) -> Member:

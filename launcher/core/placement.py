@@ -47,6 +47,8 @@ class Placement:
         nproc_source: where that number was read.
         sources: where each value was read, as rows of a label and a text, for the plan.
         times: the timeouts of the rendezvous.
+        may_join: it is node 0 only because of its host's address, so it joins another launcher on
+            that host which has started first.
     """
 
     nodes: int = 1
@@ -63,6 +65,7 @@ class Placement:
     nproc_source: str = ""
     sources: tuple[Row, ...] = ()
     times: JoinTimes = JoinTimes()
+    may_join: bool = False
 
     @property
     def is_alone(self) -> bool:

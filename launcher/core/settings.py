@@ -93,6 +93,17 @@ class Objective(StrEnum):
     """One sequence."""
     PREFERENCE = "preference"
     """A chosen and a rejected sequence: DPO and its relatives."""
+    DISTILLATION = "distillation"
+    """One sequence, whose every next token a teacher predicts as well."""
+
+
+class Output(StrEnum):
+    """What a model makes of its last hidden states."""
+
+    VOCABULARY = "vocabulary"
+    """A logit for every entry of the vocabulary, at every token."""
+    SCORES = "scores"
+    """A few numbers a sequence: classes, a reward, an embedding."""
 
 
 class Adapter(StrEnum):
@@ -102,21 +113,54 @@ class Adapter(StrEnum):
     LORA = "lora"
 
 
+class Certainty(IntEnum):
+    """How a value is known; docs/using/certainty.md says what a plan may do at which."""
+
+    ASSUMED = 0
+    """A framework's default, which the script may override."""
+    DERIVED = 1
+    """Read in the script's own source as syntax."""
+    STATED = 2
+    """The user's flag, configuration file or option."""
+    OBSERVED = 3
+    """Seen in a running worker."""
+    PROVEN = 4
+    """Proven by a failure."""
+
+
 class Origin(IntEnum):
     """Where a value comes from; of two statements on a name, the higher origin takes precedence."""
 
     DEFAULT = 0
     """The framework's default in the installed version."""
-    PRESET = 1
+    SCRIPT = 1
+    """Derived: read in the script's own source, as syntax."""
+    PRESET = 2
     """A named preset."""
-    CONFIG = 2
+    CONFIG = 3
     """A configuration file, or an environment variable for it."""
-    FLAG = 3
+    FLAG = 4
     """A flag on the script's command line."""
-    OBSERVED = 4
+    OBSERVED = 5
     """Observed in a running worker."""
-    LESSON = 5
+    LESSON = 6
     """Proven by the failure of an attempt."""
+
+    @property
+    def certainty(self) -> Certainty:
+        """How what comes from there is known."""
+        return CERTAINTIES[self]
+
+
+CERTAINTIES = {
+    Origin.DEFAULT: Certainty.ASSUMED,
+    Origin.SCRIPT: Certainty.DERIVED,
+    Origin.PRESET: Certainty.STATED,
+    Origin.CONFIG: Certainty.STATED,
+    Origin.FLAG: Certainty.STATED,
+    Origin.OBSERVED: Certainty.OBSERVED,
+    Origin.LESSON: Certainty.PROVEN,
+}
 
 
 class Setting(StrEnum):
@@ -162,14 +206,27 @@ class Fact(StrEnum):
     """Whether the lengths of sequences differ from step to step."""
     EXPANDABLE_SEGMENTS = "expandable_segments"
     """Whether torch's allocator grows its segments instead of holding blocks of many sizes."""
+    CACHE_EMPTIED = "cache_emptied"
+    """Torch's allocator gives back what it holds unused every few steps."""
     OPTIMIZER = "optimizer"
+    FUSED_STEP = "fused_step"
+    """Whether the optimizer's step needs no temporaries of the size of the parameters."""
     ATTENTION = "attention"
+    FUSED_LAYERS = "fused_layers"
+    """A layer's pointwise operations keep their inputs alone: Liger's kernels, torch.compile."""
+    OUTPUT = "output"
     LOSS = "loss"
     LOSS_SPANS_BATCH = "loss_spans_batch"
     """The loss compares the samples of a micro batch, so it depends on the batch's size."""
     OBJECTIVE = "objective"
+    PACKED = "packed"
+    """Samples are put together until they fill the sequence length, the two of a pair too."""
     REFERENCE_MODEL = "reference_model"
     """A frozen copy of the model is held in addition."""
+    FROZEN_BESIDE = "frozen_beside"
+    """Elements of other frozen models that are held in addition: a teacher, a reward model."""
+    TRAINED_BESIDE = "trained_beside"
+    """Elements of another model that is trained in addition: PPO's critic."""
     ADAPTER = "adapter"
     ADAPTER_HINTED = "adapter_hinted"
     """The script or its arguments mention adapters, but in a form that can't be counted."""
@@ -180,10 +237,11 @@ class Fact(StrEnum):
     LORA_SAVED = "lora_saved"
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     MODEL_PARALLEL = "model_parallel"
-    """Ranks that share one sample or one copy of the model: tensor, pipeline, sequence parallelism.
-    Their memory isn't modelled."""
+    """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
     QUANTIZATION_BITS = "quantization_bits"
     """Bits in which the frozen linear layers are held."""
+    CALIBRATED = "calibrated"
+    """They were quantized beforehand, in the language model's layers alone: GPTQ, AWQ."""
     LOADED_PRECISION = "loaded_precision"
     """Type in which the weights are loaded, if no engine casts them."""
     LANGUAGE_TRAINED = "language_trained"
@@ -241,11 +299,18 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.SEQUENCE_LENGTH: int,
     Fact.LENGTHS_VARY: bool,
     Fact.EXPANDABLE_SEGMENTS: bool,
+    Fact.CACHE_EMPTIED: bool,
     Fact.OPTIMIZER: Optimizer,
+    Fact.FUSED_STEP: bool,
     Fact.ATTENTION: Attention,
+    Fact.FUSED_LAYERS: bool,
+    Fact.OUTPUT: Output,
     Fact.LOSS: Loss,
     Fact.OBJECTIVE: Objective,
+    Fact.PACKED: bool,
     Fact.REFERENCE_MODEL: bool,
+    Fact.FROZEN_BESIDE: int,
+    Fact.TRAINED_BESIDE: int,
     Fact.ADAPTER: Adapter,
     Fact.ADAPTER_HINTED: bool,
     Fact.LORA_RANK: int,
@@ -253,6 +318,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.LORA_SAVED: str,
     Fact.MODEL_PARALLEL: int,
     Fact.QUANTIZATION_BITS: int,
+    Fact.CALIBRATED: bool,
     Fact.LOADED_PRECISION: Precision,
     Fact.LANGUAGE_TRAINED: bool,
     Fact.VISION_TRAINED: bool,

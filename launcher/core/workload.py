@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from .model import Model
-from .settings import Engine, Fact, Framework, Name, Origin, Setting, Value
+from .settings import Certainty, Engine, Fact, Framework, Name, Origin, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,11 @@ class Known:
     source: str
 
 
-FRAMEWORKS = ("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu")
-"""Distributions whose versions decide which failures are known."""
+FRAMEWORKS = (
+    *("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu"),
+    *("bitsandbytes", "liger_kernel"),
+)
+"""Distributions whose versions decide which failures are known, and how much memory is needed."""
 
 Statement = tuple[Name, Known]
 """A value that a reader found, with its name."""
@@ -59,6 +62,8 @@ class Workload:
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
         notes: what a reader saw and could not use, as sentences.
+        not_understood: flags that, by their names, decide memory or a known failure, and that no
+            reader understood.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts.
         model: the shape of the model on disk, or as a worker reported it; None where unknown.
@@ -68,6 +73,7 @@ class Workload:
     known: Mapping[Name, Known] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()
@@ -102,6 +108,12 @@ class Workload:
         known = self.known.get(setting)
         explicit = known is not None and known.origin > Origin.PRESET
         return setting in self.wanted or explicit
+
+    def is_certain(self, name: Name) -> bool:
+        """Whether a value is known by more than an assumption."""
+        known = self.known.get(name)
+        is_known = known is not None and known.origin.certainty > Certainty.ASSUMED
+        return name in self.wanted or is_known
 
     @property
     def facts(self) -> dict[Name, Value]:

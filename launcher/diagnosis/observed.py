@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..core.errors import LaunchError
 from ..core.model import Weight
-from ..core.settings import Adapter, Fact, Origin, Setting, Value, name_of, parse_value
+from ..core.settings import Adapter, Fact, Name, Origin, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Statement, Workload
 from ..workload.models.from_config import model_from_config
 from .attempt import Attempt, Seen
@@ -19,12 +19,22 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     Settings that the plan overrides are left out: their value in force is the plan's, not what was
     asked for.
     """
-    source = f"the script, as seen in attempt {attempt.number + 1}"
+    seen = f"the script, as seen in attempt {attempt.number + 1}"
+    named = ((name_of(raw), value) for raw, value in observed.items())
     return tuple(
-        (name, Known(parse_value(name, value), Origin.OBSERVED, source))
-        for name, value in ((name_of(raw), value) for raw, value in observed.items())
+        (
+            name,
+            Known(parse_value(name, value), Origin.OBSERVED, _source(attempt, name, value) or seen),
+        )
+        for name, value in named
         if not (isinstance(name, Setting) and name in attempt.plan.overrides)
     )
+
+
+def _source(attempt: Attempt, name: Name, value: Value) -> str:
+    """The place where an observed value had been read, in the user's words; empty for none."""
+    known = attempt.plan.workload.known.get(name)
+    return known.source if known is not None and known.value == value else ""
 
 
 def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:

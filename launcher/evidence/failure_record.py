@@ -54,6 +54,8 @@ class FailureRecord:
 
     Attributes:
         rank: the worker's rank; None where a log doesn't say.
+        local_rank: its number among the workers of its launcher; None if unknown.
+        pid: its process; None if unknown.
         host: the node that it ran on; empty for node 0.
         at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
         exception: qualified name of the exception's type; empty for an end without an exception.
@@ -100,6 +102,8 @@ class FailureRecord:
     log_tail: tuple[str, ...] = ()
     finished: bool = False
     host: str = ""
+    local_rank: int | None = None
+    pid: int | None = None
 
     def raised(self) -> Iterator[Raised]:
         """The exception and those that led to it, nearest first."""

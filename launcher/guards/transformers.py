@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ..core.settings import Checkpointing, Setting
+from ..core.settings import Checkpointing, Precision, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
+from ..workload.readers.vocabulary import attention_named, dtype_named, optimizer_named
 from .enforced import overrides, replaced
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
+HALVES = (Precision.BF16, Precision.FP16)
+SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
+"""Packages whose modules checkpoint nothing unless they are told to."""
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """The switch's names: that of late 5.x, and the older name, which still works there."""
 
@@ -105,8 +110,37 @@ def _construct(
             if hasattr(instance.args, name):
                 setattr(instance.args, name, False)
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)
+    with suppress(AttributeError, TypeError, ValueError):  # as another version has it
+        _see_arguments(instance, observations)
     observations.see_model(instance.model)
     observations.see(
         micro_batch=instance.args.per_device_train_batch_size,
         accumulation=instance.args.gradient_accumulation_steps,
     )
+
+
+def _see_arguments(trainer: Any, observations: Observations) -> None:
+    """Notes what the memory estimate asks for, as the Trainer and its model really have it.
+
+    It is seen before the model, whose report has the launcher estimate again.
+    """
+    arguments, model = trainer.args, trainer.model
+    weight = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+    attention = attention_named(str(getattr(model.config, "_attn_implementation", "")))
+    optimizer = optimizer_named(str(arguments.optim)) if trainer.optimizer is None else None
+    loaded = dtype_named(str(weight.dtype))
+    observations.see(
+        precision=next((name.value for name in HALVES if getattr(arguments, name.value)), None),
+        optimizer=optimizer,
+        attention=attention,
+        loaded_precision=loaded,
+        gradient_checkpointing=None if _may_checkpoint(trainer) else Checkpointing.OFF.value,
+    )
+
+
+def _may_checkpoint(trainer: Any) -> bool:
+    """Whether blocks may be checkpointed: by the switch, or by code that isn't transformers'."""
+    switches = [getattr(trainer.args, name, False) for name in NAMES]
+    is_on = any(switches) or getattr(trainer.model, "is_gradient_checkpointing", True)
+    packages = {type(module).__module__.partition(".")[0] for module in trainer.model.modules()}
+    return is_on or not packages <= SWITCHED

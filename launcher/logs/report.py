@@ -8,11 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from ..catalogue.entry import Kind, Role
+from ..catalogue.situation import told, traits_of
 from ..core.row import Row
 from ..core.source_location import SourceLocation
+from ..core.workload import Workload
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
-from ..report.explain_failure import allocation_texts, first_paragraph, short, spot_text, user_frame
+from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
 from .attempts import Evidence
 from .verdict import BreakOff, Failure, Judgement, Verdict, name_of
 
@@ -58,10 +60,11 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     result += [("seen", text) for text in _seen(root.evidence)]
     result += [("where", text) for text in _where(record, spots)]
     if entry is not None:
-        result.append(("why", first_paragraph(entry.sections["What happens"])))
+        traits = traits_of(record, Workload())
+        result.append(("why", told(entry.sections["What happens"], traits)))
         if entry.kind is Kind.MEMORY:
             result += [("memory", text) for text in allocation_texts(record)]
-        result.append(("do", first_paragraph(entry.sections["What to do"])))
+        result.append(("do", told(entry.sections["What to do"], traits)))
         if entry.kind in CURES:
             result.append(("or", CURES[entry.kind]))
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
@@ -212,8 +215,8 @@ def _finding(failure: Failure) -> Mapping[str, Any]:
             "id": entry.id,
             "title": entry.title,
             "class": entry.kind.value,
-            "why": first_paragraph(entry.sections["What happens"]),
-            "do": first_paragraph(entry.sections["What to do"]),
+            "why": told(entry.sections["What happens"], traits_of(record, Workload())),
+            "do": told(entry.sections["What to do"], traits_of(record, Workload())),
             "sources": list(entry.sources),
         }
     )

@@ -25,6 +25,7 @@ from .waiting import PATIENCE, STRANGERS, Waiting
 
 OTHERS = 256
 """Descriptors that node 0 needs besides its connections: its workers' pipes, files, libraries."""
+ANOTHER_PORT = "give all nodes another --master-port (or --rdzv-endpoint)"
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Seconds between attempts to reach node 0; the last value repeats."""
 
@@ -75,16 +76,17 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joined:
+def gather(
+    placement: Placement, own: Join, listener: socket.socket, say: Callable[[str], None]
+) -> Joined:
     """Node 0's part: waits until the nodes have joined.
 
     A node that joins and then disconnects may come back within the time for which a silent node is
     waited for.
 
     Raises:
-        LaunchError: the port is taken, or too few nodes have joined in time.
+        LaunchError: too few nodes have joined in time.
     """
-    listener = _listener(placement)
     waiting = Waiting(placement, own, say)
     waiting.wait(listener)
     if waiting.count < placement.least:
@@ -101,12 +103,17 @@ def gather(placement: Placement, own: Join, say: Callable[[str], None]) -> Joine
     return Joined(tuple(joins[place] for place in order), connections, listener)
 
 
-def _listener(placement: Placement) -> socket.socket:
-    """Listens on the job's port.
+def listener_of_head(placement: Placement) -> socket.socket | None:
+    """Listens on the job's port; None if this isn't node 0.
+
+    Of several launchers without ranks on one host, the first to listen is node 0, as with c10d
+    (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, _create_tcp_store).
 
     Raises:
         LaunchError: the port is taken, or this process may not open so many files.
     """
+    if not placement.is_head:
+        return None
     needed = placement.nodes + STRANGERS + OTHERS
     if (most := host.make_room(needed)) < needed:
         problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
@@ -114,9 +121,10 @@ def _listener(placement: Placement) -> socket.socket:
     try:
         return listening(placement.port)
     except OSError as error:
+        if placement.may_join and error.errno == errno.EADDRINUSE:
+            return None
         problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
-        hint = "give all nodes another --master-port (or --rdzv-endpoint)"
-        raise LaunchError(ExitCode.USAGE, problem, hint) from error
+        raise LaunchError(ExitCode.USAGE, problem, ANOTHER_PORT) from error
 
 
 def join(
@@ -157,7 +165,9 @@ def _start_of_run(
         LaunchError: node 0 refuses this node, ends, or doesn't answer.
     """
     times = placement.times
-    patience = times.join + times.last_call + times.silence
+    # Another process of this host has the port: it is node 0 already, or never will be.
+    starting = 0.0 if placement.may_join else times.join + times.last_call
+    patience = starting + times.silence
     deadline = time.monotonic() + patience
     is_admitted = False
     with selectors.DefaultSelector() as selector:
@@ -165,7 +175,8 @@ def _start_of_run(
         while connection.fault is None:
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
-                raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
+                hint = ANOTHER_PORT if placement.may_join else "is it safe-launch's port?"
+                raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
             connection.waiting += connection.receive()
             while connection.waiting:  # the first order may already follow it
                 match connection.waiting.pop(0):
@@ -173,6 +184,7 @@ def _start_of_run(
                         raise LaunchError(ExitCode(code), problem, hint)
                     case Accepted(here=here, nodes=nodes):
                         is_admitted = True
+                        deadline = time.monotonic() + times.join + times.last_call + times.silence
                         if here < nodes:
                             say(f"found node 0 at {where}; {here} of {nodes} nodes are here")
                     case RunStarted() as started:

@@ -73,7 +73,9 @@ WORKERS = (
     Option(
         "--no-local-rank",
         OWN,
-        "never put --local_rank=N before the script's arguments",
+        "never put --local_rank=N before the script's arguments; torch.distributed.launch calls it "
+        "--use-env",
+        short=("--use-env",),
         differs="without it that is done only where the script declares such an option itself",
     ),
     Option(

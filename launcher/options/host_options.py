@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
@@ -92,11 +93,15 @@ def asked(given: argparse.Namespace) -> Asked:
     )
 
 
-def chosen(values: argparse.Namespace) -> HostChoice | None:
+def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice | None:
     """The hosts to launch on; None where nothing names any.
 
     deepspeed's default hostfile is used too, unless something else sets the number of
     launchers.
+
+    Args:
+        values: the options.
+        devices: counts the accelerators of a host, if there is no hostfile.
 
     Raises:
         LaunchError: the options contradict each other, the hostfile, or other sources.
@@ -116,9 +121,4 @@ def chosen(values: argparse.Namespace) -> HostChoice | None:
     if other is not None:
         return None
     file = values.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
-    accelerators = 0
-    if file is None:
-        from ..machine import detect
-
-        accelerators = detect.detect().accelerators
-    return host_choice.chosen(asked(values), file, accelerators)
+    return host_choice.chosen(asked(values), file, devices() if file is None else 0)

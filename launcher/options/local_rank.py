@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from ..core.request import LaunchRequest
-from ..workload.script.script import PARSERS
+from ..workload.script.given import PARSERS
 from ..workload.script.user_files import imported, tree_of, user_files
 
 SPELLINGS = ("--local_rank", "--local-rank")

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..core.request import LaunchRequest
-from ..workload.script.files import module_file, package_folders, script_file
-from ..workload.script.script import PARSERS
+from ..workload.script.files import package_folders
+from ..workload.script.given import PARSERS
+from ..workload.script.source_files import source_files
 from ..workload.script.user_files import tree_of
 
-WITHOUT_PARSER = {
-    *("PIL", "accelerate", "apex", "bitsandbytes", "cv2", "datasets", "deepspeed", "einops"),
-    *("evaluate", "flash_attn", "huggingface_hub", "matplotlib", "numpy", "packaging", "pandas"),
-    *("peft", "psutil", "requests", "safetensors", "scipy", "sentencepiece", "sklearn"),
-    *("tensorboard", "timm", "tokenizers", "torch", "torch_npu", "torchaudio", "torchvision"),
-    *("tqdm", "transformers", "typing_extensions", "wandb", "yaml"),
-}
-"""Packages that don't read the command line themselves."""
-HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
-"""Python's modules that pass arguments to code that isn't searched."""
-READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
 RUNNING = {"__import__", "exec", "execl", "execv", "execve", "execvp", "execvpe", "system"}
 """Functions that do so too."""
 TRAINING_ARGUMENTS = ("training_args.py", "training_args_seq2seq.py")
@@ -73,19 +62,10 @@ def _words(request: LaunchRequest) -> set[str] | None:
 
     The user's files are followed recursively, installed packages aren't.
     """
-    start = module_file(request.script) if request.is_module else script_file(request.script)
-    if start is None or request.is_program or any("-packages" in part for part in start.parts):
+    sources = source_files(request)
+    if not sources.is_all or any(_passes_on(file.tree) for file in sources.files):
         return None
-    root = Path() if request.is_module else start.parent
-    words: set[str] = set()
-    files = [start]
-    for path in files:  # the list grows meanwhile
-        tree = tree_of(path)
-        imported = None if tree is None or _passes_on(tree) else _own_files(tree, path, root)
-        if tree is None or imported is None:
-            return None
-        words.update(_mentioned(tree))
-        files += [package for package in dict.fromkeys(imported) if package not in files]
+    words = {word for file in sources.files for word in _mentioned(file.tree)}
     if words & PARSERS:
         folder = next(package_folders("transformers"), Path())
         trees = [tree_of(folder / name) for name in TRAINING_ARGUMENTS]
@@ -117,37 +97,3 @@ def _passes_on(tree: ast.Module) -> bool:
                 if not all(isinstance(name, ast.Constant) for name in names):
                     return True
     return False
-
-
-def _own_files(tree: ast.Module, path: Path, root: Path) -> list[Path] | None:
-    """The user's files that a file imports; None where it imports code that isn't searched.
-
-    Args:
-        tree: the file's syntax tree.
-        path: the file.
-        root: the folder of the user's modules.
-    """
-    found: list[Path] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                stems = [[root.joinpath(*alias.name.split("."))] for alias in names]
-                packages = [alias.name.partition(".")[0] for alias in names]
-            case ast.ImportFrom(module=module, names=names, level=level):
-                above = path.absolute().parents
-                folder = above[min(level, len(above)) - 1] if level else root
-                stem = folder.joinpath(*(module or "").split("."))
-                stems = [[stem, *(stem / alias.name for alias in names)]]
-                packages = ["" if level else str(module).partition(".")[0]]
-            case _:
-                continue
-        for group, package in zip(stems, packages, strict=True):
-            files = [file for parameter in group for file in _files_of(parameter) if file.is_file()]
-            if not files and package not in READABLE:
-                return None
-            found += files
-    return found
-
-
-def _files_of(stem: Path) -> tuple[Path, Path]:
-    return stem.parent / f"{stem.name}.py", stem / "__init__.py"

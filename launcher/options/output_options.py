@@ -29,6 +29,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     table.add(group, "enable_each_rank_log", default="None")
     table.add(group, "log_level", type=str.lower, choices=LEVELS, default="info", metavar=None)
     table.add(group, "quiet")
+    group.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="tell all that is known: each value with where it was read, the candidates of a plan, "
+        "what a change costs, why a failure happens",
+    )
 
 
 def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Streams:

@@ -9,9 +9,11 @@ from typing import NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
 from ..core.request import Fix
-from ..system.typed_yaml import near
+from ..system.typed_yaml import meant
 from . import host_options, node_options, output_options, process_options
 from . import table as foreign
+
+CODE = "code on the command line can't be launched: write it into a file, and give that"
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,9 +26,10 @@ class Parser(argparse.ArgumentParser):
             LaunchError: always.
         """
         word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
-        meant = near(word, self._option_string_actions) if word.startswith("-") else ""
-        hint = meant if "did you mean" in meant else "safe-launch --help lists the options"
-        raise LaunchError(ExitCode.USAGE, message, hint)
+        hint = CODE if word == "-c" else ""
+        if word.startswith("--"):
+            hint = meant(word, self._option_string_actions)
+        raise LaunchError(ExitCode.USAGE, message, hint or "safe-launch --help lists the options")
 
     @property
     def spellings(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.hardware import VISIBLE
+from ..core.hardware import VISIBLE, Hardware
 from ..core.request import LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system.signals import STOPS
@@ -85,6 +85,7 @@ def applied(
     gpus: int,
     *,
     is_launch: bool,
+    elsewhere: Hardware | None = None,
 ) -> LaunchRequest:
     """The request with the options for workers applied.
 
@@ -94,6 +95,7 @@ def applied(
         environment: the launcher's environment.
         gpus: the number of GPUs on this host.
         is_launch: a launch, not only a plan, is wanted, so requirements must be met here.
+        elsewhere: the hardware of a plan for another host than this one.
 
     Raises:
         LaunchError: they contradict each other, or a requirement is missing here.
@@ -108,7 +110,7 @@ def applied(
     interpreter = environment.get("PYTHON_EXEC", "")
     if is_launch and interpreter:
         _refuse_interpreter(interpreter)
-    bound = _cores(given, request.nproc, environment)
+    bound = _cores(given, request.nproc, environment, elsewhere)
     options = request.worker_options
     request = replace(
         request,
@@ -129,7 +131,7 @@ def applied(
             start_method=_start_method(given, interpreter, is_fresh=bool(bound) or is_program),
         ),
     )
-    if given.virtual_local_rank:
+    if given.virtual_local_rank and elsewhere is None:
         for variable in VISIBLE:
             _refuse_too_few(variable, environment.get(variable), request.nproc)
     option = "" if given.no_local_rank else local_rank.option(request)
@@ -193,7 +195,10 @@ def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
 
 
 def _cores(
-    given: argparse.Namespace, nproc: int, environment: Mapping[str, str]
+    given: argparse.Namespace,
+    nproc: int,
+    environment: Mapping[str, str],
+    elsewhere: Hardware | None,
 ) -> tuple[tuple[int, ...], ...]:
     """The cores of each worker; empty if workers aren't to be bound.
 
@@ -205,10 +210,12 @@ def _cores(
     if "KMP_AFFINITY" in environment:
         problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
         raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
-    mine = host.own_cores()
-    strange = [core for core in given.bind_core_list or () if core not in os.sched_getaffinity(0)]
+    mine = host.own_cores() if elsewhere is None else tuple(range(elsewhere.cores))
+    allowed = os.sched_getaffinity(0) if elsewhere is None else mine
+    strange = [core for core in given.bind_core_list or () if core not in allowed]
     if strange:
-        problem = f"--bind_core_list: core {strange[0]} isn't among those that this process may use"
+        whose = "this process may use" if elsewhere is None else f"there are ({elsewhere.source})"
+        problem = f"--bind_core_list: core {strange[0]} isn't among those that {whose}"
         raise LaunchError(ExitCode.USAGE, problem)
     listed = given.bind_core_list or mine
     if len(listed) < nproc:

@@ -37,7 +37,7 @@ NODES = (
     Option(
         "--rdzv-endpoint",
         OWN,
-        "--master-addr and --master-port in one; the host with this address is node 0",
+        "--master-addr and --master-port in one; the first launcher on this host is node 0",
         "HOST[:PORT]",
         variable=True,
     ),
@@ -61,7 +61,7 @@ NODES = (
         OWN,
         "join_timeout, last_call_timeout, is_host, ... as in torchrun",
         "KEY=VALUE,...",
-        differs="store_type=file is refused; an unknown key is an error",
+        differs="store_type=file is refused; an unknown key is noted",
         variable=True,
     ),
     Option(

@@ -35,24 +35,26 @@ def over_budget(
     ranks: Ranks,
     limit: int | None,
     *,
-    use_expected: bool = False,
+    at_least: bool = False,
 ) -> Constraint | None:
     """The constraint of a candidate that doesn't fit into memory; None where it fits.
 
     Args:
         candidate: its settings.
-        estimate: the memory that it needs.
-        hardware: the memory available.
-        ranks: the ranks that share it.
-        limit: bytes that a rank was observed to get at most; None where unknown.
-        use_expected: compare the expected need instead of the bound.
+        estimate: what it needs.
+        hardware: what there is.
+        ranks: who shares it.
+        limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        at_least: compare what it needs at the very least, what is expected less the error of the
+            estimate, instead of the bound.
     """
     available = capacity(hardware, ranks)
     usable = available if limit is None else min(limit, available)
-    if (estimate.expected if use_expected else estimate.bound) > usable:
+    if (estimate.least if at_least else estimate.bound) > usable:
+        needed = gib(estimate.peak.needed)
         return _constraint(
             candidate,
-            f"needs {gib(estimate.bound)} GiB a rank at most ({gib(estimate.expected)} expected), "
+            f"needs {gib(estimate.bound)} GiB a rank at most ({needed} expected), "
             f"{gib(usable)} are usable",
         )
     host = int(HOST_SHARE * hardware.host_memory)

@@ -34,27 +34,46 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """What is not done because of memory, and what it hangs on.
+
+    Attributes:
+        withheld: the changes that the estimate alone would have made; none where it would have
+            refused the training.
+        missing: the facts that it hangs on, in words.
+    """
+
+    withheld: tuple[Change, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Considered:
     """An evaluated candidate.
 
     Attributes:
         preset: its settings.
-        constraint: the first constraint that forbids it; None where it may be launched.
-        estimate: the memory that it needs; None where the model isn't known.
-        seconds: the predicted time of a step, for comparison; None where unknown.
-        fits_as_expected: whether the expected memory is available.
+        constraint: the first that forbids it; None where it may be launched.
+        estimate: the memory it needs; None where the model isn't known.
+        seconds: the predicted time of a step, to compare candidates by; None where unknown.
+        may_fit: whether what is expected of its memory fits, within the error of the estimate.
     """
 
     preset: Preset
     constraint: Constraint | None
     estimate: Estimate | None = None
     seconds: float | None = None
-    fits_as_expected: bool = True
+    may_fit: bool = True
 
     @property
     def bound(self) -> int:
         """The budgeted bytes; 0 where the model isn't known."""
         return 0 if self.estimate is None else self.estimate.bound
+
+    @property
+    def expected(self) -> int:
+        """Bytes that it is expected to need; 0 where the model isn't known."""
+        return 0 if self.estimate is None else self.estimate.expected
 
     @property
     def is_forbidden_by_memory(self) -> bool:
@@ -63,8 +82,8 @@ class Considered:
 
     @property
     def is_tight(self) -> bool:
-        """Whether the expected memory fits, and only the bound doesn't."""
-        return self.is_forbidden_by_memory and self.fits_as_expected
+        """Whether it may fit, and only the bound doesn't."""
+        return self.is_forbidden_by_memory and self.may_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +95,11 @@ class Plan:
         workload: what is known of the training.
         hardware: the hardware of every node.
         preset: the decision.
-        changes: every setting that differs from the script's.
-        considered: all evaluated candidates, the most preferred first.
-        chosen: the candidate of the preset.
-        proposals: what the user could change at little cost, with what it saves, as phrases.
-        doubts: unstated values that the memory estimate depends on, as phrases, where it would have
-            refused the training; then it forbids nothing.
+        changes: every setting that differs from what the script asks for.
+        considered: all evaluated candidates, the preferred first.
+        chosen: the one that the preset is.
+        proposals: what the user could change at little cost, each with what it saves, in words.
+        doubt: what the memory estimate would have done, where it hangs on what is only assumed.
     """
 
     request: LaunchRequest
@@ -92,7 +110,7 @@ class Plan:
     considered: tuple[Considered, ...]
     chosen: Considered
     proposals: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubt: Doubt | None = None
 
     @property
     def rejected(self) -> tuple[Considered, ...]:

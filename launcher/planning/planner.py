@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..core.constraint import Constraint
 from ..core.hardware import Hardware
@@ -12,7 +13,7 @@ from ..core.workload import Workload
 from .plan import NoPlan, Plan
 from .remedies import proposals, remedies
 from .search import resolve, rules_of
-from .unstated import doubts
+from .uncertain import doubt_of
 
 
 def planned(
@@ -20,18 +21,28 @@ def planned(
     workload: Workload,
     hardware: Hardware,
     constraints: Sequence[Constraint],
+    *,
+    has_failed: bool = False,
 ) -> Plan | NoPlan:
     """The plan, or why there is none.
 
-    Where the memory estimate depends on unstated values, what was asked for is launched, unless
+    Where the memory estimate hangs on what is only assumed, what was asked for is launched, unless
     something else forbids it.
+
+    Args:
+        request: what the user asked the launcher for.
+        workload: what is known of the training.
+        hardware: what it runs on.
+        constraints: what is forbidden.
+        has_failed: whether an attempt has failed: then assumptions count as well.
     """
-    found = resolve(request, workload, hardware, constraints)
-    unsure = doubts(found, constraints)
-    if unsure:
-        trusting = resolve(request, workload, hardware, constraints, by_memory=False)
-        if isinstance(trusting, Plan):
-            return replace(trusting, doubts=unsure)
+    search = partial(resolve, constraints=constraints, has_failed=has_failed)
+    found = search(request, workload, hardware)
+    doubt = doubt_of(found, search)
+    if doubt is not None:
+        launched = search(request, workload, hardware, by_memory=False)
+        if isinstance(launched, Plan):
+            return replace(launched, doubt=doubt)
     rules = rules_of(request, hardware, constraints)
     if isinstance(found, NoPlan):
         return replace(found, remedies=remedies(found, rules))

@@ -9,8 +9,9 @@ from ..core.workload import Workload
 from .estimates.training_states import Candidate
 from .plan import Considered
 
-SLOWER = 0.05
-"""Predicted times that differ by less than this share of the request's time count as equal."""
+SLOWER = 0.25
+"""Predicted times that differ by less than this share of what was asked count as equal: nobody has
+measured how right they are."""
 
 
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
@@ -36,10 +37,10 @@ def _toggles(candidate: Candidate, asked: Candidate) -> float:
 
 PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("precision: changes the numerics", _differs(Setting.PRECISION)),
+    ("offload: host memory, its traffic, and an extension to build", _differs(Setting.OFFLOAD)),
     ("checkpointing on or off: activations in memory, or recomputed", _toggles),
-    ("offload: traffic between host and accelerator", _differs(Setting.OFFLOAD)),
-    ("micro batch: more and smaller passes", _distance(Setting.MICRO_BATCH)),
     ("ZeRO stage: memory against communication", _distance(Setting.ZERO_STAGE)),
+    ("micro batch: more and smaller passes", _distance(Setting.MICRO_BATCH)),
     ("DDP's static_graph: the script must keep a promise", _differs(Setting.STATIC_GRAPH)),
     ("DDP's find_unused_parameters", _differs(Setting.FIND_UNUSED_PARAMETERS)),
     ("checkpointing's implementation", _differs(Setting.GRADIENT_CHECKPOINTING)),
@@ -61,34 +62,25 @@ def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
     )
 
 
-TRADED = (
-    Setting.MICRO_BATCH,
-    Setting.ACCUMULATION,
-    Setting.ZERO_STAGE,
-    Setting.OFFLOAD,
-    Setting.GRADIENT_CHECKPOINTING,
-)
-"""The settings that trade memory for time."""
-
-
 def rank(
     candidate: Candidate, evaluated: Considered, workload: Workload, reference: Considered
 ) -> tuple[float, ...]:
     """The sort key of a candidate, the smallest is preferred.
 
-    It compares the numerics, then whether an explicit request of the user is changed, then how much
-    slower than the request the candidate is predicted to be (being faster is no merit), then how
-    far it departs from the request, the most valuable setting first.
+    The numerics first; then what is given up of the settings that the user stated, the most
+    valuable first; then how much slower than what was asked it is predicted to be (being faster is
+    no merit); then how far it departs from what was asked. Another micro batch gives up nothing
+    that was stated, as the global batch stays; offload is never for free, whoever stated it.
     """
     asked = workload.asked
     departed = departure(candidate, asked)
-    given_up = any(
-        candidate[setting] != value and workload.is_pinned(setting)
-        for setting, value in asked.items()
-        if setting in TRADED
-        and (setting is not Setting.GRADIENT_CHECKPOINTING or _toggles(candidate, asked))
+    precision, offload, switched, stage, *rest = departed
+    given_up = (
+        offload,
+        switched * workload.is_pinned(Setting.GRADIENT_CHECKPOINTING),
+        stage * workload.is_pinned(Setting.ZERO_STAGE),
     )
     slower = 0
     if evaluated.seconds is not None and reference.seconds:
-        slower = max(0, round((evaluated.seconds / reference.seconds - 1) / SLOWER))
-    return (departed[0], float(given_up), float(slower), *departed[1:], evaluated.seconds or 0.0)
+        slower = max(0, int((evaluated.seconds / reference.seconds - 1) / SLOWER))
+    return (precision, *given_up, float(slower), switched, stage, *rest, evaluated.seconds or 0.0)

@@ -153,7 +153,7 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     )
     if before.estimate is None or after.estimate is None:
         return ()
-    saved = before.estimate.bound - after.estimate.bound
+    saved = before.estimate.peak.needed - after.estimate.peak.needed
     if saved < 2**28:
         return ()
     how = {

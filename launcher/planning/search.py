@@ -24,6 +24,8 @@ from .fewer_nodes import fewer, growth
 from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
+KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
+"""The cause of another accumulation, where the micro batch changes."""
 ALONE = Fraction(1)
 """The growth of a rank's share of the batch where no worker was lost."""
 
@@ -37,20 +39,27 @@ class Rules:
         hardware: the hardware of every node.
         ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
+        has_failed: whether an attempt has failed. Before, a known failure forbids nothing that
+            hangs on what is only assumed: the workers will tell.
     """
 
     constraints: tuple[Constraint, ...]
     hardware: Hardware
     ranks: Ranks
     by_memory: bool = True
+    has_failed: bool = False
 
 
 def rules_of(
-    request: LaunchRequest, hardware: Hardware, constraints: Sequence[Constraint]
+    request: LaunchRequest,
+    hardware: Hardware,
+    constraints: Sequence[Constraint],
+    *,
+    has_failed: bool = False,
 ) -> Rules:
     """The rules of a launch."""
     every = dict.fromkeys((*constraints, *hardware_constraints(hardware)))
-    return Rules(tuple(every), hardware, ranks_of(request, hardware))
+    return Rules(tuple(every), hardware, ranks_of(request, hardware), has_failed=has_failed)
 
 
 def resolve(
@@ -60,13 +69,16 @@ def resolve(
     constraints: Sequence[Constraint],
     *,
     by_memory: bool = True,
+    has_failed: bool = False,
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
-    If no candidate's bound fits, but some candidate's expected memory does, the one with the lowest
-    need is chosen. Deterministic: the same values give the same plan on every node.
+    What was asked for is kept where it may fit, and so is what needs no more than that; else the
+    bound must fit. Where it fits nowhere, but something may fit, that is what needs the least.
+    Deterministic: the same values give the same plan on every node.
     """
-    rules = replace(rules_of(request, hardware, constraints), by_memory=by_memory)
+    rules = rules_of(request, hardware, constraints, has_failed=has_failed)
+    rules = replace(rules, by_memory=by_memory)
     sizes = calibrated_sizes(workload, rules.hardware, rules.ranks)
     asked = workload.asked
     reference = evaluate(asked, workload, rules, sizes)
@@ -76,8 +88,13 @@ def resolve(
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, reference))
     considered = tuple(evaluated for _, evaluated in every)
-    able = [pair for pair in every if pair[1].constraint is None]
+    tolerated = reference.expected if reference.may_fit else 0
     tight = [pair for pair in every if pair[1].is_tight]
+    able = [
+        pair
+        for pair in every
+        if pair[1].constraint is None or (pair in tight and pair[1].expected <= tolerated)
+    ]
     if not able and not tight:
         return NoPlan(request, workload, hardware, considered)
     candidate, chosen = able[0] if able else min(tight, key=lambda pair: pair[1].bound)
@@ -107,9 +124,18 @@ def evaluate(
     candidate: Candidate, workload: Workload, rules: Rules, sizes: ModelSizes | None
 ) -> Considered:
     """Evaluates a candidate: its memory, its time and what forbids it."""
-    point = point_of(candidate, workload)
+    whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
     constraint = next(
-        (constraint for constraint in rules.constraints if constraint.forbids(point)), None
+        (
+            constraint
+            for constraint in rules.constraints
+            if constraint.forbids(
+                certain
+                if constraint.cause.kind is CauseKind.KNOWN_FAILURE and not rules.has_failed
+                else whole
+            )
+        ),
+        None,
     )
     if sizes is None:
         return Considered(preset_of(candidate), constraint)
@@ -118,10 +144,10 @@ def evaluate(
     seconds = step_seconds(sizes, candidate, hardware, ranks)
     available = (hardware, ranks, sizes.limit)
     too_much = over_budget(candidate, estimate, *available)
-    fits = over_budget(candidate, estimate, *available, use_expected=True) is None
+    may_fit = over_budget(candidate, estimate, *available, at_least=True) is None
     if constraint is None and rules.by_memory:
         constraint = too_much
-    return Considered(preset_of(candidate), constraint, estimate, seconds, fits)
+    return Considered(preset_of(candidate), constraint, estimate, seconds, may_fit)
 
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
@@ -141,6 +167,16 @@ def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
     for setting, value in candidate.items():
         point[setting] = value
     return point
+
+
+def certain_point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
+    """The same without what is only assumed of the script; what a plan changes is certain."""
+    asked = workload.asked
+    return {
+        name: value
+        for name, value in point_of(candidate, workload).items()
+        if workload.is_certain(name) or (isinstance(name, Setting) and asked.get(name) != value)
+    }
 
 
 def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candidate]:
@@ -231,8 +267,8 @@ def _changes(
 ) -> tuple[Change, ...]:
     """Every departure from what the script asks for, with its cause.
 
-    The cause is the launcher's own option, or what forbids the chosen candidate with only that
-    setting as asked for. For settings that move together, it is what forbids the whole request.
+    The cause is the launcher's own option, or what forbids the chosen candidate with that one
+    setting as asked, else what forbids the whole that was asked.
     """
     asked = workload.asked
     changes = []
@@ -241,18 +277,22 @@ def _changes(
         if own is not None and own.value == new:
             continue
         wanted = workload.wanted.get(setting)
+        single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
         if wanted is not None and wanted.value == new:
-            cause: Constraint | None = Constraint(
-                (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
-            )
+            cause: Constraint | None = _requested(wanted.source, f"asked for by {wanted.source}")
+        elif setting is Setting.ACCUMULATION:
+            cause = lost or KEPT
         else:
-            moved = lost if setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION) else None
-            single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
-            cause = single or moved or together
+            cause = single or (lost if setting is Setting.MICRO_BATCH else None) or together
         assert cause is not None, "the resolver changed a setting that nothing forbids"
         source = "nobody" if own is None else own.source
         changes.append(Change(setting, None if own is None else own.value, source, new, cause))
     return tuple(changes)
+
+
+def _requested(name: str, summary: str) -> Constraint:
+    """The cause of what the user, or another change, asks for."""
+    return Constraint((), Cause(CauseKind.REQUEST, name, summary))
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:

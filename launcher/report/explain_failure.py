@@ -8,61 +8,96 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure
+from ..catalogue.situation import Trait, told, traits_of
+from ..core.control_sequences import cleaned
 from ..core.preset import describe
 from ..core.row import Row
 from ..core.settings import Setting, Value
 from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
-from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
+from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Frame
 from ..planning.budget import gib
 
+LONGEST = 240
+"""Characters of an exception's message that are shown; the traceback has all."""
+
 
 def failure_rows(
     finding: Finding,
-    attempt: int,
+    attempt: Attempt,
     spots: Sequence[SourceLocation],
-    overrides: Mapping[Setting, Value],
+    *,
+    whole: bool = False,
 ) -> list[Row]:
-    """The rows on a known failure: what, where, why, and where to read more."""
+    """The rows on a known failure: the exception, where, why, and what to do unless it is cured.
+
+    Args:
+        finding: the failure.
+        attempt: the failed attempt.
+        spots: lines of the user's that it is about.
+        whole: include what happens by the entry, and the model.
+    """
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
-    died = death_text(record)
-    rows = [("what", died if died == record.message else f"{died}: {entry.title}")]
+    traits = traits_of(record, attempt.plan.workload)
+    rows = raised_rows(record)
     rows += [("where", text) for text in where_texts(record, spots)]
-    rows.append(("why", first_paragraph(entry.sections["What happens"])))
-    if record.model:
+    happens = told(entry.sections["What happens"], traits)
+    rows.append(("why", f"{entry.title}\n{happens}" if whole else entry.title))
+    if whole and record.model:
         rows.append(("model", model_text(record)))
     if entry.kind is Kind.MEMORY:
         rows += [("memory", text) for text in allocation_texts(record)]
     elif entry.kind is not Kind.PRESET or spots:
-        rows.append(("do", first_paragraph(entry.sections["What to do"])))
-    for setting, value in overrides.items():
+        rows += advice_rows(entry, traits)
+    for setting, value in attempt.plan.overrides.items():
         if (in_force := record.observed.get(setting.value, value)) != value:
-            wanted = f"{describe(setting, value)} was asked of attempt {attempt + 1}"
+            wanted = f"{describe(setting, value)} was asked of attempt {attempt.number + 1}"
             rows.append(("note", f"{wanted}, yet {in_force} was in force"))
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
 
 
-def unexplained_rows(diagnosis: Diagnosis, log: Path, *, is_suspect: bool = False) -> list[Row]:
-    """The rows on an unexplained failure: the first rank, those that followed, where the log is."""
+def advice_rows(entry: KnownFailure, traits: frozenset[Trait]) -> list[Row]:
+    """The row on what to do in a run with these traits; none where no advice is meant for it."""
+    text = told(entry.sections["What to do"], traits)
+    return [("do", text)] if text else []
+
+
+def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) -> list[Row]:
+    """The rows on an unexplained failure: the exception and where, or the log.
+
+    Args:
+        diagnosis: the attempt's diagnosis.
+        log: the log of the rank that failed first.
+        whole: include the ranks that failed later.
+    """
     record = diagnosis.root.record
-    end = "" if is_suspect else ", so nothing is changed"
-    rows = [("what", f"{death_text(record)}; no known failure matches{end}")]
+    rows = raised_rows(record)
     rows += [("where", text) for text in where_texts(record, ())]
     others = [finding.record for finding in diagnosis.findings[1:]]
-    if others:
+    if others and whole:
         later = [
             f"{'a node' if other.rank is None else f'rank {other.rank}'} "
             f"({(other.at - record.at) * 1000:.0f} ms later)"
             for other in others[:8]
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
-    own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
-    rows.append(("log", own if record.host else str(log)))
+    if whole or not (record.traceback and rows):
+        own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
+        rows.append(("log", own if record.host else str(log)))
     return rows
+
+
+def raised_rows(record: FailureRecord) -> list[Row]:
+    """The row on the exception and the start of its message; none for a death without one."""
+    if not record.exception or record.exception.endswith("SystemExit"):
+        return []
+    text = " ".join(cleaned(record.message).split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]
 
 
 def other_rows(diagnosis: Diagnosis) -> list[Row]:
@@ -160,11 +195,6 @@ def short(path: str) -> str:
     """A path relative to the working directory where that is shorter."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
-
-
-def first_paragraph(prose: str) -> str:
-    """The first paragraph as one line."""
-    return " ".join(prose.partition("\n\n")[0].split())
 
 
 def entry_text(entry: KnownFailure) -> str:

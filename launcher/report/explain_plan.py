@@ -2,60 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
-from ..planning.plan import Change, NoPlan, Plan
+from ..planning.plan import Change, Doubt, NoPlan, Plan
 from ..planning.search import contradiction
 from .costs import cost_text
-from .plan_table import memory_text
+from .plan_table import components_text
+
+KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
 
-def plan_rows(plan: Plan) -> list[Row]:
-    """What will be launched, and every change from what was asked for."""
-    request, hardware = plan.request, plan.hardware
-    ranks = ranks_of(request, hardware)
-    rows = [*where_rows(request, hardware), ("preset", preset_text(plan))]
+def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
+    """What will be launched, every change from what was asked for, and whether it fits.
+
+    Args:
+        plan: the plan.
+        whole: include the command, the machine and the memory by component.
+    """
+    rows = [("plan", verdict_text(plan))]
+    rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
+    option = plan.request.worker_options.local_rank_option
+    if option:
+        local = "before its arguments, as it declares that option (off: --no_local_rank)"
+        rows.append(("gets", f"{option}=N {local}"))
     if plan.chosen.estimate is not None:
-        rows.append(("memory", memory_text(plan.chosen.estimate, hardware, ranks)))
-    rows += [("change", change_text(change)) for change in plan.changes]
+        rows.append(("memory", memory_text(plan)))
+    if plan.doubt is not None:
+        rows.append(("doubt", doubt_text(plan, plan.doubt)))
     rows += [("propose", text) for text in plan.proposals]
-    if plan.doubts:
-        rows.append(("doubt", doubt_text(plan)))
-    if plan.changes and plan.chosen.is_tight:
-        rows.append(("note", "tight: the expected memory fits, but without the safety margin"))
-    rows += [("note", note) for note in (*plan.workload.notes, *hardware.notes)]
+    if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
+        rows.append(("keep", KEEP))
+    rows += [("preset", text) for text in filter(None, [preset_text(plan)])]
+    rows += [("note", note) for note in (*plan.workload.notes, *plan.hardware.notes)]
+    rows += plan.request.placement.sources
+    if whole:
+        rows += [("command", plan.request.command), on_row(plan.request, plan.hardware)]
+        if plan.chosen.estimate is not None:
+            rows.append(("largest", components_text(plan.chosen.estimate)))
     return rows
 
 
-def doubt_text(plan: Plan) -> str:
-    """The doubt about a training that is launched though it isn't expected to fit."""
+def verdict_text(plan: Plan) -> str:
+    """Whether anything is changed, and the devices."""
+    count = len(plan.changes)
+    changed = f"{count} change{'s' * (count > 1)}" if count else "as asked: nothing is changed"
+    return f"{changed}; on {_count_text(plan.request)} x {plan.hardware.accelerator.name}"
+
+
+def preset_text(plan: Plan) -> str:
+    """The preset with its global batch; unknown settings are left to the script, maybe all."""
+    text = str(plan.preset)
+    if plan.preset.micro_batch and plan.preset.accumulation:
+        text += f"; global batch {_global_batch(plan)}"
+    return text
+
+
+def _global_batch(plan: Plan) -> int:
+    """Samples of an optimizer step of all workers."""
+    return (plan.preset.micro_batch or 1) * (plan.preset.accumulation or 1) * plan.request.world
+
+
+def memory_text(plan: Plan) -> str:
+    """Whether the chosen preset fits: the memory that it needs, and the memory available."""
+    estimate, chosen = plan.chosen.estimate, plan.chosen
+    assert estimate is not None, "only a known model has an estimate"
+    usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
+    fits = "fits" if estimate.bound <= usable else "tight" if chosen.is_tight else "may not fit"
+    text = (
+        f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most; "
+        f"{gib(usable)} usable"
+    )
+    return f"{text}; host memory {gib(estimate.host)} GiB a node" if estimate.host else text
+
+
+def doubt_text(plan: Plan, doubt: Doubt) -> str:
+    """What isn't done because of memory, and which facts are missing for it."""
     usable = gib(capacity(plan.hardware, ranks_of(plan.request, plan.hardware)))
-    doubt = f"it may not fit into {usable} GiB. That depends on {', '.join(plan.doubts)}"
-    return f"{doubt}. Launched anyway: what the workers report before the first step decides"
+    changes = ", ".join(
+        f"{change.setting.value} {change.old} -> {change.new}" for change in doubt.withheld
+    )
+    would = f"; {changes} would make it fit" if changes else ""
+    return (
+        f"it may not fit into {usable} GiB{would}. Launched as asked, since that hangs on what is "
+        f"only assumed: {', '.join(doubt.missing)}. The workers will tell before the first step"
+    )
 
 
-def where_rows(request: LaunchRequest, hardware: Hardware) -> list[Row]:
-    """What is run, and on which hardware."""
+def on_row(request: LaunchRequest, hardware: Hardware) -> Row:
+    """The row on the hardware."""
     device = hardware.accelerator
     size = f", {gib(device.memory)} GiB each" if device.memory else ""
     source = "" if hardware.source == "detected" else f"{hardware.source}; "
     host = f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of host memory"
     how = f"{source}{request.nproc_source}; {host}"
-    option = request.worker_options.local_rank_option
-    local = f"{option}=N before its arguments, as it declares that option (off: --no_local_rank)"
-    return [
-        ("run", request.command),
-        *([("gets", local)] if option else []),
-        (
-            "on",
-            f"{_count_text(request)} x {device.name}{size} ({how})",
-        ),
-        *request.placement.sources,
-    ]
+    return "on", f"{_count_text(request)} x {device.name}{size} ({how})"
 
 
 def _count_text(request: LaunchRequest) -> str:
@@ -68,61 +115,78 @@ def _count_text(request: LaunchRequest) -> str:
     return " + ".join(str(workers) for workers in nodes)
 
 
-def preset_text(plan: Plan) -> str:
-    """The preset with its global batch; unknown settings are left to the script."""
-    text = str(plan.preset)
-    if not text:
-        return "as the script has it: its arguments name no setting"
-    if plan.preset.micro_batch and plan.preset.accumulation:
-        whole = plan.preset.micro_batch * plan.preset.accumulation * plan.request.world
-        text += f"; global batch {whole}"
-    return text
-
-
-def change_text(change: Change) -> str:
-    """A change: old -> new, who asked for the old value, the cause, where to read more."""
-    cause = change.constraint.cause
+def change_text(plan: Plan, change: Change, *, whole: bool = False) -> str:
+    """A change: old -> new, where the old value was read, the cause."""
     if change.old is None:
-        text = f"{change.setting.value}: {change.new} (not set by the script)\n{cause.summary}"
+        text = f"{change.setting.value}: {change.new} (not set by the script)"
     else:
-        text = (
-            f"{change.setting.value}: {change.old} -> {change.new} "
-            f"(asked for by {change.source})\n{cause.summary}"
-        )
-    return f"{text}\n{cause.reference}" if cause.reference else text
+        text = f"{change.setting.value}: {change.old} -> {change.new} (from {change.source})"
+    cause = change.constraint.cause
+    text = f"{text}: {why_text(plan, change)}"
+    return f"{text}\n{cause.reference}" if whole and cause.reference else text
+
+
+def why_text(plan: Plan, change: Change) -> str:
+    """The cause of a change; where it is another setting's, the name of that setting."""
+    changed = {other.setting for other in plan.changes} - {change.setting}
+    cause = change.constraint.cause
+    point = plan.workload.facts
+    point.update(plan.preset.settings().items())
+    if change.old is not None:
+        point[change.setting] = change.old
+    if change.constraint.forbids(point) or not changed:
+        kept = "kept, it " if cause.kind is CauseKind.MEMORY else ""
+        known = f" [{cause.name}]" if cause.kind is CauseKind.KNOWN_FAILURE else ""
+        return f"{kept}{cause.summary}{known}"
+    return f"goes with {', '.join(sorted(setting.value for setting in changed))}"
 
 
 def suggestion_rows(plan: Plan) -> list[Row]:
     """The changes that would be made, where none may be."""
-    return [("suggest", change_text(change)) for change in plan.changes]
+    return [("suggest", change_text(plan, change)) for change in plan.changes]
 
 
-def correction_rows(plan: Plan, before: Plan, record: FailureRecord) -> list[Row]:
-    """How the next attempt differs from the failed attempt, and what that costs."""
+def correction_rows(
+    plan: Plan,
+    before: Plan,
+    record: FailureRecord,
+    told: Collection[str] = (),
+    *,
+    whole: bool = False,
+) -> list[Row]:
+    """How the next attempt differs from the failed attempt.
+
+    Args:
+        plan: the plan of the next attempt.
+        before: the plan of the failed attempt.
+        record: the root cause's record.
+        told: names of causes that were just printed.
+        whole: include what each change costs.
+    """
     rows = []
+    changes = {change.setting: change for change in plan.changes}
     for setting, new in plan.preset.settings().items():
         old = {**plan.workload.asked, **before.overrides}.get(setting)
         if old == new:
             continue
-        reason = next(
-            (change.constraint for change in plan.changes if change.setting is setting), None
-        )
-        text = f"{setting.value}: {old} -> {new}"
-        if reason is not None and reason.cause.reference:
-            text += f"\n{reason.cause.reference}"
+        text, change = f"{setting.value}: {old} -> {new}", changes.get(setting)
+        if change is not None and change.old == old:
+            text += f" (from {change.source})"
+        if change is not None and change.constraint.cause.name not in told:
+            text += f": {why_text(plan, change)}"
         rows.append(("change", text))
-        rows.append(("costs", cost_text(setting, old, new, record, plan.request.world)))
+        if whole:
+            rows.append(("costs", cost_text(setting, old, new, record, plan.request.world)))
     return rows
 
 
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why there is no plan: the smallest set of constraints that contradict each other."""
-    rows = where_rows(refused.request, refused.hardware)
     count = len(refused.rejected)
-    rows.append(("tried", f"{count} presets; none is known to work. Ruled out by:"))
+    rows = [("tried", f"{count} presets; none is known to work. Ruled out by:")]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"
         rows.append(("because", text.rstrip()))
     rows += [("would do", text) for text in refused.remedies]
-    return rows
+    return [*rows, on_row(refused.request, refused.hardware), *refused.request.placement.sources]

@@ -10,11 +10,11 @@ from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import Offload, Setting
-from ..core.workload import Workload
+from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
-from ..planning.estimates.ranks import Ranks, ranks_of
-from ..planning.plan import Change, Considered, NoPlan, Plan
+from ..planning.estimates.ranks import ranks_of
+from ..planning.plan import Change, Considered, Doubt, NoPlan, Plan
 
 SHOWN = 12
 """Candidates in the table at most; the document has all of them."""
@@ -24,7 +24,7 @@ GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
     ("optim", (Component.OPTIMIZER,)),
     ("activ", (Component.ACTIVATIONS, Component.VISION)),
     ("logits", (Component.LOGITS,)),
-    ("other", (Component.CONTEXT, Component.SLACK)),
+    ("other", (Component.CONTEXT, Component.SLACK, Component.KEPT)),
 )
 """The columns of the table, and the components that each adds up."""
 
@@ -62,20 +62,14 @@ def _count(number: int) -> str:
     return f"{number:,}"
 
 
-def memory_text(estimate: Estimate, hardware: Hardware, ranks: Ranks) -> str:
-    """The memory that the chosen preset needs, by component, and the memory available."""
+def components_text(estimate: Estimate) -> str:
+    """The phase that needs the most memory, and that memory by component, in GiB a rank."""
     parts = ", ".join(
         f"{name.value} {gib(size)}"
         for name, size in estimate.peak.components.items()
         if size >= 2**20
     )
-    text = (
-        f"{gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most, "
-        f"{gib(capacity(hardware, ranks))} usable; fullest at the {estimate.peak.name}: {parts}"
-    )
-    if estimate.host:
-        text += f"; host memory {gib(estimate.host)} GiB a node"
-    return "\n".join([text, *estimate.assumed])
+    return "\n".join([f"at the {estimate.peak.name}: {parts}", *estimate.assumed])
 
 
 def label(candidate: Considered) -> str:
@@ -92,16 +86,22 @@ def label(candidate: Considered) -> str:
 
 
 def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:
-    """The candidates, the most preferred first: GiB a rank by component, relative time, verdict."""
-    shown = _selected(considered, chosen)
+    """The candidates, the most preferred first: GiB a rank by component, relative time, verdict.
+
+    Candidates that differ in nothing that is shown share a row.
+    """
+    distinct: dict[object, Considered] = {}
+    for candidate in considered:
+        visible = (candidate.bound, candidate.seconds, _verdict(candidate, chosen))
+        distinct.setdefault((label(candidate), *visible), candidate)
+    shown = _selected(tuple(distinct.values()), chosen)
     asked_seconds = next((candidate.seconds for candidate in considered if candidate.seconds), None)
     if chosen is not None and chosen.seconds:
         asked_seconds = chosen.seconds
-    names = [label(candidate) for candidate in shown]
-    width = max(map(len, [*names, "candidate"]))
+    width = max(len(label(candidate)) for candidate in shown)
     head = " ".join(f"{name:>6}" for name, _ in GROUPS)
     lines = [f"  {'candidate':<{width}} {head} {'most':>6} {'time':>5}  verdict"]
-    for candidate, name in zip(shown, names, strict=True):
+    for candidate in shown:
         cells = [f"{'-':>6}"] * (len(GROUPS) + 1) + [f"{'-':>5}"]
         if candidate.estimate is not None:
             peak = candidate.estimate.peak.components
@@ -111,8 +111,9 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
                 candidate.seconds / asked_seconds if candidate.seconds and asked_seconds else None
             )
             cells.append(f"{'-' if ratio is None else format(ratio, '.2f'):>5}")
-        lines.append(f"  {name:<{width}} {' '.join(cells)}  {_verdict(candidate, chosen)}")
-    left = len(considered) - len(shown)
+        name, verdict = label(candidate), _verdict(candidate, chosen)
+        lines.append(f"  {name:<{width}} {' '.join(cells)}  {verdict}")
+    left = len(distinct) - len(shown)
     return [*lines, f"  and {left} more (--json has all)"] if left > 0 else lines
 
 
@@ -128,10 +129,10 @@ def _selected(considered: Sequence[Considered], chosen: Considered | None) -> li
 
 def _verdict(candidate: Considered, chosen: Considered | None) -> str:
     if candidate is chosen:
-        doubtful = "chosen" if candidate.fits_as_expected else "chosen, though doubtful"
+        doubtful = "chosen" if candidate.may_fit else "chosen, though doubtful"
         return "chosen, though tight" if candidate.is_tight else doubtful
     if candidate.constraint is None:
-        return "possible" if candidate.fits_as_expected else "doubtful"
+        return "possible" if candidate.may_fit else "doubtful"
     cause = candidate.constraint.cause
     return "doesn't fit" if cause.kind is CauseKind.MEMORY else cause.name
 
@@ -162,15 +163,26 @@ def document(
         if isinstance(outcome, Plan)
         else [],
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
-        "doubts": outcome.doubts if isinstance(outcome, Plan) else (),
+        "doubt": _doubt(outcome.doubt) if isinstance(outcome, Plan) else None,
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
         "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
         "candidates": [_considered(candidate) for candidate in considered],
     }
 
 
-def _known(known: Any) -> dict[str, Any]:
-    return {"value": known.value, "origin": known.origin.name.lower(), "source": known.source}
+def _known(known: Known) -> dict[str, Any]:
+    return {
+        "value": known.value,
+        "origin": known.origin.name.lower(),
+        "certainty": known.origin.certainty.name.lower(),
+        "source": known.source,
+    }
+
+
+def _doubt(doubt: Doubt | None) -> dict[str, Any] | None:
+    if doubt is None:
+        return None
+    return {"withheld": [_change(change) for change in doubt.withheld], "missing": doubt.missing}
 
 
 def _change(change: Change) -> dict[str, Any]:

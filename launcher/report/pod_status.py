@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..catalogue.entry import Finding
+from ..catalogue.situation import traits_of
 from ..core.errors import ExitCode, LaunchError, meaning
 from ..core.source_location import SourceLocation
+from ..core.workload import Workload
 from ..evidence.exit_reason import death_text
 from ..planning.plan import NoPlan
 from . import explain_failure, explain_plan
@@ -25,12 +27,15 @@ MESSAGE = 2000
 """Bytes of an exception's message at most, to leave room for the line that raised it."""
 
 
-def failure_line(code: int, finding: Finding, spots: Sequence[SourceLocation] = ()) -> str:
+def failure_line(
+    code: int, finding: Finding, workload: Workload, spots: Sequence[SourceLocation] = ()
+) -> str:
     """A failed training as one line: the root cause, the user's own line, and what to do.
 
     Args:
         code: the launcher's exit code.
         finding: the root cause.
+        workload: what is known of the training.
         spots: lines of the user's that the failure is about.
     """
     record, entry = finding.record, finding.entry
@@ -41,7 +46,8 @@ def failure_line(code: int, finding: Finding, spots: Sequence[SourceLocation] = 
         parts[0] += f": {_cut(record.message, MESSAGE)}"
     parts += explain_failure.where_texts(record, spots)[:1]
     if entry is not None:
-        parts.append(f"do: {explain_failure.first_paragraph(entry.sections['What to do'])}")
+        advice = explain_failure.advice_rows(entry, traits_of(record, workload))
+        parts += [f"{label}: {text}" for label, text in advice]
     return _line(code, parts)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..catalogue.entry import Finding
 from ..core.errors import LaunchError
+from ..core.output_routing import ERR
 from ..diagnosis.attempt import Failed, Interrupted, Outcome
 from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import RunEnded
@@ -15,23 +16,35 @@ from ..system import run_directory, terminal
 from . import explain_failure, pod_status
 
 
-def show_attempts(
+def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
+    """A line on how an attempt ended."""
+    number = outcome.attempt.number + 1
+    return f"attempt {number}: {explain_failure.outcome_text(outcome, findings)}"
+
+
+def show_end(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """Prints a line for each attempt, and the path of the records."""
-    lines = [
-        f"attempt {outcome.attempt.number + 1}: {explain_failure.outcome_text(outcome, findings)}"
-        for outcome in outcomes
-    ]
+    """Prints how the last attempt ended, unless that was printed already, and the records' path."""
+    is_told = isinstance(outcomes[-1], Failed)
+    lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
     say(*lines, f"exit code {code}; logs and records: {run}")
 
 
-def show_root_traceback(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
-    """Prints the full traceback of the rank that failed first, or its last output."""
+def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
+    """Prints the full traceback of the rank that failed first, or its last output, if hidden.
+
+    A worker prints its own traceback: hidden are ranks that this console doesn't show, and those of
+    other nodes.
+    """
     if not isinstance(outcome, Failed):
         return
     record = findings[outcome.attempt.number].record
+    streams = outcome.attempt.plan.request.worker_options.streams
+    # This is node 0, whose ranks come first: here a local rank is the rank.
+    if not record.host and streams.is_shown(record.rank or 0, ERR):
+        return
     if record.traceback and not record.exception.endswith("SystemExit"):
         terminal.verbatim(record.traceback)
     elif record.log_tail and record.rank is not None:
@@ -52,7 +65,8 @@ def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> Ru
         case Failed(attempt=attempt):
             root = findings[attempt.number]
             spots = spots_of(root, attempt.plan.request)
-            return RunEnded(code, line, pod_status.failure_line(code, root, spots))
+            diagnosis = pod_status.failure_line(code, root, attempt.plan.workload, spots)
+            return RunEnded(code, line, diagnosis)
         case Interrupted(signal=number):
             return RunEnded(code, line, pod_status.stop_line(number))
         case _:

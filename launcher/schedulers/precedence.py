@@ -51,7 +51,9 @@ def merged(
             f"({counted.origin('nodes')})"
         )
         raise LaunchError(ExitCode.USAGE, problem, "nodes are numbered from 0")
-    if rank is None and any(report.is_head for report in every):
+    told = _first(every, "is_head")
+    may_join = rank is None and told is None and any(report.owns_address for report in every)
+    if rank is None and (may_join or (told is not None and told.is_head)):
         rank = 0
     address, port, job = (_first(every, name) for name in ("address", "port", "job"))
     found = replace(
@@ -59,6 +61,7 @@ def merged(
         nodes=most,
         least=least,
         rank=rank,
+        may_join=may_join,
         address="" if address is None else address.address,
         port=PORT if port is None or port.port is None else port.port,
         job="" if job is None else job.job,

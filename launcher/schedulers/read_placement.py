@@ -11,6 +11,7 @@ the scheduler knows how many launchers there are, and which this is: contradicti
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from ..core.errors import ExitCode, LaunchError
@@ -63,14 +64,16 @@ def placement_of(
         **torchrun_options.configuration(pet.get("rdzv_conf", ""), "PET_RDZV_CONF"),
         **torchrun_options.configuration(given.get("rdzv_conf", ""), "--rdzv-conf"),
     }
-    times = torchrun_options.times(conf, silence)
+    times, notes = torchrun_options.times(conf, silence), torchrun_options.unknown_settings(conf)
     if "standalone" in given or "standalone" in pet:
         # Everything else about other nodes is ignored, as in torchrun.
-        return alone(scheduled, times)
+        return replace(alone(scheduled, times), sources=notes)
     stated = [
         torchrun_options.reported(given, by_variable=False, here=here),
         torchrun_options.reported(pet, by_variable=True, here=here),
     ]
+    if scheduled is None and not any(report.address for report in stated):
+        stated.append(torchrun_options.default_endpoint(given, pet))
     placement = merged(stated, scheduled, times, is_launch=is_launch)
     if is_launch and not placement.is_alone and not placement.is_head and not placement.address:
         if scheduled is not None and scheduled.by == "Kubernetes":
@@ -80,4 +83,4 @@ def placement_of(
             f"this is one of {placement.nodes} nodes, but nothing says where node 0 is",
             "give --master-addr HOST, or --rdzv-endpoint HOST:PORT, on every node",
         )
-    return placement
+    return replace(placement, sources=(*placement.sources, *notes))

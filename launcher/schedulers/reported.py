@@ -18,6 +18,7 @@ class Reported:
         nodes: the least and the greatest number of launchers.
         rank: rank of this launcher.
         is_head: whether this launcher is node 0, if no rank is given.
+        owns_address: whether node 0's address is this host's, if neither of these is given.
         address: name or address of node 0.
         port: node 0's port.
         job: an id that only the launchers of this job have.
@@ -33,6 +34,7 @@ class Reported:
     nodes: tuple[int, int] | None = None
     rank: int | None = None
     is_head: bool | None = None
+    owns_address: bool = False
     address: str = ""
     port: int | None = None
     job: str = ""

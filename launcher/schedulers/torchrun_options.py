@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import JoinTimes
-from ..system.typed_yaml import near
+from ..core.row import Row
+from ..system.typed_yaml import meant, near
 from .reported import Reported, port, whole
 from .this_host import Here
 
@@ -28,18 +29,26 @@ OPTIONS = (
 )
 """torchrun's names; `--nproc-per-node` is read where the workers are counted."""
 BACKENDS = ("static", "c10d")
-SECONDS = ("join_timeout", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout")
-CONFIGURATION = (
-    *SECONDS,
-    "keep_alive_interval",
-    "keep_alive_max_attempt",
-    "read_timeout",
-    "is_host",
-    "store_type",
+USED = (
+    *("join_timeout", "timeout", "last_call_timeout"),
+    *("keep_alive_interval", "keep_alive_max_attempt"),
 )
-"""What torch 2.13 reads of --rdzv-conf, torch/distributed/elastic/rendezvous: c10d and static."""
+"""Keys of --rdzv-conf that set how long to wait, in seconds or attempts."""
+WITHOUT_EFFECT = (
+    *("close_timeout", "heartbeat_timeout", "read_timeout"),
+    *("rank", "use_libuv", "protocol", "etcd_prefix"),
+    *("cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert"),
+)
+"""Keys that torch reads, and that have no effect here: those of c10d, static and etcd
+(torch/distributed/elastic/rendezvous; use_libuv until torch 2.4)."""
+CONFIGURATION = (*USED, "is_host", "store_type")
+DEFAULT = "torchrun's default"
+C10D_PORT = 29400
+"""The default port of torch's c10d (c10d_rendezvous_backend.py)."""
 KEEP_ALIVE = (5.0, 3.0)
 """torch's seconds between heartbeats, and how many may be missed."""
+BLANK = " \t\n'\""
+"""Characters around a setting of --rdzv-conf that aren't part of it."""
 YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 
 
@@ -99,8 +108,24 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
         return replace(result, is_head=conf["is_host"].lower() in YES)
     own = {given.get("local_addr", "").removeprefix("[").removesuffix("]")} - {""}
     if result.address and result.rank is None:
-        return replace(result, is_head=result.address in own or here.owns(result.address))
+        return replace(result, owns_address=result.address in own or here.owns(result.address))
     return result
+
+
+def default_endpoint(*given: Mapping[str, str]) -> Reported:
+    """Node 0 where torchrun looks for it by default: on this host.
+
+    It is meant for trying several nodes on one host (torch/distributed/run.py, `--master-addr`;
+    c10d_rendezvous_backend.py, `_create_tcp_store`). Without a rank the static backend can't start.
+
+    Args:
+        given: the options of each source, by descending precedence.
+    """
+    options = {name: value for source in reversed(given) for name, value in source.items()}
+    if options.get("rdzv_backend") == "c10d":
+        listens = None if "master_port" in options else C10D_PORT
+        return Reported(DEFAULT, address="localhost", port=listens, owns_address=True)
+    return Reported(DEFAULT, address="127.0.0.1" if "node_rank" in options else "")
 
 
 def refuse_backend(backend: str, name: str) -> None:
@@ -163,18 +188,17 @@ def is_ipv6(text: str) -> bool:
 
 
 def configuration(text: str, name: str) -> dict[str, str]:
-    """The settings of --rdzv-conf.
+    """The settings of --rdzv-conf, without quotes around them.
+
+    Unknown settings have no effect, as in torchrun.
 
     Raises:
-        LaunchError: a setting is unknown, or its value is invalid.
+        LaunchError: a setting has no value, or an invalid one.
     """
     result = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = (side.strip() for side in part.partition("="))
-        if key not in CONFIGURATION:
-            problem = f"{name}: there is no setting {key!r}"
-            raise LaunchError(ExitCode.USAGE, problem, near(key, CONFIGURATION))
-        if not equals or not value:
+    for part in filter(None, (part.strip(BLANK) for part in text.split(","))):
+        key, _, value = (side.strip(BLANK) for side in part.partition("="))
+        if not value:
             raise LaunchError(ExitCode.USAGE, f"{name}: {key} needs a value, as in {key}=...")
         result[key] = value
         if key == "is_host" and value.lower() not in YES + NO:
@@ -182,9 +206,20 @@ def configuration(text: str, name: str) -> dict[str, str]:
         if key == "store_type" and value.lower() != "tcp":
             problem = f"{name}: store_type={value}: the nodes meet over the network, not in a file"
             raise LaunchError(ExitCode.USAGE, problem, "leave it out")
-        if key not in ("is_host", "store_type"):
+        if key in USED:
             seconds(value, f"{name}: {key}")
     return result
+
+
+def unknown_settings(conf: Mapping[str, str]) -> tuple[Row, ...]:
+    """A row about the keys of --rdzv-conf that torch doesn't know, if there are any."""
+    known = (*CONFIGURATION, *WITHOUT_EFFECT)
+    strange = [key for key in conf if key not in known]
+    if not strange:
+        return ()
+    hints = filter(None, dict.fromkeys(meant(key, known) for key in strange))
+    text = f"--rdzv-conf: {', '.join(strange)} has no effect: torch knows no such setting"
+    return (("note", "; ".join([text, *hints])),)
 
 
 def seconds(text: str, name: str) -> float:
@@ -205,10 +240,10 @@ def seconds(text: str, name: str) -> float:
 def times(conf: Mapping[str, str], silence: float | None) -> JoinTimes:
     """The timeouts by --rdzv-conf and --node-timeout, or else our defaults."""
     default = JoinTimes()
-    number = {key: float(value) for key, value in conf.items() if key in SECONDS}
-    if silence is None and {"keep_alive_interval", "keep_alive_max_attempt"} & conf.keys():
-        interval = float(conf.get("keep_alive_interval", KEEP_ALIVE[0]))
-        silence = interval * float(conf.get("keep_alive_max_attempt", KEEP_ALIVE[1]))
+    number = {key: float(value) for key, value in conf.items() if key in USED}
+    if silence is None and {"keep_alive_interval", "keep_alive_max_attempt"} & number.keys():
+        interval = number.get("keep_alive_interval", KEEP_ALIVE[0])
+        silence = interval * number.get("keep_alive_max_attempt", KEEP_ALIVE[1])
     return JoinTimes(
         join=number.get("join_timeout", number.get("timeout", default.join)),
         last_call=number.get("last_call_timeout", default.last_call),

@@ -93,7 +93,9 @@ def _may_go_on(attempt: Attempt, seen: Seen, rules: Rules) -> bool:
     workload = with_seen(plan.workload, attempt, seen)
     if not is_hopeless(attempt, workload, rules):
         return True
-    better = planned(plan.request, workload, plan.hardware, rules.constraints)
-    # A memory estimate that still depends on unstated values doesn't count.
-    is_unsure = isinstance(better, Plan) and bool(better.doubts)
+    better = planned(
+        plan.request, workload, plan.hardware, rules.constraints, has_failed=rules.has_failed
+    )
+    # Where the memory estimate still hangs on what is only assumed, it doesn't count.
+    is_unsure = isinstance(better, Plan) and better.doubt is not None
     return is_unsure and not is_hopeless(attempt, workload, replace(rules, by_memory=False))

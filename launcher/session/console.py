@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..catalogue.entry import Diagnosis
+from ..catalogue.situation import traits_of
 from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..core.row import Row
-from ..diagnosis.attempt import Attempt, Superseded
+from ..core.workload import Workload
+from ..diagnosis.attempt import Attempt, Failed, Superseded
 from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..diagnosis.user_lines import spots_of
 from ..evidence.failure_record import FailureRecord
@@ -20,7 +22,7 @@ from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
 NOTHING_LEFT = "nothing is left to launch"
-SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "note", "may end", "do")
+SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "gets", "note", "may end", "do")
 """Labels of the rows that `--quiet` keeps."""
 
 
@@ -29,12 +31,14 @@ class ConsoleReporter:
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the plan; under `--quiet`, only what differs from the request."""
-        _show([*explain_plan.plan_rows(plan), *suspect_rows(suspects)])
+        rows = explain_plan.plan_rows(plan, whole=terminal.is_verbose())
+        _show([*rows, *suspect_rows(suspects, plan.workload)])
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the plan as asked, and what would be changed."""
+        rows = explain_plan.plan_rows(asked, whole=terminal.is_verbose())
         suggestions = explain_plan.suggestion_rows(better)
-        _show([*explain_plan.plan_rows(asked), *suggestions, *suspect_rows(suspects)])
+        _show([*rows, *suggestions, *suspect_rows(suspects, asked.workload)])
 
     def no_plan(self, refused: NoPlan) -> None:
         """Prints why there is no plan, and what would permit one."""
@@ -44,23 +48,25 @@ class ConsoleReporter:
         self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
     ) -> None:
         """Prints what failed first, where, and why."""
-        root = diagnosis.root
+        root, whole = diagnosis.root, terminal.is_verbose()
         if root.entry is None:
             log = attempt.folder / f"rank-{root.record.rank}.log"
-            rows = explain_failure.unexplained_rows(diagnosis, log, is_suspect=suspect is not None)
+            rows = explain_failure.unexplained_rows(diagnosis, log, whole=whole)
         else:
             found = spots_of(root, attempt.plan.request)
-            rows = explain_failure.failure_rows(root, attempt.number, found, attempt.plan.overrides)
+            rows = explain_failure.failure_rows(root, attempt, found, whole=whole)
         rows += explain_failure.other_rows(diagnosis)
         if suspect is not None:
             rows.append(explain_failure.suspect_row(suspect.changed, suspect.first))
-        terminal.say(f"attempt {attempt.number + 1} failed", *terminal.table(rows))
+        head = summary.attempt_line(Failed(attempt, (root.record,)), {attempt.number: root})
+        terminal.say(head, *terminal.table(rows))
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
         """Prints what the next attempt changes, and where it begins."""
         if isinstance(state.last, Superseded):
-            terminal.say("stopped before a failure: what the workers reported is known to fail")
-            rows = [("change", explain_plan.change_text(change)) for change in following.changes]
+            terminal.say(summary.attempt_line(state.last, state.findings))
+            changes = following.changes
+            rows = [("change", explain_plan.change_text(following, change)) for change in changes]
         else:
             rows = _corrections(following, state)
         if not rows:
@@ -70,38 +76,45 @@ class ConsoleReporter:
         terminal.say(*terminal.table(rows), f"relaunching: attempt {len(state.outcomes) + 1}")
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
-        """Prints what would have been changed, and why it isn't."""
+        """Prints what would have been changed, what the user can do, and why it isn't done."""
         changes = [text for label, text in _corrections(following, state) if label == "change"]
-        rows = terminal.table(("suggest", text) for text in changes)
-        terminal.say(*rows, f"not relaunched: {refused.sentence}")
+        rows = [("suggest", text) for text in changes]
+        if state.root is not None and state.root.entry is not None:
+            traits = traits_of(state.root.record, following.workload)
+            rows += explain_failure.advice_rows(state.root.entry, traits)
+        terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
 
     def note(self, sentence: str) -> None:
         """Prints the sentence."""
         terminal.say(sentence)
 
     def finished(self, state: RunState, end: End, run: Path) -> None:
-        """Prints a line for each attempt, the records' path, and the first failure's traceback."""
-        summary.show_attempts(state.outcomes, state.findings, run, end.code)
+        """Prints how the last attempt ended, the records' path, and a traceback not yet shown."""
+        summary.show_end(state.outcomes, state.findings, run, end.code)
         if end.standing is not None:
             first = end.standing + 1
             terminal.say(f"the failure of attempt {first} stands: its corrections led to others")
-        summary.show_root_traceback(end.outcome_of(state), state.findings)
+        summary.show_hidden_output(end.outcome_of(state), state.findings)
 
 
 def _corrections(following: Plan, state: RunState) -> list[Row]:
     """How the next attempt differs from the last attempt."""
     record = FailureRecord(0, 0.0) if state.root is None else state.root.record
-    return explain_plan.correction_rows(following, state.last.attempt.plan, record)
+    known = None if state.root is None else state.root.entry
+    told = {str(state.last.attempt.number + 1), *({known.id} if known else ())}
+    before, whole = state.last.attempt.plan, terminal.is_verbose()
+    return explain_plan.correction_rows(following, before, record, told, whole=whole)
 
 
-def suspect_rows(suspects: Sequence[SuspectLine]) -> list[Row]:
+def suspect_rows(suspects: Sequence[SuspectLine], workload: Workload) -> list[Row]:
     """For each failure that suspect lines may lead to: the lines, the failure, what to do."""
     rows: list[Row] = []
+    traits = traits_of(FailureRecord(None, 0.0), workload)
     for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
         rows += [("note", explain_failure.spot_text(spot)) for spot in spots]
         rows.append(("may end", f"{entry.title}\nsafe-launch explain {entry.id}"))
-        rows.append(("do", explain_failure.first_paragraph(entry.sections["What to do"])))
+        rows += explain_failure.advice_rows(entry, traits)
     return rows
 
 

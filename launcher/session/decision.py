@@ -61,6 +61,11 @@ class RunState:
         """Root cause of the last attempt's failure; None where it did not fail."""
         return self.findings.get(self.last.attempt.number)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an attempt has failed."""
+        return bool(self.findings)
+
     def after(self, outcome: Outcome, root: Finding | None) -> RunState:
         """The state after a further attempt."""
         found = {} if root is None else {outcome.attempt.number: root}

@@ -14,6 +14,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
+from ..evidence import failed_workers
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import Connection
 from ..nodes.messages import Ended, Message, Order, Refusal, RunEnded, RunStarted
@@ -143,6 +144,8 @@ def _take_part(
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]
+    if ended.signal is None:
+        failed_workers.write(ended.records, folder)
     link.send(structs.replace(ended, records=abbreviated(ended.records), now=time.monotonic()))
     return part
 

@@ -13,6 +13,8 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
+from ..diagnosis.attempt import Failed
+from ..evidence import failed_workers
 from ..nodes.connection import broadcast
 from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
@@ -105,4 +107,7 @@ def _train(
     document = {"exit_code": end.code, "attempts": len(state.outcomes)}
     summary.write_or_warn(run / "outcome.json", document)
     reporter.finished(state, end, run)
-    return summary.farewell(end.code, end.outcome_of(state), state.findings)
+    outcome = end.outcome_of(state)
+    if isinstance(outcome, Failed):
+        failed_workers.write(outcome.records, outcome.attempt.folder)
+    return summary.farewell(end.code, outcome, state.findings)

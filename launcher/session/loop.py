@@ -84,7 +84,7 @@ def run_attempts(
         attempt = Attempt(number, plan, run_directory.attempt_folder(effects.run, number))
         document = plan_table.document(plan.request, plan.workload, plan.hardware, plan)
         summary.write_or_warn(attempt.folder / "plan.json", document)
-        rules = rules_of(state.request, hardware, state.constraints)
+        rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
         outcome = effects.launch(attempt, start, rules)
         state, suspect = _diagnose(state, outcome, entries, effects)
         decision = decide(state, rules, suspect, effects.pause)
@@ -124,8 +124,10 @@ def _diagnose(
 
 
 def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch | End:
-    """The next attempt, from what is known now, or the end of the run."""
-    following = planned(state.request, state.workload, hardware, state.constraints)
+    """The attempt that follows from what is known now, if there may be one."""
+    following = planned(
+        state.request, state.workload, hardware, state.constraints, has_failed=state.has_failed
+    )
     if isinstance(following, NoPlan):
         effects.reporter.no_plan(following)
         return no_correction_left(state, ExitCode.NO_PLAN)

@@ -17,7 +17,7 @@ from ..machine import profiles
 from ..nodes.compatibility import common_hardware, differences
 from ..nodes.connection import Connection, broadcast
 from ..nodes.messages import Message, Refusal, RunEnded, Signalled
-from ..nodes.rendezvous import gather, join, own_join
+from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..system import terminal
 from ..workers import start
 from ..workers.forkserver.client import Server
@@ -49,14 +49,17 @@ def launch(
     workload = read(request)
     if not server.pids:
         start.prepare()  # before other nodes count on this one
+    listener = listener_of_head(request.placement)
+    if listener is None and request.placement.is_head:
+        request = replace(request, placement=replace(request.placement, rank=None))
     placement = request.placement
     own = own_join(request, hardware, dict(workload.versions))
-    if not placement.is_head:
+    if listener is None:
         link, welcome = join(placement, own, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
         return follower.follow(request, environment, link, welcome, server)
-    joined = gather(placement, own, terminal.say)
+    joined = gather(placement, own, listener, terminal.say)
     _stop_together(joined.connections, _stopped)
     try:
         notes = differences(joined.joins)

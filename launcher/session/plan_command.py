@@ -11,7 +11,6 @@ from ..core.errors import ExitCode
 from ..core.hardware import Hardware
 from ..core.plain_json import plain
 from ..core.request import LaunchRequest
-from ..core.row import Row
 from ..core.workload import Workload
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
@@ -53,19 +52,21 @@ def show_plan(
 
 
 def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine]) -> list[str]:
-    """What is known, the candidates, and the plan, or why there is no plan."""
-    known = terminal.table(_what_is_known(workload), indent=0)
-    if isinstance(plan, NoPlan):
-        why = terminal.table(explain_plan.dead_end_rows(plan))
-        return [*known, *plan_table.table(plan.rejected, None), NOTHING_LEFT, *why]
-    table = plan_table.table(plan.considered, plan.chosen)
-    head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
-    candidates = [] if plan.chosen.estimate is None else [head, *table]
-    rows = [*explain_plan.plan_rows(plan), *suspect_rows(suspects)]
-    return [*known, *candidates, *terminal.table(rows, indent=0)]
-
-
-def _what_is_known(workload: Workload) -> list[Row]:
+    """The plan, or why there is none; with `--verbose`, also what is known and the candidates."""
+    whole = terminal.is_verbose()
     job = model_sizes_of(workload)
-    model = plan_table.model_text(workload, None if job is None else job.trained)
-    return [("model", model), *plan_table.known_rows(workload)]
+    model = ("model", plan_table.model_text(workload, None if job is None else job.trained))
+    if isinstance(plan, NoPlan):
+        lines = [NOTHING_LEFT, *terminal.table([*explain_plan.dead_end_rows(plan), model])]
+        table = plan_table.table(plan.rejected, None)
+    else:
+        suspicions = suspect_rows(suspects, workload)
+        rows = [*explain_plan.plan_rows(plan, whole=whole), *suspicions, model]
+        lines = terminal.table(rows, indent=0)
+        table = plan_table.table(plan.considered, plan.chosen) if plan.chosen.estimate else []
+    if not whole:
+        more = "-v before the script shows what is known, where it was read, and the candidates"
+        return [*lines, *terminal.table([("more", more)], indent=0)]
+    head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
+    known = terminal.table(plan_table.known_rows(workload), indent=0)
+    return [*lines, *([head, *table] if table else []), *known]

@@ -51,6 +51,11 @@ def attempt_folder(run: Path, number: int) -> Path:
     return folder
 
 
+def error_file(folder: Path, rank: int) -> Path:
+    """The file to which a script under torch elastic's `record` writes its error."""
+    return folder.absolute() / f"rank-{rank}.error.json"
+
+
 def write(path: Path, content: object) -> None:
     """Writes a value as JSON.
 

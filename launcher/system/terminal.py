@@ -9,6 +9,7 @@ from collections.abc import Iterable
 MARK = "[safe-launch] "
 WIDTH = 100
 _quiet = False
+_verbose = False
 
 
 def say(*lines: str) -> None:
@@ -36,6 +37,17 @@ def be_quiet(*, wanted: bool) -> None:
     """Sets whether `tell` is silent."""
     global _quiet
     _quiet = wanted
+
+
+def is_verbose() -> bool:
+    """Whether the user wants all that is known."""
+    return _verbose
+
+
+def be_verbose(*, wanted: bool) -> None:
+    """Whether what is seldom needed is told too, from now on."""
+    global _verbose
+    _verbose = wanted
 
 
 def show(text: str) -> None:

@@ -123,11 +123,20 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def near(word: object, known: Any) -> str:
-    """A did-you-mean hint for a misspelt word."""
-    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
-    if close:
-        return f"did you mean `{close[0]}`?"
-    return f"known are {', '.join(sorted(str(name) for name in known))}"
+    """A did-you-mean hint for a misspelt word, or all that is known."""
+    return meant(word, known, 0.6) or f"known are {', '.join(sorted(map(str, known)))}"
+
+
+def meant(word: object, known: Any, likeness: float = 0.75) -> str:
+    """A did-you-mean hint for a misspelt word; empty if no known word is close to it.
+
+    Args:
+        word: the misspelt word.
+        known: the known words.
+        likeness: the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
+    """
+    close = difflib.get_close_matches(str(word), map(str, known), n=1, cutoff=likeness)
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def line_of(key: str, text: str, first_line: int) -> int:

@@ -109,7 +109,10 @@ class NodeWorkers:
             record = self._record(rank, is_stopped=-self.exits[rank][0] in sent.get(rank, set()))
             if record is not None:
                 tail = output.tail(rank)
-                found.append(replace(record, oom_kills=killed, log_tail=tail))
+                place, pid = rank - min(self.pids), self.pids[rank]
+                found.append(
+                    replace(record, oom_kills=killed, log_tail=tail, local_rank=place, pid=pid)
+                )
         return tuple(sorted(found, key=lambda record: record.at))
 
     def _record(self, rank: int, *, is_stopped: bool) -> FailureRecord | None:

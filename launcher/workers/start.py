@@ -16,10 +16,10 @@ from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
 from ..core.request import LaunchRequest
-from ..evidence import worker_channel
+from ..evidence import failed_workers, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
-from ..system import orphans
+from ..system import orphans, run_directory
 from ..system.signals import STOPS
 from . import local_rank_macro
 from .forkserver.client import Forked, Server
@@ -99,6 +99,7 @@ def environments(
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
         checkpoint.VARIABLE: own.resume,
+        **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }
     if interface is not None:
@@ -109,7 +110,7 @@ def environments(
             "RANK": str(rank),
             "LOCAL_RANK": str(local + place),
             "ROLE_RANK": str(rank),
-            ERROR_FILE: str(folder.absolute() / f"rank-{rank}.error.json"),
+            ERROR_FILE: str(run_directory.error_file(folder, rank)),
             **_per_worker(request, place, local + place),
         }
         for place, rank in enumerate(order.ranks)

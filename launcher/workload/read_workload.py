@@ -14,12 +14,12 @@ from typing import Protocol
 from ..core.request import LaunchRequest
 from ..core.settings import Framework
 from ..core.workload import FRAMEWORKS, Statement, Workload
+from .not_understood import not_understood
 from .readers import (
     accelerate_environment,
     deepspeed_json,
     flag_embedding,
     llama_factory,
-    minicpm_v,
     ms_swift,
     peft_flags,
     preference_flags,
@@ -52,7 +52,6 @@ READERS: tuple[Reader, ...] = (
     ms_swift,
     accelerate_environment,
     llama_factory,
-    minicpm_v,
     flag_embedding,
     peft_flags,
     vision_flags,
@@ -75,7 +74,12 @@ def read_workload(request: LaunchRequest) -> Workload:
         workload = workload.informed(reader.read(script))
     model, notes = read_model_of(script)
     workload = workload.informed(vision_flags.image_statements(script, model))
-    return replace(workload, notes=tuple(dict.fromkeys((*script.notes, *notes))), model=model)
+    return replace(
+        workload,
+        notes=tuple(dict.fromkeys((*script.notes, *notes))),
+        not_understood=not_understood(script.flags),
+        model=model,
+    )
 
 
 def _framework(script: Script) -> Framework:

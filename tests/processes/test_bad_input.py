@@ -33,6 +33,18 @@ from support.processes import environment, gone, launch
         (("fine.py", "--deepspeed=twice.json"), "twice.json: the key `a` is given twice"),
         (("fine.py", "list.yaml"), "list.yaml:1: a mapping of arguments is expected"),
         (("fine.py", "absent.yaml"), "there is no file of arguments absent.yaml"),
+        (("shell",), "shell is a shell script, not a Python script"),
+        (("shell",), "safe-launch wrap -- bash shell"),
+        (("notebook.ipynb",), "jupyter nbconvert --to script notebook.ipynb"),
+        (("perl",), "safe-launch --no-python perl"),
+        (("words.txt",), "words.txt was taken for the script"),
+        (("-",), "save it to a file"),
+        (("/dev/stdin",), "save it to a file"),
+        (("-c", "print()"), "code on the command line can't be launched"),
+        (("plna",), "there is no script plna, nor a command of that name"),
+        (("plna",), "did you mean `plan`?"),
+        (("--nproc=2", "plan", "fine.py"), "a command stands before its options"),
+        (("--frobnicate", "fine.py"), "safe-launch --help lists the options"),
         (("explain", "zero2-gradient-reduced-twic"), "did you mean `zero2-gradient-reduced-twice`"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
@@ -42,6 +54,10 @@ def test_what_cant_be_used(workshop: Path, arguments: tuple[str, ...], words: st
     (workshop / "fine.py").write_text("open('started', 'w')\n")
     (workshop / "broken.py").write_text("x = 1\nif x = 2:\n    pass\n")
     (workshop / "latin.py").write_bytes(b"name = '\xe9'\n")
+    (workshop / "shell").write_text("#!/usr/bin/env -S bash -e\npython fine.py --epochs 1\n")
+    (workshop / "perl").write_text("#!/usr/bin/perl -w\nuse strict;\n")
+    (workshop / "notebook.ipynb").write_text('{"cells": [], "nbformat": 4}\n')
+    (workshop / "words.txt").write_text("what to do next\n")
     (workshop / "broken.json").write_text('{"a": 1,\n "b": }\n')
     (workshop / "twice.json").write_text('{"a": 1, "a": 2}\n')
     (workshop / "list.yaml").write_text("- 1\n- 2\n")
@@ -55,6 +71,13 @@ def test_what_cant_be_used(workshop: Path, arguments: tuple[str, ...], words: st
     assert "Traceback" not in done.stderr
     assert not (workshop / "started").exists()
     assert gone(workshop)
+
+
+def test_any_file_that_is_python_runs(workshop: Path) -> None:
+    """Whatever its name, as under torchrun."""
+    (workshop / "train.txt").write_text("open('started', 'w')\n")
+    assert launch(workshop, "train.txt").returncode == 0
+    assert (workshop / "started").exists()
 
 
 def test_an_argument_of_the_wrong_type_is_the_scripts_to_refuse(workshop: Path) -> None:

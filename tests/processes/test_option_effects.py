@@ -593,3 +593,69 @@ def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
     assert "[safe-launch]" not in plan.stdout
     assert "bash run.sh" in plan.stdout
     assert "can't be seen or corrected" in " ".join(plan.stdout.split())
+
+
+@pytest.mark.parametrize("endpoint", [(), ("--rdzv-endpoint=localhost:{port}",)])
+def test_two_launchers_on_one_host(workshop: Path, endpoint: tuple[str, ...]) -> None:
+    """c10d without ranks: the first is node 0 and the other joins it, as under torchrun."""
+    port = free_port()
+    own = [text.format(port=port) for text in endpoint] or [f"--master-port={port}"]
+    line = ("--nnodes=2", "--nproc=1", "--rdzv-backend=c10d", *own, SHOWS)
+    launchers = [begin(workshop, *line) for _ in range(2)]
+    said = [launcher.communicate(timeout=120)[1] for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], said
+    assert {seen(workshop, rank)["environment"]["GROUP_RANK"] for rank in (0, 1)} == {"0", "1"}
+    assert all(seen(workshop, rank)["environment"]["WORLD_SIZE"] == "2" for rank in (0, 1))
+
+
+def test_a_port_that_isnt_node_0s(workshop: Path) -> None:
+    """Whoever else has this host's port is waited for no longer than a silent node."""
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        own = ("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--node-timeout=1")
+        done = launch(workshop, *own, "--nproc=1", SHOWS)
+    assert done.returncode == 75
+    assert "hasn't answered within 1 s" in said(done)
+    assert "another --master-port" in said(done)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--include=localhost:2,3",), "2 x a100-80gb"),
+        (("--exclude=localhost:0",), "7 x a100-80gb"),
+        (("--num_gpus=3",), "3 x a100-80gb"),
+        (("--nproc=64", "--bind_cores_to_rank"), "64 x a100-80gb"),
+        (("--bind_cores_to_rank", "--bind_core_list=40-63"), "8 x a100-80gb"),
+        (("--virtual-local-rank",), "8 x a100-80gb"),
+    ],
+)
+def test_a_plan_for_other_hardware(workshop: Path, options: tuple[str, ...], words: str) -> None:
+    """Devices and cores are those of --hardware, whatever this host has and shows."""
+    (workshop / "train.py").touch()
+    line = ("plan", "--hardware=a100-80gb", *options, "train.py")
+    done = launch(workshop, *line, ours=False, CUDA_VISIBLE_DEVICES="0,1")
+    assert done.returncode == 0, done.stderr
+    assert words in " ".join(done.stdout.split())
+
+
+def test_a_launch_keeps_this_hosts_devices_and_cores(workshop: Path) -> None:
+    """--hardware names a profile of what is here: devices are chosen among those."""
+    (workshop / "train.py").touch()
+    cores = f"--bind_core_list={max(os.sched_getaffinity(0)) + 1}"
+    for option in ("--include=localhost:2", "--bind_cores_to_rank"):
+        own = (cores,) if option == "--bind_cores_to_rank" else ()
+        done = launch(workshop, "--hardware=cpu", option, *own, "train.py")
+        assert done.returncode == 64, done.stderr
+
+
+def test_an_accelerate_configuration_of_another_kind(workshop: Path) -> None:
+    """FSDP is launched as `accelerate launch` does, on as many workers; a line says so."""
+    text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\n"
+    (workshop / "fsdp.yaml").write_text(text)
+    done = launch(workshop, "--accelerate-config=fsdp.yaml", SHOWS)
+    assert done.returncode == 0, done.stderr
+    found = seen(workshop, 1)["environment"]
+    assert (found["WORLD_SIZE"], found["ACCELERATE_USE_FSDP"]) == ("2", "true")
+    assert (found["FSDP_VERSION"], found["FSDP_USE_ORIG_PARAMS"]) == ("2", "true")
+    assert "fsdp.yaml: FSDP isn't modelled: it is launched as asked" in said(done)

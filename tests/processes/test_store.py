@@ -46,7 +46,7 @@ def test_a_host_that_is_killed_ends_the_run(tmp_path: Path, attempt: str) -> Non
     assert done.returncode == 70, done.stderr
     assert "its process was ended by SIGKILL" in done.stderr
     assert "safe-launch itself failed" not in done.stderr
-    assert done.stderr.count("attempt 1 failed") == int(attempt)
+    assert done.stderr.count("attempt 1: failed") == int(attempt)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])

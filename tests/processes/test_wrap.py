@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from safe_launch import inner_launch
-from safe_launch.commands import wrap_protocol
+from safe_launch.commands import wrap_failure, wrap_protocol
+from safe_launch.evidence.failed_workers import FailedWorker
 from support.processes import FAST, PROGRAMS, environment, gone, ready, wait_for
 from support.stacks import CURRENT, SCENARIOS
 
@@ -148,6 +149,79 @@ def test_the_launchs_own_exit_code(workshop: Path, how: str) -> None:
     done = wrap(workshop, sys.executable, TOOL, how, 2, PROGRAMS / "says.py", "exit", 42)
     assert done.returncode == 42, done.stderr
     assert not (workshop / "tool-went-on").exists()
+
+
+RECORDED = """
+import os, time
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    open(f"pid-{os.environ['RANK']}", "w").write(str(os.getpid()))
+    while not all(os.path.exists(f"pid-{rank}") for rank in "01"):
+        time.sleep(0.01)
+    if os.environ["RANK"] == "1":
+        END
+    time.sleep(600)
+
+main()
+"""
+"""Its rank 1 ends first, in one way or another."""
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code", "message"),
+    [
+        ("raise ValueError('no such data')", 1, "ValueError: no such data"),
+        ("os.kill(os.getpid(), 9)", -9, "Signal 9 (SIGKILL)"),
+    ],
+)
+def test_a_tool_catches_torchs_error(
+    workshop: Path, end: str, exit_code: int, message: str
+) -> None:
+    """It learns which rank has failed, and how; it goes on, and its own exit code holds."""
+    (workshop / "train.py").write_text(RECORDED.replace("END", end))
+    done = wrap(workshop, sys.executable, TOOL, "call-and-catch", 2, "train.py")
+    assert done.returncode == 0, done.stderr
+    caught = json.loads((workshop / "caught").read_text())
+    assert caught["first"] == 1
+    local_rank, pid, code, error_file, told = caught["failures"]["1"]
+    assert (local_rank, code) == (1, exit_code)
+    assert pid == int((workshop / "pid-1").read_text())
+    assert message in str(told)
+    assert error_file.endswith("rank-1.error.json") == (exit_code == 1)
+    assert (workshop / "tool-went-on").exists()
+
+
+def test_a_tool_that_doesnt_catch_it(workshop: Path) -> None:
+    """It cleans up and ends with the launch's code; torch's table doesn't follow our verdict."""
+    done = wrap(workshop, sys.executable, TOOL, "call", 2, PROGRAMS / "says.py", "exit", 42)
+    assert done.returncode == 42, done.stderr
+    assert (workshop / "tool-cleaned-up").exists()
+    assert "Traceback" not in done.stderr
+    assert "ChildFailedError" not in done.stderr
+    assert "exit code 42" in done.stderr.splitlines()[-1]
+
+
+def test_a_refused_launch_is_torchs_error(workshop: Path) -> None:
+    """No worker has failed: the launch itself has, and the tool can clean up all the same."""
+    own = ("--log-dir=runs", "--set", "zero_stage=9")
+    done = wrap(workshop, sys.executable, TOOL, "call-and-catch", 2, PROGRAMS / "says.py", own=own)
+    assert done.returncode == 0, done.stderr
+    caught = json.loads((workshop / "caught").read_text())
+    local_rank, _, code, _, message = caught["failures"]["-1"]
+    assert (local_rank, code, message) == (-1, 64, "safe-launch ended with exit code 64")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_torchs_exception(number: signal.Signals) -> None:
+    """As of torchrun's agent; a worker that a signal has ended is a failure."""
+    stopped = wrap_failure.error_of("train.py", 4711, 128 + number, [])
+    assert type(stopped).__name__ == "SignalException"
+    assert stopped.sigval == number  # type: ignore[attr-defined]
+    worker = FailedWorker(3, 1, 4712, -number, "/nowhere", 0.0)
+    failed = wrap_failure.error_of("train.py", 4711, 128 + number, [worker])
+    assert failed.failures[3].exitcode == -number  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -320,6 +394,14 @@ def test_a_call_becomes_a_command_line(line: list[str]) -> None:
     again = inner_launch.as_arguments(get_args_parser(), options)
     assert get_args_parser().parse_args(again) == options
     assert len(again) == len(line)
+
+
+def test_an_option_of_torch_distributed_launchs() -> None:
+    """--use-env, which torchrun's own parser doesn't have."""
+    from torch.distributed import launch, run
+
+    options = launch.parse_args(["--use-env", "train.py"])
+    assert inner_launch.as_arguments(run.get_args_parser(), options) == ["--use-env", "train.py"]
 
 
 def test_the_environment_comes_back() -> None:

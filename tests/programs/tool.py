@@ -3,6 +3,7 @@
 Then it leaves `tool-went-on` where it runs, if the launch has ended well.
 """
 
+import json
 import subprocess
 import sys
 
@@ -19,10 +20,23 @@ commands = {
     "safe-launch": ["safe-launch", "--nproc", processes],
     "isolated": [sys.executable, "-I", "-m", "torch.distributed.run", one],
 }
-if how == "call":
+if how.startswith("call"):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 
-    run(get_args_parser().parse_args([one, *script]))
+    try:
+        run(get_args_parser().parse_args([one, *script]))
+    except ChildFailedError as error:
+        if how != "call-and-catch":
+            raise
+        kept = ("local_rank", "pid", "exitcode", "error_file", "message")
+        found = {
+            rank: [getattr(each, name) for name in kept] for rank, each in error.failures.items()
+        }
+        with open("caught", "w") as file:
+            json.dump({"first": error.get_first_failure()[0], "failures": found}, file)
+    finally:
+        open("tool-cleaned-up", "w").close()
 else:
     subprocess.run([*commands[how], *script], check=True)
 open("tool-went-on", "w").close()

@@ -69,7 +69,7 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
     ours, told = launched(CURRENT, tmp_path, "safe-launch", *options, MEMORY, *own)
     assert "stopped before a failure" in told
     assert "micro_batch: 16 -> " in told
-    assert "GiB a rank at most" in told
+    assert "GiB a rank at most" in " ".join(told.replace("[safe-launch]", "").split())
     assert ours == pytest.approx(expected, rel=1e-4)
 
 

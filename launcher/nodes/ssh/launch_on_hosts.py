@@ -63,7 +63,7 @@ def launch(
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
         raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes N slots of each")
-    if chosen.is_here:
+    if chosen.is_here and (is_launch or values.hardware is None):
         os.environ.update(launch_over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:
         terminal.tell(*terminal.table([chosen.row()], indent=0))

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.model import Model, Stack, Weight
-from ...core.settings import Attention, Checkpointing, Fact, Loss
+from ...core.settings import Attention, Checkpointing, Fact
 from ...core.workload import Workload
 
 INTO_ATTENTION = (
@@ -29,22 +29,20 @@ SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
 """Tensors that a function saves besides its result: none where the result is enough, one for
 torch's, more where it is written in Python (transformers/activations.py)."""
 
-LOGIT_BYTES = 12
-"""Bytes per token and vocabulary entry in the loss's backward: the saved log-softmax, the gradient
-that enters it and the gradient that leaves it, fp32 each (torch's cross_entropy;
-transformers/loss/loss_utils.py casts the logits to fp32 before)."""
-LOGIT_BYTES_BEFORE_4_45 = 16
-"""transformers up to 4.44 also holds the fp32 logits, which it returns."""
-CHUNK = 1024
-"""Tokens in one chunk of a chunked loss."""
+SLICED = "vpm"
+"""In the names of MiniCPM-V's tower."""
+SLICE, SLICES = 448, 10
+"""Side of the slices that MiniCPM-V makes of an image, in pixels, and how many there are at most,
+with the image as a whole (its `scale_resolution` and `max_slice_nums`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one sample in the language model, and patches in the vision tower."""
+    """Tokens of one sample in the language model; patches of it, and of one of its images."""
 
     language: int
     patches: int
+    image: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +69,16 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
     length = workload.value(Fact.SEQUENCE_LENGTH)
     if length is None:
         return None
-    patches = workload.value(Fact.IMAGE_PATCHES)
-    tower = model.vision
-    if patches is None and tower is not None and tower.image and tower.patch:
-        patches = (tower.image // tower.patch) ** 2
-    if patches is None and tower is not None:
-        # Every token of the language model could come from an image.
-        patches = int(length) * tower.merge**2
-    return Tokens(int(length), int(patches or 0))
+    stated, tower = workload.value(Fact.IMAGE_PATCHES), model.vision
+    if tower is None:
+        return Tokens(int(length), int(stated or 0), 0)
+    is_sliced = SLICED in tower.prefix
+    side = SLICE if is_sliced else tower.image
+    image = (side // tower.patch) ** 2 if tower.patch else 0
+    # Where any size is taken, every token of the language model could come from an image.
+    patches = image * (SLICES if is_sliced else 1) or int(length) * tower.merge**2
+    patches = patches if stated is None else int(stated)
+    return Tokens(int(length), patches, min(image or patches, patches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,19 @@ class Types:
         adapter: bytes of an element of an adapter's input, which peft casts to the adapter's type.
         every_input: whether linear layers save their input for frozen weights too, as ZeRO-3's own
             do (deepspeed/runtime/zero/linear.py).
+        quantized_input: whether the products of 4-bit weights save theirs, as bitsandbytes' do
+            below 0.44 (its commit 9e753741).
+        fused: whether pointwise operations save their inputs alone: a norm the stream, the gated
+            part gate and projection, whose gradients Liger writes over them
+            (liger_kernel/ops/rms_norm.py, swiglu.py); torch.compile recomputes the rest.
     """
 
     computed: int
     stream: int
     adapter: int
     every_input: bool = False
+    quantized_input: bool = False
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,9 @@ def layer_of(
     trained_norm = any(
         weight.trained for weight in weights if "norm" in weight.name or "ln" in weight.name
     )
-    if stack.gated and not stack.patch:
+    if stack.gated and types.fused:
+        norm = stream * h + 4
+    elif stack.gated and not stack.patch:
         # The fp32 copy, its reciprocal root, the normalized value where the scale is trained.
         normalized = 4 if stack.scales_in_fp32 else stream
         norm = 4 * h + 4 + (normalized * h if trained_norm else 0)
@@ -156,16 +165,28 @@ def layer_of(
     routed = stack.experts_per_token
     width = stack.ffn * max(routed, 1)
     down = e * width if _inputs(weights, OUT_OF_FFN, types) else 0
-    ffn = (3 if stack.gated else SAVED_BY.get(stack.activation, 1)) * e * width
+    fused = stack.gated and types.fused
+    ffn = (3 - fused if stack.gated else SAVED_BY.get(stack.activation, 1)) * e * width
     ffn += 2 * e * h * routed  # each expert's input and output, gathered
     inputs = (into_attention + into_ffn) * h
     saved = norms * norm + narrow + inputs + attended + ffn + down
     return Layer(
         saved=saved,
         ffn=ffn + down + into_ffn * h,
-        ffn_temporary=(3 * e * width - down if stack.gated else e * width) + e * h,
+        ffn_temporary=_ffn_temporary(stack, e * width, down, fused=fused) + e * h,
         attention_temporary=temporary + e * h,
     )
+
+
+def _ffn_temporary(stack: Stack, tensor: int, down: int, *, fused: bool) -> int:
+    """Bytes a token that the feed-forward part's backward pass adds to what it has saved.
+
+    A gated part has the gradients of product, gate and projection; a fused one that of the product
+    alone, and the product itself where it isn't saved.
+    """
+    if fused:
+        return 2 * tensor - down
+    return 3 * tensor - down if stack.gated else tensor
 
 
 def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
@@ -176,7 +197,8 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
     whole = [
         weight
         for weight in matching
-        if (weight.trained or types.every_input) and ".lora_" not in weight.name
+        if (weight.trained or types.every_input or (weight.bits == 4.5 and types.quantized_input))
+        and ".lora_" not in weight.name
     ]
     adapters = [weight for weight in matching if weight.trained and ".lora_A" in weight.name]
     separate = types.stream != types.computed
@@ -242,48 +264,19 @@ def _vision(
     tower = model.vision
     if tower is None:
         return 0
-    weights = tuple(model.within(tower))
+    copies = (
+        replace(weight, name=weight.name.replace(".modules_to_save.", "."))
+        for weight in model.weights
+        if ".modules_to_save." in weight.name
+    )
+    copied = tuple(weight for weight in copies if weight.name.startswith(tower.prefix))
+    weights = copied or tuple(model.within(tower))
     if not any(weight.trained for weight in weights):
         return 0
-    layer = layer_of(tower, weights, types, attention, tokens.patches)
+    if SLICED in tower.prefix and attention is not Attention.FLASH:
+        attention = Attention.EAGER  # MiniCPM-V's modeling_minicpmv.py, `init_vision_module`
+    layer = layer_of(tower, weights, types, attention, tokens.image)
     count = tokens.patches * micro_batch
     if mode is Checkpointing.OFF:
         return tower.layers * layer.saved * count
     return (tower.layers * types.stream * tower.hidden + layer.backward) * count
-
-
-@dataclass(frozen=True, slots=True)
-class Logits:
-    """Bytes of the output projection's result.
-
-    Attributes:
-        peak: in the loss's backward pass.
-        gradient: when the gradient is passed on to the projection.
-    """
-
-    peak: int
-    gradient: int
-
-
-def logits_of(
-    model: Model, tokens: Tokens, micro_batch: int, size: int, workload: Workload
-) -> Logits:
-    """The memory of a micro batch's loss.
-
-    A fused loss takes as many tokens at a time as make the logits about as large as the
-    hidden states, and computes the projection's gradient in the forward pass (Liger's
-    fused_linear_cross_entropy.py).
-    """
-    count = tokens.language * micro_batch
-    vocabulary, hidden = model.vocabulary, model.language.hidden
-    loss = Loss(str(workload.value(Fact.LOSS) or Loss.CROSS_ENTROPY))
-    if loss is Loss.FUSED:
-        held = (LOGIT_BYTES + size) * hidden * count + size * vocabulary * hidden
-        return Logits(held, held)
-    if loss is Loss.CHUNKED:
-        count = min(count, CHUNK)
-    version = workload.versions.get("transformers", "")
-    old = re.match(r"4\.(\d+)", version)
-    each = LOGIT_BYTES_BEFORE_4_45 if old and int(old[1]) < 45 else LOGIT_BYTES
-    each = 4 * size if loss is Loss.NATIVE else each
-    return Logits(each * vocabulary * count, size * vocabulary * count)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...core.model import Model, Weight
-from ...core.settings import Adapter, Fact
+from ...core.settings import Adapter, Fact, Output
 from ...core.workload import Workload
 
 ALL_LINEAR = "all-linear"
@@ -49,7 +49,7 @@ _PROJECTORS = {
     "multi_modal_projector",
     "resampler",
 }
-_WRAPPERS = ("base_model", "model", "module", "thinker")
+_WRAPPERS = ("base_model", "model", "module", "thinker", "transformer")
 _FUSED_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
 _GATE_AND_UP = (".gate_proj", ".up_proj", ".w1", ".w3")
 _REGULAR = re.compile(r"[\\^$*+?()\[\]{}|]")
@@ -88,6 +88,8 @@ def trained_model(workload: Workload) -> Model | None:
     model = workload.model
     if model is None or _has_adapters(model):
         return model
+    if workload.value(Fact.OUTPUT) == Output.SCORES:
+        model = replace(model, vocabulary=0, weights=tuple(_without_output(model)))
     model = _quantized(model, workload)
     if _gets_adapters(workload, model):
         return _adapted(model, workload)
@@ -124,14 +126,21 @@ def _frozen_parts(workload: Workload) -> set[str]:
     return {part for part, fact in facts if workload.value(fact) is False}
 
 
+def _without_output(model: Model) -> Iterator[Weight]:
+    """The weights without the projection to the vocabulary, which few scores replace."""
+    return (weight for weight in model.weights if not weight.is_output)
+
+
 def _quantized(model: Model, workload: Workload) -> Model:
-    """The model with its linear layers in fewer bits."""
+    """The model with its linear layers in fewer bits; a calibrated one's tower stays as it is."""
     bits = workload.value(Fact.QUANTIZATION_BITS)
     if not isinstance(bits, int) or bits not in _BITS:
         return model
+    stored = any(weight.bits is not None for weight in model.weights)
+    within = model.language.prefix if stored or workload.value(Fact.CALIBRATED) else ""
     weights = (
         replace(weight, bits=_BITS[bits], trained=False)
-        if weight.is_linear and weight.bits is None
+        if weight.is_linear and weight.bits is None and weight.name.startswith(within)
         else weight
         for weight in model.weights
     )
@@ -181,12 +190,12 @@ def _matches(weight: Weight, targets: str) -> int:
     """How many of a weight's equal modules get an adapter."""
     if not weight.name.endswith(".weight") or len(weight.shape) < 2:
         return 0
-    if targets.lower() == ALL_LINEAR:
-        return weight.count if weight.is_linear else 0
+    names = _listed(targets)
+    if ALL_LINEAR in names and weight.is_linear:
+        return weight.count
     module = weight.module
     if _is_expression(targets):
         return _matched_layers(module, targets, weight.count)
-    names = _listed(targets)
     found = any(module == name or module.endswith(f".{name}") for name in names)
     numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
     if not found and numbered:

@@ -30,7 +30,9 @@ class Component(StrEnum):
     CONTEXT = "context"
     """The accelerator's context, workspaces and communication buffers."""
     SLACK = "slack"
-    """Memory that the allocator holds in fragments."""
+    """Memory that the allocator loses in fragments."""
+    KEPT = "kept"
+    """Memory that the allocator keeps though nothing uses it; it is given back if it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Phase:
         """Total bytes."""
         return sum(self.components.values())
 
+    @property
+    def needed(self) -> int:
+        """Bytes without which the training fails."""
+        return self.total - self.components.get(Component.KEPT, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -54,20 +61,27 @@ class Estimate:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
         bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
+        error: relative error that nine of ten estimates of such trainings stay below.
         assumed: assumptions about unknown values, as phrases.
     """
 
     phases: tuple[Phase, ...]
     bound: int
     host: int
+    error: float
     assumed: tuple[str, ...] = ()
 
     @property
     def peak(self) -> Phase:
-        """The moment with the most memory."""
-        return max(self.phases, key=lambda phase: phase.total)
+        """The moment that needs the most memory."""
+        return max(self.phases, key=lambda phase: phase.needed)
 
     @property
     def expected(self) -> int:
         """Bytes at that moment."""
         return self.peak.total
+
+    @property
+    def least(self) -> int:
+        """Bytes below which the need isn't taken to be: what is needed, less the error."""
+        return int(self.peak.needed * (1 - self.error))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...core.hardware import Hardware
 from ...core.settings import Adapter, Fact, Objective, Setting
 from ...core.workload import Workload
-from .activations import Types, activations_of, logits_of, tokens_of
+from .activations import Types, activations_of, tokens_of
 from .adapters import assumed
+from .allocator import allocator_of
 from .estimate import Component, Estimate, Phase
+from .families import ERRORS, family_of
+from .logits import logits_of
 from .model_sizes import ModelSizes, model_sizes_of
 from .ranks import Ranks
 from .training_states import (
@@ -21,44 +24,12 @@ from .training_states import (
     loaded_bytes,
     states_of,
 )
+from .versions import is_at_least
 
 STAYS = (Component.PARAMETERS, Component.OPTIMIZER, Component.CONTEXT)
 """Components that are the same at every moment of a step."""
-MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
-
-
-@dataclass(frozen=True, slots=True)
-class Allocator:
-    """The overhead of torch's caching allocator, as shares of the memory that changes in a step.
-
-    Attributes:
-        fragments: share of all such memory that is held in fragments.
-        varying: share of what depends on the tokens, where the lengths of sequences vary.
-        gathered: share of what ZeRO-3 gathers, in blocks of all sizes.
-        margin: the bound's margin on the memory that changes.
-        margin_of_states: the bound's margin on the memory that doesn't change.
-        margin_in_bytes: the bound's fixed margin.
-    """
-
-    fragments: float
-    varying: float
-    gathered: float
-    margin: float
-    margin_of_states: float
-    margin_in_bytes: int
-
-
-EXPANDABLE = Allocator(0.04, 0.1, 0.1, margin=0.15, margin_of_states=0.02, margin_in_bytes=2**29)
-"""With expandable segments, or without a caching allocator as on a CPU."""
-CACHING = Allocator(0.04, 1.3, 3.0, margin=1.0, margin_of_states=0.1, margin_in_bytes=2**30)
-"""Without expandable segments blocks of every size are held. Chosen by published measurements of
-reserved memory, which docs/measured/memory-published.md lists by source: `varying` by ms-swift's
-benchmark, `gathered` by Qwen's ZeRO-3 rows."""
-
 SURELY = 1.02
 """An attempt that ran out of memory is assumed to have needed at least this times its limit."""
-MARGIN_OF_PROCESS = 2**26
-"""Bytes that the bound adds on a CPU: stacks of threads that start with the training."""
 
 
 def estimate(
@@ -84,14 +55,17 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
     doesn't shrink with the batch, and counts as context.
     """
     sizes = model_sizes_of(workload)
-    if sizes is None or not workload.measured:
+    if sizes is None:
+        return None
+    sizes = replace(sizes, foreach=hardware.accelerator.memory > 0)
+    if not workload.measured:
         return sizes
     contexts = [measured.context for measured in workload.measured if measured.context is not None]
     sizes = replace(sizes, context=max(contexts, default=None))
     for number, measured in enumerate(workload.measured):
         peak = estimate_of(sizes, measured.settings, hardware, ranks).peak
-        short = max(measured.needed, int(SURELY * measured.limit)) - peak.total
-        moving = peak.total - sum(peak.components[part] for part in STAYS)
+        short = max(measured.needed, int(SURELY * measured.limit)) - peak.needed
+        moving = peak.needed - sum(peak.components[part] for part in STAYS)
         if short <= 0:
             continue
         if number == 0 and moving > 0:
@@ -116,40 +90,37 @@ def estimate_of(
         Component.CONTEXT: context,
     }
     allocator = allocator_of(sizes.workload, hardware)
-    varies = bool(sizes.workload.value(Fact.LENGTHS_VARY))
-    partitioned = candidate.get(Setting.ZERO_STAGE) == 3
-
-    def slack_of(moving: dict[Component, int]) -> int:
-        with_tokens = sum(moving.get(part, 0) for part in MOVES_WITH_TOKENS)
-        gathered = int(states.gathered_at_turn) if partitioned else 0
-        held = allocator.fragments * sum(moving.values()) + allocator.gathered * gathered
-        return int(held + (allocator.varying * with_tokens if varies else 0))
-
-    phases = []
-    for name, moving in phases_of(sizes, candidate, states).items():
-        scaled = {part: int(sizes.scale * size) for part, size in moving.items()}
-        phases.append(Phase(name, {**stays, **scaled, Component.SLACK: slack_of(scaled)}))
-    expected = max(phase.total for phase in phases)
+    moments = {
+        name: {part: int(sizes.scale * size) for part, size in moving.items()}
+        for name, moving in phases_of(sizes, candidate, states).items()
+    }
+    gathered = int(states.gathered_at_turn) if candidate.get(Setting.ZERO_STAGE) == 3 else 0
+    kept = allocator.kept(moments, gathered, sizes.workload)
+    capacity = hardware.accelerator.memory - hardware.in_use
+    room = capacity if sizes.limit is None else min(sizes.limit, capacity)
+    needed = {
+        name: {**stays, **moving, Component.SLACK: int(allocator.fragments * sum(moving.values()))}
+        for name, moving in moments.items()
+    }
+    most = max(sum(components.values()) for components in needed.values())
+    held = max(sum(needed[name].values()) + kept[name] for name in needed)
+    # What is held never shrinks, but for want of room.
+    held = max(most, min(held, room))
+    phases = [
+        Phase(name, {**components, Component.KEPT: held - sum(components.values())})
+        for name, components in needed.items()
+    ]
     fixed = sum(stays.values())
-    bound = expected + allocator.margin * (expected - fixed) + allocator.margin_of_states * fixed
     taken = list(assumed(sizes.workload))
     if tokens_of(sizes.workload, sizes.model) is None:
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
-        bound=int(bound) + (allocator.margin_in_bytes if own_memory else MARGIN_OF_PROCESS),
+        bound=allocator.bound(most, held, fixed, room),
         host=int(states.host * ranks.on_host) if own_memory else 0,
+        error=ERRORS[family_of(sizes)],
         assumed=tuple(taken),
     )
-
-
-def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
-    """The workers' allocator, as configured by the user's environment or the profile."""
-    device = hardware.accelerator
-    stated = workload.value(Fact.EXPANDABLE_SEGMENTS)
-    if stated is None:
-        stated = any("expandable_segments:True" in text for text in device.environment.values())
-    return EXPANDABLE if stated or device.kind == "cpu" else CACHING
 
 
 def phases_of(
@@ -161,8 +132,9 @@ def phases_of(
         Component.BUCKETS: int(states.buckets),
         Component.GATHERED: int(states.gathered_at_turn),
     }
-    step = {Component.STEP: int(states.at_step)}
-    if candidate.get(Setting.ZERO_STAGE) == 3 or not is_deepspeed(sizes.workload, candidate):
+    step = {Component.STEP: int(max(states.at_step, states.at_norm))}
+    stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
+    if stage_3 or not is_deepspeed(sizes.workload, candidate):
         step[Component.BUCKETS] = int(states.buckets)
     tokens = tokens_of(sizes.workload, sizes.model)
     if tokens is None:
@@ -170,7 +142,8 @@ def phases_of(
             "backward": {**pending, Component.GRADIENTS: int(states.grads_end_of_backward)},
             "step": step,
         }
-    pairs = 2 if sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE else 1
+    paired = sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE
+    pairs = 2 if paired and not sizes.workload.value(Fact.PACKED) else 1
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1)) * pairs
     mode = checkpointing_of(sizes.workload, candidate)
     size = element_bytes(candidate)
@@ -179,6 +152,10 @@ def phases_of(
     )
     logits = logits_of(sizes.model, tokens, micro_batch, size, sizes.workload)
     at_turn = {**pending, Component.VISION: held.vision}
+    generated = {Component.GATHERED: 0}
+    if stage_3 and sizes.workload.value(Fact.TRAINED_BESIDE):
+        # PPO: gathered to generate with (trl/models/utils.py, `unwrap_model_for_generation`).
+        generated = {Component.GATHERED: size * sizes.plain}
     whole_head = size * sizes.head if sizes.head_is_trained else 0
     in_layer = {**at_turn, Component.GATHERED: int(states.gathered_in_layer)}
     # The embedding and the first layer come last.
@@ -213,14 +190,19 @@ def phases_of(
             Component.GRADIENTS: int(states.grads_end_of_backward + states.largest_grad),
         },
         "step": step,
+        "generation": generated,
     }
 
 
 def types_of(workload: Workload, candidate: Candidate) -> Types:
-    """Bytes of the elements of activations."""
+    """Bytes of the elements that activations consist of, and what keeps them."""
     computed = element_bytes(candidate)
+    fused = bool(workload.value(Fact.FUSED_LAYERS))
+    by_bitsandbytes = "bitsandbytes" in workload.versions and not workload.value(Fact.CALIBRATED)
+    keeps = by_bitsandbytes and not is_at_least(workload, "bitsandbytes", 0, 44)
     if is_deepspeed(workload, candidate):
         stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
-        return Types(computed, computed, computed, every_input=stage_3)
+        return Types(computed, computed, computed, stage_3, quantized_input=keeps, fused=fused)
     adapter = 4 if workload.value(Fact.ADAPTER) == Adapter.LORA else computed
-    return Types(computed, loaded_bytes(workload), adapter)
+    stream = loaded_bytes(workload)
+    return Types(computed, stream, adapter, quantized_input=keeps, fused=fused)

@@ -30,7 +30,7 @@ class ModelSizes:
         workload: what is known of the training.
         model: with adapters, frozen parts and quantized weights.
         quantized: bytes of quantized weights, which don't depend on the training's precision.
-        plain: elements of the other parameters.
+        plain: elements of the other parameters, with those of a model that is trained in addition.
         trained: elements of those that are trained.
         largest: elements of the largest trained parameter.
         small: elements of the parameters that ZeRO-3 doesn't partition.
@@ -39,10 +39,11 @@ class ModelSizes:
         head: elements of the output projection.
         head_is_trained: whether it takes a gradient.
         in_fp32: elements that stay in fp32 with 16-bit weights: adapters.
-        reference: elements of a frozen copy of the model that is also held.
+        reference: elements of frozen models that are also held: a copy of the model, a teacher.
         limit: bytes that a rank was observed to get at most; None where unknown.
         context: measured bytes that aren't the training's; None where unknown.
         scale: measured ratio of the memory that changes in a step to the formulas' value.
+        foreach: whether torch's optimizers take all parameters at once, as they don't on a CPU.
     """
 
     workload: Workload
@@ -61,6 +62,7 @@ class ModelSizes:
     limit: int | None = None
     context: int | None = None
     scale: float = 1.0
+    foreach: bool = True
 
     def elements(self, fact: Fact) -> int:
         """A size in DeepSpeed's configuration, in elements.
@@ -92,14 +94,16 @@ def model_sizes_of(workload: Workload) -> ModelSizes | None:
         return None
     plain = [weight for weight in model.weights if weight.bits is None]
     trained = [weight for weight in plain if weight.trained]
+    beside = int(workload.value(Fact.TRAINED_BESIDE) or 0)
+    copied = model.parameters if needs_reference(workload) else 0
     sizes = ModelSizes(
         workload=workload,
         model=model,
         quantized=sum(
             math.ceil(weight.total * weight.bits / 8) for weight in model.weights if weight.bits
         ),
-        plain=sum(weight.total for weight in plain),
-        trained=sum(weight.total for weight in trained),
+        plain=sum(weight.total for weight in plain) + beside,
+        trained=sum(weight.total for weight in trained) + beside,
         largest=max((weight.size for weight in trained), default=0),
         small=0,
         layer=sum(weight.total for weight in model.within(model.language)) // model.language.layers,
@@ -109,7 +113,7 @@ def model_sizes_of(workload: Workload) -> ModelSizes | None:
             weight.trained and model.vocabulary in weight.shape for weight in plain
         ),
         in_fp32=sum(weight.total for weight in trained if ".lora_" in weight.name),
-        reference=model.parameters if needs_reference(workload) else 0,
+        reference=copied + int(workload.value(Fact.FROZEN_BESIDE) or 0),
         limit=min((measured.limit for measured in workload.measured), default=None),
     )
     threshold = sizes.elements(Fact.PERSISTENCE_THRESHOLD)

@@ -14,6 +14,7 @@ from ...core.settings import (
     Checkpointing,
     Engine,
     Fact,
+    Framework,
     Offload,
     Optimizer,
     Precision,
@@ -22,6 +23,7 @@ from ...core.settings import (
 )
 from ...core.workload import Workload
 from .model_sizes import ModelSizes
+from .versions import is_at_least
 
 Candidate = Mapping[Setting, Value]
 """An assignment of settings to be evaluated."""
@@ -36,6 +38,12 @@ STATE_BYTES = {
 """Bytes of optimizer state a trained parameter: two fp32 moments for Adam (arXiv 1412.6980), two of
 8 bits for bitsandbytes' Adam (arXiv 2110.02861), one moment for Lion, Muon and SGD with momentum, a
 row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
+
+FUSED_SINCE = {"transformers": (4, 54), "torch": (2, 8)}
+"""Versions from which on transformers' default AdamW is torch's fused one."""
+OVERFLOW_BYTES = 11
+"""Bytes an element of a gradient in which DeepSpeed seeks overflows: an fp32 copy, three masks, and
+the last of them in fp32 (deepspeed/runtime/zero/stage_1_and_2.py); more than the norm's fp64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class States:
             that ZeRO-3 has gathered then, or autocast's.
         gathered_in_layer: the same while a layer is in its backward pass.
         at_step: gradients and their copies at the optimizer step.
+        at_norm: gradients, and the temporaries of their norm and of the search for overflows.
         host: bytes that the rank keeps in host memory.
     """
 
@@ -65,6 +74,7 @@ class States:
     gathered_at_turn: float
     gathered_in_layer: float
     at_step: float
+    at_norm: float = 0.0
     host: float = 0.0
 
 
@@ -93,7 +103,7 @@ def zero_0(sizes: ModelSizes, candidate: Candidate, _world: int) -> States:
         buckets=0.0,
         gathered_at_turn=0.0,
         gathered_in_layer=0.0,
-        at_step=(size + (4 if size == 2 else 0)) * trained,
+        at_step=(size + (4 if size == 2 else 0) + step_bytes(sizes)) * trained,
     )
 
 
@@ -104,7 +114,9 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     - gradients of the parameters that overlap this rank's part, in full at its borders
       (`averaged_gradients`): g max(Pt / N, largest); stage 1 keeps all, g Pt, until the step
     - a bucket of reduce_bucket_size, two with overlap_comm (`ipg_buffer`)
-    - the step flattens the gradients in their own type and casts the result to fp32
+    - the step flattens the gradients in their own type and casts the result to fp32; before, their
+      norm is taken in fp64, and what overflowed is sought in an fp32 copy (`get_grad_norm_direct`,
+      `_has_inf_or_nan`), tensor by tensor
     """
     size, part = element_bytes(candidate), sizes.trained / world
     grad = gradient_bytes(sizes, candidate)
@@ -122,7 +134,11 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         buckets=bucket if contiguous else 0.0,
         gathered_at_turn=0.0,
         gathered_in_layer=0.0,
-        at_step=own + (grad + (4 if grad == 2 else 0)) * part,
+        at_step=max(
+            own + (grad + (4 if grad == 2 else 0)) * part,
+            (4 + step_bytes(sizes)) * part,  # its gradients are gone by then
+        ),
+        at_norm=grown + OVERFLOW_BYTES * min(sizes.largest, part),
     )
 
 
@@ -159,7 +175,7 @@ def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         buckets=size * sizes.elements(Fact.REDUCE_BUCKET),
         gathered_at_turn=size * min(max(retained, sizes.head) + fetched, most),
         gathered_in_layer=size * min(max(retained, at_work) + fetched, most),
-        at_step=kept + (grad + (4 if grad == 2 else 0)) * group,
+        at_step=kept + (max(grad, step_bytes(sizes)) + (4 if grad == 2 else 0)) * group,
     )
 
 
@@ -184,6 +200,7 @@ def _offloaded(states: States, sizes: ModelSizes, candidate: Candidate, world: i
         grads_between_micro_batches=states.grads_between_micro_batches if stage == 1 else 0.0,
         grads_end_of_backward=states.grads_end_of_backward if stage == 1 else states.largest_grad,
         at_step=states.largest_grad,
+        at_norm=0.0,
         host=host,
     )
 
@@ -195,7 +212,9 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
       `autocast_adapter_dtype`); gradients and states in the trained weights' type
     - autocast keeps 16-bit copies of fp32 weights through the forward pass
     - buckets are a second copy of the gradients (torch/nn/parallel/distributed.py,
-      `gradient_as_bucket_view`); the optimizer steps in place
+      `gradient_as_bucket_view`)
+    - the optimizer steps in place, with temporaries of the size of the parameters where it isn't
+      fused
     """
     loaded, computed = loaded_bytes(sizes.workload), element_bytes(candidate)
     others = sizes.trained - sizes.in_fp32
@@ -214,8 +233,27 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
         buckets=gradients if world > 1 else 0.0,
         gathered_at_turn=copies,
         gathered_in_layer=copies,
-        at_step=gradients,
+        at_step=gradients * (1 + step_bytes(sizes) / 4),
     )
+
+
+def step_bytes(sizes: ModelSizes) -> int:
+    """Bytes of temporaries per fp32 parameter at AdamW's step.
+
+    torch.optim.AdamW takes all parameters at once on an accelerator ("foreach"), with temporaries
+    about as large as they are (torch/optim/optimizer.py, `_foreach_doc`); fused kernels need none,
+    neither torch's nor DeepSpeed's own. Where nothing says which it is: transformers' default,
+    torch's fused one since 4.54 with torch 2.8 (transformers/training_args.py, `default_optim`).
+    """
+    workload = sizes.workload
+    if not sizes.foreach or optimizer_of(workload) is not Optimizer.ADAMW:
+        return 0
+    fused = workload.value(Fact.FUSED_STEP)
+    if fused is None:
+        fused = workload.framework is Framework.TRANSFORMERS and all(
+            is_at_least(workload, name, *version) for name, version in FUSED_SINCE.items()
+        )
+    return 0 if fused else 4
 
 
 def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:

@@ -1,17 +1,35 @@
-"""An accelerate configuration file as the variables that `accelerate launch` sets from it.
+"""An accelerate configuration file, as `accelerate launch` reads it.
 
 Both the workers' accelerate and the readers read the variables
-(accelerate/utils/launch.py, `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
+(accelerate/utils/launch.py, `prepare_simple_launcher_cmd_env`,
+`prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env`).
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import ExitCode, LaunchError
 from ...system.typed_yaml import DocumentError, line_of, near, read_mapping
 
-KNOWN = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
+MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
+"""Values of `distributed_type` whose memory and failures are known here."""
+STARTED = (
+    *MODELLED,
+    *("FSDP", "MEGATRON_LM", "MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU"),
+    "MULTI_NEURON",
+)
+"""Those for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
+OTHERS = ("TPU", "XLA")
+"""Those whose processes torch_xla starts."""
+FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
+"""Sections for which only accelerate itself knows the variables."""
 DEEPSPEED = {
     "zero_stage": "ZERO_STAGE",
     "offload_optimizer_device": "OFFLOAD_OPTIMIZER_DEVICE",
@@ -21,22 +39,100 @@ DEEPSPEED = {
     "deepspeed_config_file": "CONFIG_FILE",
 }
 """Keys of `deepspeed_config`, and the suffixes of their variables ACCELERATE_DEEPSPEED_*."""
+QUESTION = """
+import json, sys
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
+line = ["--config_file", sys.argv[1], "--num_processes", "2", "--main_process_port", "0", "x.py"]
+options = _validate_launch_command(launch_command_parser().parse_args(line))[0]
+names = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_")
+found = prepare_multi_gpu_env(options).items()
+print(json.dumps({name: value for name, value in found if name.startswith(names)}))
+"""
+"""Prints the variables that the installed accelerate sets; they differ from version to version."""
 
 
-def variables(path: Path) -> dict[str, str]:
-    """The variables for the workers, by name.
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The content of a configuration file.
+
+    Attributes:
+        variables: of the workers, by name.
+        workers: on each machine; None if the file doesn't say it.
+        source: the file and its key for the number of workers.
+        notes: what is launched without being modelled, or isn't read.
+    """
+
+    variables: Mapping[str, str]
+    workers: int | None
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+NONE = Configuration({}, None, "")
+"""No file."""
+
+
+def read(path: Path) -> Configuration:
+    """Reads a configuration file.
 
     Raises:
-        LaunchError: the file can't be read, or isn't supported; the message names file and line.
+        LaunchError: the file can't be read, or can't be launched; the message names file and line.
     """
     config = read_mapping(path)
     text = path.read_text(encoding="utf-8")
+    kind = _kind(config, path, text)
+    machines, processes = config.get("num_machines") or 1, config.get("num_processes")
+    notes = []
+    if kind not in MODELLED:
+        notes.append(f"{path}: {kind} isn't modelled: it is launched as asked")
+    if machines != 1:
+        notes.append(f"{path}: num_machines isn't read: --nnodes sets the number of nodes")
+    return Configuration(
+        variables=_variables(config, kind, path, text),
+        workers=_workers(processes, machines),
+        source=f"{path}: num_processes" + (" of each machine" if machines != 1 else ""),
+        notes=tuple(notes),
+    )
+
+
+def _workers(processes: object, machines: object) -> int | None:
+    """The number of workers on each machine; None if the file doesn't say it."""
+    if isinstance(processes, int) and isinstance(machines, int) and processes >= machines > 0:
+        return processes // machines
+    return None
+
+
+def _kind(config: Mapping[str, Any], path: Path, text: str) -> str:
+    """The value of `distributed_type`.
+
+    Raises:
+        LaunchError: its workers can't be started here, or accelerate doesn't know it.
+    """
     kind = str(config.get("distributed_type", "NO")).upper()
-    if kind not in KNOWN:
-        line = line_of("distributed_type", text, 1)
-        hint = f"supported are {', '.join(KNOWN)}" if kind == "FSDP" else near(kind, KNOWN)
-        raise DocumentError(path, line, f"`distributed_type`: {kind} isn't supported", hint)
+    place = str(config.get("compute_environment", "LOCAL_MACHINE"))
+    line = line_of("distributed_type", text, 1)
+    if kind in OTHERS or place != "LOCAL_MACHINE":
+        what = kind if kind in OTHERS else place
+        problem = f"safe-launch starts workers as torchrun does, and {what} needs another launcher"
+        raise DocumentError(path, line, problem, "use accelerate launch")
+    if kind not in STARTED:
+        problem = f"`distributed_type`: {kind} is unknown"
+        raise DocumentError(path, line, problem, near(kind, STARTED))
+    return kind
+
+
+def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> dict[str, str]:
+    """The variables of the workers, by name.
+
+    Raises:
+        LaunchError: a value is invalid, or accelerate is needed and can't read the file.
+    """
+    if kind not in MODELLED or (kind != "DEEPSPEED" and any(config.get(key) for key in FURTHER)):
+        return _by_accelerate(path)
     found = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
+    if kind in ("NO", "MULTI_CPU") and config.get("use_cpu") is True:
+        found["ACCELERATE_USE_CPU"] = "true"
     if kind != "DEEPSPEED":
         return found
     own = config.get("deepspeed_config", {})
@@ -54,6 +150,26 @@ def variables(path: Path) -> dict[str, str]:
     if stage is not None and stage not in (0, 1, 2, 3):
         line = line_of("zero_stage", text, 1)
         raise DocumentError(path, line, f"`zero_stage`: {stage!r} isn't a ZeRO stage")
+    return found
+
+
+def _by_accelerate(path: Path) -> dict[str, str]:
+    """The variables that the installed accelerate sets; takes seconds, since it imports torch.
+
+    Raises:
+        LaunchError: accelerate isn't installed, or refuses the file.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", QUESTION, str(path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
+        raise LaunchError(ExitCode.USAGE, f"{path}: accelerate can't use it: {last}")
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from ...core.model import Model, Stack, Weight
 from .architectures import ARCHITECTURES, Architecture
 from .architectures_gpt import GPT_ARCHITECTURES
-from .architectures_vision import JOINS, TOWERS, Join
+from .architectures_vision import TOWERS
 from .config_keys import ConfigSizes, MissingSizeError
+from .vision_joins import JOINS, Join
 from .weight_patterns import counted
 
 Config = Mapping[str, Any]

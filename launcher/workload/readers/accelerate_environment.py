@@ -6,6 +6,7 @@ accelerate/utils/launch.py.
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 
@@ -13,7 +14,9 @@ from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
-from ..script.script import TRUE, Script
+from ..script.files import module_file, parsed, script_file
+from ..script.given import TRUE
+from ..script.script import Script
 from .deepspeed_json import FLAGS, statements
 
 MIXED = {
@@ -23,13 +26,29 @@ MIXED = {
 }
 
 
+OTHERS = {
+    *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"),
+    *("lightning", "pytorch_lightning", "lightning_fabric"),
+}
+"""Names in scripts that distribute the training without accelerate."""
+READERS = {"accelerate", "transformers", "trl"}
+"""Packages that read the environment variables."""
+PLUGINS = {"deepspeed_plugin", "deepspeed_plugins"}
+"""Arguments of `Accelerator` that say what the variables would."""
+
+
 def read(script: Script) -> Iterator[Statement]:
     """Engine, stage, accumulation and precision that the environment asks for.
+
+    Where a CPU was asked for, accelerate trains with DDP instead of DeepSpeed or FSDP. Arguments of
+    `Accelerator` replace the variables (accelerate/state.py and accelerator.py, 1.10.1 and 1.15.0).
 
     Raises:
         LaunchError: its DeepSpeed configuration can't be used.
     """
     variables = script.environment
+    if script.names & OTHERS and not script.names & READERS:
+        return
 
     def known(value: Value, name: str) -> Known:
         return Known(value, Origin.CONFIG, f"${name}")
@@ -37,11 +56,26 @@ def read(script: Script) -> Iterator[Statement]:
     mixed = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()
     if mixed in MIXED:
         yield Setting.PRECISION, known(MIXED[mixed], "ACCELERATE_MIXED_PRECISION")
-    if variables.get("ACCELERATE_USE_FSDP", "false").lower() in TRUE:
-        yield Fact.ENGINE, known(Engine.FSDP.value, "ACCELERATE_USE_FSDP")
-    if variables.get("ACCELERATE_USE_DEEPSPEED", "false").lower() not in TRUE:
+    engines = {
+        engine: name
+        for engine in (Engine.FSDP, Engine.DEEPSPEED)
+        if variables.get(name := f"ACCELERATE_USE_{engine.name}", "false").lower() in TRUE
+    }
+    if not engines:
         return
-    yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "ACCELERATE_USE_DEEPSPEED")
+    own = _own_arguments(script)
+    if variables.get("ACCELERATE_USE_CPU", "false").lower() in TRUE:
+        own["cpu"] = True
+    if own.get("cpu") is True:
+        names = " and ".join(f"${name}" for name in engines.values())
+        where = "$ACCELERATE_USE_CPU or Accelerator(cpu=True)"
+        script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate takes DDP")
+    if own.get("cpu", False) is not False:
+        return  # what isn't a literal the script decides as it runs
+    for engine, name in engines.items():
+        yield Fact.ENGINE, known(engine.value, name)
+    if Engine.DEEPSPEED not in engines or own.keys() & PLUGINS:
+        return
     if any(script.text(flag) for flag in FLAGS):
         return  # the script's own configuration decides (transformers/training_args.py)
     name = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
@@ -66,3 +100,19 @@ def read(script: Script) -> Iterator[Statement]:
     held = tuple(variables.get(name, "none").lower() != "none" for name in places)
     offload = OFFLOADS.get((held[0], held[1]), Offload.OPTIMIZER_AND_PARAMETERS)
     yield Setting.OFFLOAD, known(offload.value, "ACCELERATE_DEEPSPEED_OFFLOAD_*_DEVICE")
+
+
+def _own_arguments(script: Script) -> dict[str, object]:
+    """The arguments of the script's own calls of `Accelerator`; values where they are literals."""
+    path = module_file(script.program) or script_file(script.program)
+    tree = parsed(path) if path is not None and path.is_file() else ast.Module([], [])
+    return {
+        str(keyword.arg): _literal(keyword.value)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Accelerator")
+        for keyword in call.keywords
+    }
+
+
+def _literal(expression: ast.expr) -> object:
+    return expression.value if isinstance(expression, ast.Constant) else expression

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Optimizer, Origin, Precision, Setting, Value
+from ...core.settings import Engine, Fact, Offload, Optimizer, Origin, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import Config, ConfigError, load, offload_of, section
-from ..script.script import Given, Script
+from ..script.given import Given
+from ..script.known_values import Unknown
+from ..script.script import Script
 from .vocabulary import optimizer_named
 
 SIZES = {
@@ -32,6 +35,7 @@ AUTO = {
 }
 """Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
 defaults if they are absent (transformers/integrations/deepspeed.py)."""
+OFFLOADED = ("offload_optimizer", "offload_param")
 FLAGS = (
     "deepspeed",
     "deepspeed_config",
@@ -54,25 +58,52 @@ def read(script: Script) -> Iterator[Statement]:
         value = given.value
         is_text = isinstance(value, str) and value.lstrip().startswith("{")
         if isinstance(value, dict) or is_text or str(value).endswith(".json"):
-            yield from statements(_config(given), _label(given), script)
+            yield from statements(_config(given), _label(given), script, given.origin)
+            if given.origin > Origin.SCRIPT:
+                return
         elif name != "ds_config":
             # Some frameworks have named configurations of their own: `--deepspeed zero2`.
             yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
+        break
+    if is_bare(script):
+        yield from _made_by_script(script)
+
+
+def is_bare(script: Script) -> bool:
+    """Whether `--deepspeed` stands alone: then it is the switch of DeepSpeed's own argparse."""
+    return "deepspeed" in script.flags and script.flags["deepspeed"].value is None
+
+
+def _made_by_script(script: Script) -> Iterator[Statement]:
+    """Stage and offload of a configuration that the script makes of its flags: DeepSpeed-Chat."""
+    bare, stage = script.flags["deepspeed"], script.text("zero_stage")
+    yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, bare.origin, bare.source)
+    if stage is None or script.is_open("zero_stage"):
         return
-    bare, stage = script.flags.get("deepspeed"), script.text("zero_stage")
-    if bare is not None and bare.value is None and stage is not None:
-        # A script that creates its configuration itself: DeepSpeed-Chat.
-        if str(stage.value) in ("0", "1", "2", "3"):
-            yield Setting.ZERO_STAGE, Known(int(stage.value), stage.origin, stage.source)
-        else:
-            script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
+    if str(stage.value) not in ("0", "1", "2", "3"):
+        script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
+        return
+    number = int(stage.value)
+    yield Setting.ZERO_STAGE, Known(number, stage.origin, stage.source)
+    offload = script.boolean("offload")
+    if offload is not None:
+        all_of_it = Offload.OPTIMIZER_AND_PARAMETERS if number == 3 else Offload.OPTIMIZER
+        kept = all_of_it if offload.value else Offload.NONE
+        yield Setting.OFFLOAD, Known(kept.value, offload.origin, offload.source)
 
 
 def _config(given: Given) -> Config:
     try:
-        return load(given.value)
+        return load(_settled(given.value))
     except ConfigError as error:
         raise LaunchError(ExitCode.USAGE, f"{given.source}: {error}") from error
+
+
+def _settled(value: Any) -> Any:
+    """A configuration of the script's, in which what isn't known is left to others."""
+    if isinstance(value, dict):
+        return {key: _settled(each) for key, each in value.items()}
+    return "auto" if isinstance(value, Unknown) else value
 
 
 def _label(given: Given) -> str:
@@ -82,11 +113,14 @@ def _label(given: Given) -> str:
     return Path(value).name if is_path else given.source
 
 
-def statements(config: Config, label: str, script: Script) -> Iterator[Statement]:
-    """The statements in a configuration."""
+def statements(
+    config: Config, label: str, script: Script, origin: Origin = Origin.CONFIG
+) -> Iterator[Statement]:
+    """The statements in a configuration: a file's, or one that the script's source creates."""
+    origin = min(origin, Origin.CONFIG)
 
     def known(value: Value, key: str) -> Known:
-        return Known(value, Origin.CONFIG, f"{label}: {key}" if key else label)
+        return Known(value, origin, f"{label}: {key}" if key else label)
 
     def whole_number(key: str) -> int | None:
         value = config.get(key)
@@ -103,7 +137,11 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
     if isinstance(stage, int) and stage in range(4):
         yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
-        yield Setting.OFFLOAD, known(offload_of(config).value, "zero_optimization.offload_*")
+        if not any(section(zero, name).get("device") == "auto" for name in OFFLOADED):
+            offload = offload_of(config)
+            if stage < 3 and offload is Offload.OPTIMIZER_AND_PARAMETERS:
+                offload = Offload.OPTIMIZER  # the parameters' is stage 3's alone
+            yield Setting.OFFLOAD, known(offload.value, "zero_optimization.offload_*")
     elif stage != "auto":
         script.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
     micro = whole_number("train_micro_batch_size_per_gpu")
@@ -112,13 +150,14 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
     if micro and whole and config.get("gradient_accumulation_steps") is None:
         once = micro * script.world
         steps = whole // once if whole % once == 0 else None
-    _refuse_contradictions(script, label, micro, steps, whole)
+    if origin is Origin.CONFIG:
+        _refuse_contradictions(script, label, micro, steps, whole)
     if micro is not None:
         yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
     if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
-    yield from _sizes(zero, label, script)
-    yield from _optimizer(config, label, script)
+    yield from _sizes(zero, label, script, origin)
+    yield from _optimizer(config, label, script, origin)
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     precision = _precision(config)
@@ -131,8 +170,9 @@ def _refuse_contradictions(
 ) -> None:
     """Refuses now what transformers and DeepSpeed would refuse when the training starts.
 
-    transformers/integrations/deepspeed.py, `fill_match`; deepspeed/runtime/config.py,
-    `_batch_assertion`.
+    That flags must agree is the Trainer's rule (transformers/integrations/deepspeed.py,
+    `fill_match`), that the numbers of a configuration must is DeepSpeed's own
+    (deepspeed/runtime/config.py, `_batch_assertion`).
 
     Raises:
         LaunchError: two numbers that must agree don't; the message has both, with their places.
@@ -141,7 +181,7 @@ def _refuse_contradictions(
         ("train_micro_batch_size_per_gpu", micro, "per_device_train_batch_size"),
         ("gradient_accumulation_steps", steps, "gradient_accumulation_steps"),
     ):
-        given = script.flags.get(flag)
+        given = script.flags.get(flag) if script.takes_all else None
         text = "" if given is None else str(given.value)
         if given is not None and value is not None and text.isdecimal() and int(text) != value:
             problem = f"{label}: {key} is {value}, but {given.source} is {text}"
@@ -154,7 +194,7 @@ def _refuse_contradictions(
         raise LaunchError(ExitCode.USAGE, problem, 'leave one of them out, or write "auto"')
 
 
-def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
+def _optimizer(config: Config, label: str, script: Script, origin: Origin) -> Iterator[Statement]:
     """The optimizer that DeepSpeed creates; otherwise the script has its own."""
     name = section(config, "optimizer").get("type")
     if name is None:
@@ -166,10 +206,12 @@ def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement
     if kind is None:
         script.notes.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
-        yield Fact.OPTIMIZER, Known(kind.value, Origin.CONFIG, source)
+        yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
+    yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 
 
-def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
+def _sizes(zero: Config, label: str, script: Script, origin: Origin) -> Iterator[Statement]:
     """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
     for fact, key in SIZES.items():
         value = zero.get(key)
@@ -177,7 +219,7 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
         is_switch = fact in SWITCHES
         stated = value if isinstance(value, bool) else _elements(value)
         if stated is not None and isinstance(stated, bool) is is_switch:
-            yield fact, Known(stated, Origin.CONFIG, source)
+            yield fact, Known(stated, origin, source)
         elif value not in (None, "auto"):
             kind = "neither true nor false" if is_switch else "not a number of elements"
             script.notes.append(f"{source}: {value!r} is {kind}")
@@ -185,7 +227,7 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
     if not automatic:
         return
     source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
-    yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
+    yield Fact.AUTO_BUCKETS, Known(True, origin, source)
     for fact, size in AUTO.items():
         if zero.get(SIZES[fact]) is None:
             yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")

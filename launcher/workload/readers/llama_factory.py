@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Adapter, Checkpointing, Fact, Origin, Precision, Setting, Value
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..script.given import Given
+from ..script.script import Script
 
 
 def read(script: Script) -> Iterator[Statement]:

@@ -32,7 +32,8 @@ def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
         LaunchError: one of the model's files is broken.
     """
     for flag in FLAGS:
-        given = script.text(flag)
+        # ms-swift's `--model_name` is what a model is taught to call itself.
+        given = None if flag == "model_name" and script.owner == "swift" else script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue
         if flag == "model_type" and not Path(given.value).is_dir():

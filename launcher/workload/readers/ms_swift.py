@@ -18,6 +18,7 @@ from ...core.settings import (
     Fact,
     Offload,
     Origin,
+    Output,
     Precision,
     Setting,
     Value,
@@ -49,6 +50,8 @@ CONFIGURATIONS = {
 """Their stage and offload; `zero3-offload` of 2.x leaves the optimizer on the device."""
 BUCKET = 200_000_000
 """Both bucket sizes below stage 3; at stage 3 they are "auto"."""
+SCORING = ("seq_cls", "embedding", "reranker", "generative_reranker")
+"""Tasks without logits of the whole vocabulary (swift/model/register.py)."""
 SIGNS = {
     "tuner_type": 4,
     "train_type": 3,
@@ -77,6 +80,9 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _checkpointing(script, major, found)
     yield from _precision(script, major)
     yield from _trained(script, major)
+    task = script.text("task_type")
+    if task is not None and task.value in SCORING:
+        yield Fact.OUTPUT, Known(Output.SCORES.value, task.origin, task.source)
     length = script.flags.get("max_length")
     if major == 2 and length is None:
         yield Fact.SEQUENCE_LENGTH, _default("max_length", 2048)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Adapter, Fact, Origin, Setting, Value
 from ...core.workload import Known, Statement
-from ..script.script import FALSE, Given, Script
+from ..script.given import Given
+from ..script.script import Script
+from .training_arguments import is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
 """Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
@@ -22,11 +24,20 @@ FROZEN_BASE = {
     *("lora_llm", "freeze"),
 }
 """Kinds of which only this is known: they don't train all weights of the model."""
+OTHERS = re.compile(
+    r"^(use|enable)_(oft|boft|hra|deft|ia3|vera|loha|lokr|adapter|prompt_tuning|prefix_tuning"
+    r"|p_tuning|bone|miss|fourierft|road|randlora|vblora|poly|ln_tuning|shira|c3a|osf|trainable_tokens"
+    r"|galore|apollo|badam|lisa|llama_pro|reft|psoft|hira|glora)$"
+    r"|^lisa_activated_layers$"
+)
+"""Switches of methods that train less than the model, in other ways than LoRA."""
+BLOCKWISE = ("use_badam", "use_llama_pro", "lisa_activated_layers")
+"""LLaMA-Factory's and ms-swift's: a part of the layers is trained at a time, or at all."""
 PARTS = ("use_llm_lora", "use_backbone_lora")
 """InternVL's: the rank, 0 for none, of adapters in the language model and in the vision tower."""
 RANKS = ("lora_rank", "lora_r", "lora_dim", *PARTS, "r")
-TARGETS = ("target_regex", "lora_target_modules", "lora_target", "target_modules")
-SAVED = ("lora_modules_to_save", "modules_to_save", "additional_target")
+TARGETS = ("target_regex", "target_modules", "lora_target_modules", "lora_target")
+SAVED = ("modules_to_save", "lora_modules_to_save", "additional_target")
 ALL = {"all", "all-linear", "all_linear"}
 DEFAULTS = {"default", "auto", "embedding", "all-embedding", "all-norm"}
 """Words of ms-swift for targets that depend on the model."""
@@ -35,6 +46,8 @@ LOADED_IN = (
     *(("use_4bit_quantization", 4), ("use_8bit_quantization", 8)),
 )
 """Booleans: transformers' and trl's; peft's examples."""
+BEFOREHAND = {"GPTQConfig", "AwqConfig", "AWQConfig"}
+"""transformers' configurations of models that were quantized beforehand."""
 BITS = ("quantization_bit", "quant_bits", "bits")
 
 
@@ -64,16 +77,57 @@ def adapter_of(script: Script) -> Given | None:
         kind = script.text(name)
         if kind is not None:
             word = str(kind.value).lower()
+            part = _part_of_full(script) if word == "full" else None
+            if part is not None:
+                return Given("", part.origin, part.source)
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
+    if script.parser.adapter is not None:
+        return _in_source(script, script.parser.adapter)
     switches = [given for name in SWITCHES if (given := script.boolean(name)) is not None]
-    parts = [given for name in PARTS if (given := script.text(name)) and str(given.value) != "0"]
-    asked = [switch for switch in switches if switch.value] + parts
+    ranks = [script.flags[name] for name in RANKS if _is_switch(script, name)]
+    ranks = [given for given in ranks if not given.says_no]
+    asked = [switch for switch in switches if switch.value] + ranks
     quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
-    return Given(Adapter.NONE, switches[0].origin, switches[0].source) if switches else None
+    zeros = [name for name in RANKS if name in script.parser.zeros and _is_switch(script, name)]
+    if "ModelConfig" in script.parser.classes and script.leaves("use_peft"):
+        return Given(Adapter.NONE, Origin.DEFAULT, "trl's default of use_peft")
+    off = [*switches, *(script.flags[name] for name in zeros)]
+    if not off or _other(script) is not None:
+        return None
+    return Given(Adapter.NONE, off[0].origin, off[0].source)
+
+
+def _part_of_full(script: Script) -> Given | None:
+    """A flag by which a full training trains only some layers at a time."""
+    given = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
+    return None if given is None or given.says_no else given
+
+
+def _in_source(script: Script, adapter: Given) -> Given:
+    """What the source says, with the flag that decides it where there is one."""
+    wanted = bool(adapter.value != Adapter.NONE)
+    for name in (*SWITCHES, *QUANTIZED):
+        switch = script.boolean(name)
+        if switch is not None and switch.value is wanted:
+            return Given(adapter.value, switch.origin, switch.source)
+    return adapter
+
+
+def _is_switch(script: Script, name: str) -> bool:
+    """Whether a rank is given whose 0 means that there are no adapters."""
+    if name not in script.flags or not (name in PARTS or name in script.parser.zeros):
+        return False
+    return not script.is_open(name)
+
+
+def _other(script: Script) -> Given | None:
+    """A flag that asks for another method than LoRA: what that trains isn't known."""
+    asked = (each for name, each in script.flags.all.items() if OTHERS.search(name))
+    return next((given for given in asked if not given.says_no), None)
 
 
 def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
@@ -88,7 +142,7 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
         return
     yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
     words = (*KINDS, *PARTS)
-    if not any(script.text(name) for name in words):
+    if is_trainers(script) and not any(script.text(name) for name in words):
         # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
         # look for unused parameters by default.
         source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
@@ -97,10 +151,12 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 def _hint(script: Script) -> str:
     """A mention of adapters that doesn't say whether any are trained; empty for none."""
-    for name, given in script.flags.items():
-        says_no = str(given.value).lower() in (*FALSE, "none")
-        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not says_no:
+    for name, given in script.flags.all.items():
+        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
             return given.source
+    other = _other(script)
+    if other is not None:
+        return other.source
     named = [name for name in script.names if re.search(r"lora|peft", name, re.IGNORECASE)]
     return f"the script names {min(named)}" if named else ""
 
@@ -114,20 +170,23 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
         yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
-    for name in RANKS:
-        rank = script.number(name) if script.text(name) else None
+    for name in () if script.is_open("lora_rank") else RANKS:
+        is_asked = name in script.flags and not script.flags[name].says_no
+        rank = script.number(name) if is_asked else None
         if rank is not None and (wanted or name != "r"):
             yield Fact.LORA_RANK, _known(rank, rank.value)
             break
     for fact, names in ((Fact.LORA_TARGETS, TARGETS), (Fact.LORA_SAVED, SAVED)):
-        for name in names:
-            given = script.text(name)
-            words = [] if given is None else words_of(given)
-            if given is None or not words:
+        if any(script.is_open(name) for name in names):
+            continue
+        for given in [text for name in names if (text := script.text(name))]:
+            words = words_of(given)
+            if not words:
                 continue
             lowered = {word.lower() for word in words}
             if fact is Fact.LORA_TARGETS and lowered & ALL:
-                yield fact, _known(given, "all-linear")
+                more = [word for word in words if word.lower() not in ALL]
+                yield fact, _known(given, ",".join(["all-linear", *more]))
             elif not lowered & DEFAULTS:
                 yield fact, _known(given, ",".join(words))
             break
@@ -156,8 +215,8 @@ def _bits(script: Script) -> Iterator[Statement]:
         for name, bits in LOADED_IN
         if (is_asked := script.boolean(name)) is not None and is_asked.value
     ]
-    if len(loads) > 1:
-        first, second = (name.source for name, _ in loads)
+    if len({bits for _, bits in loads}) > 1:
+        first, second = loads[0][0].source, loads[-1][0].source
         problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
         raise LaunchError(ExitCode.USAGE, problem)
     for given, bits in loads:
@@ -170,9 +229,10 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = script.boolean(name)
+        switch = None if name in script.parser.options else script.boolean(name)
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, _known(switch, 4)
+            yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))
             return
     for name in KINDS:
         kind = script.text(name)

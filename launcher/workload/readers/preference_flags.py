@@ -1,14 +1,22 @@
-"""Reads whether samples are pairs of sequences, and whether a reference model is held too."""
+"""Reads whether samples are pairs of sequences, and which other models are held too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from ...core.settings import Adapter, Fact, Objective, Origin
+from ...core.settings import Adapter, Fact, Objective, Origin, Output
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..models.from_folder import read_model
+from ..script.given import Given
+from ..script.script import Script
 from .peft_flags import adapter_of
 
+JUDGES = {
+    "gkd": ("teacher_model", "teacher_model_name_or_path"),
+    "ppo": ("reward_model", "reward_model_path"),
+}
+"""Methods in which another model takes part, and the flags that name it: ms-swift's and trl's."""
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
 """A chosen and a rejected sequence; KTO's sample is one sequence."""
 REFERENCED = {"dpo", "ipo", "kto"}
@@ -18,6 +26,8 @@ TRAINERS = {
     "ORPOTrainer": "orpo",
     "CPOTrainer": "cpo",
     "RewardTrainer": "rm",
+    "GKDTrainer": "gkd",
+    "PPOTrainer": "ppo",
 }
 """trl's."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
@@ -32,6 +42,11 @@ def read(script: Script) -> Iterator[Statement]:
     if named is None:
         return
     kind = str(named.value)
+    if kind in JUDGES:
+        yield from _judged(script, kind, named)
+        return
+    if kind == "rm" and script.owner != "llamafactory":  # whose value head computes the logits too
+        yield Fact.OUTPUT, Known(Output.SCORES.value, named.origin, named.source)
     loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
         kind, named = str(loss.value), loss
@@ -42,18 +57,48 @@ def read(script: Script) -> Iterator[Statement]:
         yield Fact.REFERENCE_MODEL, Known(bool(held.value), held.origin, held.source)
 
 
+def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
+    """GKD's teacher; PPO's reference, reward model and critic, which begins as the reward model.
+
+    Adapters make the reference needless, and ms-swift gives the critic some too
+    (swift/rlhf_trainers/ppo_trainer.py, swift/pipelines/train/rlhf.py; trl's
+    examples/scripts/ppo/ppo.py).
+    """
+    objective = Objective.DISTILLATION if kind == "gkd" else Objective.SUPERVISED
+    yield Fact.OBJECTIVE, Known(objective.value, named.origin, named.source)
+    other = next((given for flag in JUDGES[kind] if (given := script.text(flag))), None)
+    if other is None:
+        script.notes.append(f"{named.source}: the memory of the other models isn't counted")
+        return
+    name = other.words[0] if other.words else str(other.value)
+    model = read_model(name, str(Path.cwd()), [], script.environment)
+    if model is None:
+        script.notes.append(f"{other.source}: its memory isn't counted, since its size is unknown")
+        return
+    adapter = adapter_of(script)
+    adapted = adapter.value == Adapter.LORA if adapter else script.owner == "swift"
+    critic = kind == "ppo" and not (adapted and script.owner == "swift")
+    frozen = 2 if kind == "ppo" and not critic else 1
+    yield Fact.FROZEN_BESIDE, Known(frozen * model.parameters, other.origin, other.source)
+    if kind == "ppo":
+        yield Fact.REFERENCE_MODEL, Known(not adapted, other.origin, other.source)
+    if critic:
+        yield Fact.TRAINED_BESIDE, Known(model.parameters, other.origin, other.source)
+
+
 def _named(script: Script) -> Given | None:
     """The method: named by a flag, by the program, or by the trainer that the script imports."""
+    known = PAIRED | REFERENCED | (set(JUDGES) if script.owner == "swift" else set())
     for name in ("rlhf_type", "stage"):
         given = script.text(name)
-        if given is not None and str(given.value).lower() in PAIRED | REFERENCED:
+        if given is not None and str(given.value).lower() in known:
             return Given(str(given.value).lower(), given.origin, given.source)
     if script.owner == "swift" and "rlhf" in script.program and "rlhf_type" not in script.flags:
         return Given("dpo", Origin.DEFAULT, "ms-swift's default of rlhf_type")
     found = [trainer for trainer in TRAINERS if trainer in script.names]
     if len(found) != 1:
         return None
-    return Given(TRAINERS[found[0]], Origin.FLAG, f"the script uses {found[0]}")
+    return Given(TRAINERS[found[0]], Origin.SCRIPT, f"the script uses {found[0]}")
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:

@@ -10,7 +10,9 @@ from typing import Any
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Checkpointing, Engine, Fact, Origin, Precision, Setting
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..script.given import TRUE, Given
+from ..script.script import Script
+from .deepspeed_json import FLAGS, is_bare
 
 SIGNS = (
     "per_device_train_batch_size",
@@ -19,38 +21,49 @@ SIGNS = (
     "activation_checkpointing_kwargs",
 )
 """Flags that no other framework has."""
-SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
+SWITCHES = ("activation_checkpointing", "gradient_checkpointing", "grad_checkpoint")
+"""transformers' newer and older name, InternVL's."""
+BATCHES = ("loader_batch_size", "per_device_train_batch_size", "micro_batch_size")
+"""Of a script without a Trainer: what its loader gets, and two names that tell what they mean."""
+MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
+"""Words of accelerate for a precision; `no` leaves it to the model."""
 
 
 def given(script: Script) -> bool:
-    """Whether the script gets flags of TrainingArguments."""
-    return any(name in script.flags for name in SIGNS)
+    """Whether the script gets flags of TrainingArguments that aren't its own."""
+    return any(name in script.flags and name not in script.parser.options for name in SIGNS)
+
+
+def is_trainers(script: Script) -> bool:
+    """Whether the script's arguments are those of transformers' Trainer."""
+    return script.takes_all or given(script)
 
 
 def read(script: Script) -> Iterator[Statement]:
     """Batch, checkpointing, precision and DDP in the arguments."""
-    if not script.takes_all and not given(script):
-        return
-    fsdp = _fsdp(script)
-    if fsdp is not None:
-        yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
-    elif "deepspeed" in script.flags and script.flags["deepspeed"].value is None:
-        # TrainingArguments' flag has a value: alone, it is the switch of DeepSpeed's argparse.
-        bare = script.flags["deepspeed"]
-        yield Fact.ENGINE, _known(bare, Engine.DEEPSPEED.value)
-    elif script.text("deepspeed") is None:
-        yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
-        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
-    yield from _batch(script)
+    if is_trainers(script):
+        yield from _engine(script)
+        yield from _batch(script)
+    else:
+        yield from _own_batch(script)
     yield from _checkpointing(script)
     yield from _precision(script)
     for setting, flag in (
         (Setting.FIND_UNUSED_PARAMETERS, "ddp_find_unused_parameters"),
         (Setting.STATIC_GRAPH, "ddp_static_graph"),
     ):
-        chosen = script.boolean(flag)
+        chosen = script.boolean(flag) if is_trainers(script) else None
         if chosen is not None:
             yield setting, _known(chosen, chosen.value)
+
+
+def _engine(script: Script) -> Iterator[Statement]:
+    fsdp = _fsdp(script)
+    if fsdp is not None:
+        yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
+    elif not (is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp")):
+        yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
+        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
 
 
 def _fsdp(script: Script) -> Given | None:
@@ -71,8 +84,22 @@ def _batch(script: Script) -> Iterator[Statement]:
         number = _positive(script, name)
         if number is not None:
             yield setting, _known(number, number.value)
-        elif name not in script.flags and script.owner != "swift":
+        elif script.leaves(name) and script.owner != "swift":
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+
+
+def _own_batch(script: Script) -> Iterator[Statement]:
+    """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
+    files = (given for name in FLAGS if (given := script.text(name)))
+    if any(given.origin > Origin.SCRIPT for given in files):
+        return
+    for setting, names in (
+        (Setting.MICRO_BATCH, BATCHES),
+        (Setting.ACCUMULATION, ("gradient_accumulation_steps",)),
+    ):
+        number = next((each for name in names if (each := script.number(name))), None)
+        if number is not None:
+            yield setting, _known(number, number.value)
 
 
 def _positive(script: Script, name: str) -> Given | None:
@@ -83,43 +110,99 @@ def _positive(script: Script, name: str) -> Given | None:
     """
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
-    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
+    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text) and _is_stated(given):
         problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
         raise LaunchError(ExitCode.USAGE, problem)
     return script.number(name)
 
 
+def _is_stated(given: Given) -> bool:
+    return given.origin > Origin.SCRIPT
+
+
 def _checkpointing(script: Script) -> Iterator[Statement]:
     # Late 5.x calls it activation_checkpointing and still accepts the older name.
-    name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[-1])
+    name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[1])
     switch = script.boolean(name)
-    has_own = "trl" in script.names or script.owner in ("swift", "llamafactory")
-    if switch is None:
-        if name in script.flags:
-            return
-        if not has_own:
-            source = "transformers' default of gradient_checkpointing"
-            off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
-            yield Setting.GRADIENT_CHECKPOINTING, off
-        elif not script.owner:
-            source = "recent trl's default of gradient_checkpointing"
-            yield Fact.CHECKPOINTED, Known(True, Origin.DEFAULT, source)
+    own = script.boolean("source_checkpointing")
+    if script.is_open(name) or (switch is None and name in script.flags):
         return
-    if not switch.value:
+    if switch is not None and switch.value:
+        by_trainer = is_trainers(script) and name in SWITCHES[:2]
+        yield from _recomputed(script, switch, by_trainer=by_trainer)
+    elif own is not None and own.value:
+        yield from _recomputed(script, own, by_trainer=False)
+    elif script.is_open("source_checkpointing"):
+        return
+    elif switch is not None:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
-        return
-    asked = mode_asked(script)
-    if asked is not None:
-        yield Setting.GRADIENT_CHECKPOINTING, asked
-        return
-    default = default_mode(script.versions)
-    # trl's own defaults depend on its version, on ZeRO's stage and on adapters.
-    if default is not None and not has_own:
-        mode, source = default
-        source = f"{switch.source}, {source}"
-        yield Setting.GRADIENT_CHECKPOINTING, Known(mode.value, switch.origin, source)
+    elif is_trainers(script) and not _has_own(script):
+        source = "transformers' default of gradient_checkpointing"
+        off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
+        yield Setting.GRADIENT_CHECKPOINTING, off
+    elif is_trainers(script) and not script.owner:
+        yield from _of_trl(script)
+
+
+def _has_own(script: Script) -> bool:
+    """Whether defaults of checkpointing and precision are those of a framework of its own."""
+    return "trl" in script.names or script.owner in ("swift", "llamafactory")
+
+
+def _of_trl(script: Script) -> Iterator[Statement]:
+    """What trl defaults to in the installed version; recent ones recompute."""
+    default = script.parser.defaults.get("gradient_checkpointing")
+    if default is None:
+        source = "recent trl's default of gradient_checkpointing"
+        yield Fact.CHECKPOINTED, Known(True, Origin.DEFAULT, source)
+    elif default.value:
+        yield from _recomputed(script, default, by_trainer=True)
+    else:
+        yield Setting.GRADIENT_CHECKPOINTING, _known(default, Checkpointing.OFF.value)
+
+
+def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
+    """Which implementation recomputes, where a switch asks for it."""
+    mode = mode_asked(script) if by_trainer else _mode_in_source(script)
+    if mode is None:
+        default = default_mode(script.versions)
+        if default is not None and _takes_default(script, by_trainer=by_trainer):
+            source = f"{switch.source}, {default[1]}"
+            mode = Known(default[0].value, switch.origin, source)
+    if mode is not None:
+        if mode.origin < switch.origin:
+            mode = Known(mode.value, switch.origin, f"{switch.source}, {mode.source}")
+        yield Setting.GRADIENT_CHECKPOINTING, mode
     elif not script.owner:
         yield Fact.CHECKPOINTED, _known(switch, value=True)
+
+
+def _takes_default(script: Script, *, by_trainer: bool) -> bool:
+    """Whether the implementation is the one that transformers defaults to.
+
+    trl had another default before transformers 5, and takes the reentrant one with adapters at
+    stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
+    """
+    if not by_trainer:
+        return "source_transformers_checkpointing" in script.flags
+    if script.owner in ("swift", "llamafactory"):
+        return False
+    if "trl" in script.names:
+        is_recent = not script.versions.get("transformers", "4").startswith("4.")
+        return is_recent and script.text("deepspeed") is None and not _is_engine_set(script)
+    return True
+
+
+def _is_engine_set(script: Script) -> bool:
+    """Whether the environment asks for DeepSpeed."""
+    return script.environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in TRUE
+
+
+def _mode_in_source(script: Script) -> Known | None:
+    """What the script's own calls say."""
+    given = script.flags.get("source_use_reentrant")
+    mode = None if given is None else _mode(given.value)
+    return None if given is None or mode is None else _known(given, mode.value)
 
 
 def mode_asked(script: Script) -> Known | None:
@@ -178,8 +261,14 @@ def _precision(script: Script) -> Iterator[Statement]:
         if flag is not None and flag.value:
             yield Setting.PRECISION, _known(flag, precision.value)
             return
-    if "trl" in script.names or script.owner in ("swift", "llamafactory"):
-        return  # its own arguments default to bf16 in some versions, or to the model's type
-    if script.takes_all and not {"bf16", "fp16"} & script.flags.keys():
+    mixed = script.text("mixed_precision")
+    if mixed is not None and str(mixed.value) in MIXED:
+        yield Setting.PRECISION, _known(mixed, MIXED[str(mixed.value)].value)
+    if _has_own(script):
+        # Some versions compute as the model; where trl leaves bf16 open, it is on without fp16.
+        default = script.parser.defaults.get("bf16")
+        if default is not None and default.value is None and script.leaves("bf16", "fp16"):
+            yield Setting.PRECISION, _known(default, Precision.BF16.value)
+    elif script.takes_all and script.leaves("bf16", "fp16"):
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

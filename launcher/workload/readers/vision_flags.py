@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from ...core.model import Model
 from ...core.settings import Adapter, Fact, Origin
 from ...core.workload import Known, Statement
-from ..script.script import Given, Script
+from ..script.given import Given
+from ..script.script import Script
 from .peft_flags import adapter_of
 
 VISION, LANGUAGE = Fact.VISION_TRAINED, Fact.LANGUAGE_TRAINED
 FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
-    (VISION, False, ("freeze_vit", "freeze_vision_tower", "freeze_vision")),
+    (VISION, False, ("freeze_vit", "freeze_vision_tower", "freeze_vision", "fix_vit")),
     (VISION, True, ("tune_vision", "tune_mm_vision", "train_vision", "unfreeze_mm_vision_tower")),
     (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
     (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),

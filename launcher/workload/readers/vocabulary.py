@@ -22,6 +22,7 @@ OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("rmsprop", Optimizer.LION),
     ("adagrad", Optimizer.LION),
     ("schedule_free_sgd", Optimizer.LION),
+    ("sgd_momentum", Optimizer.LION),
     ("sgd", Optimizer.SGD),
 )
 """Parts of names (transformers/training_args.py, OptimizerNames; deepspeed/runtime/config.py;

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from ...core.settings import Attention, Fact, Loss, Optimizer, Origin
 from ...core.workload import Known, Statement
-from ..script.script import FALSE, TRUE, Given, Script
+from ..script.given import FALSE, TRUE, Given
+from ..script.script import Script
 from .vocabulary import attention_named, dtype_named, optimizer_named
 
 LENGTHS = (
@@ -17,9 +18,15 @@ LENGTHS = (
     "cutoff_len",
     "max_length",
     "block_size",
+    "seq_length",
+    "seq_len",
 )
 """TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's and MiniCPM-V's,
-LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers."""
+LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers,
+Megatron's and others'."""
+ANSWERED = {"grpo": 512}
+"""Methods of ms-swift whose `max_length` is the prompt's alone, with their default of
+`max_completion_length` (swift/arguments/rlhf_args.py)."""
 FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
 PARALLEL = (
@@ -28,6 +35,18 @@ PARALLEL = (
     *("pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size", "cp_size"),
 )
 """ms-swift's, Megatron's, InternVL's and others'."""
+DTYPES = ("torch_dtype", "dtype", "model_dtype")
+"""Where a script's own options have one of these names, only its source tells what it is for."""
+STEPS = {
+    "adamw_torch": False,
+    "adamw_torch_fused": True,
+    "adamw_apex_fused": True,
+    "adamw_hf": True,
+}
+"""AdamW by transformers' names for it, and whether its step is fused or takes one tensor at a time
+(transformers/training_args.py, `OptimizerNames`)."""
+PACKING = ("packing", "neat_packing")
+"""ms-swift's and trl's; LLaMA-Factory's."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
@@ -41,6 +60,10 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _loss(script)
     yield from _loaded(script)
     yield from _allocator(script)
+    for name in PACKING:
+        switch = script.boolean(name)
+        if switch is not None:
+            yield Fact.PACKED, _known(switch, switch.value)
 
 
 def _known(given: Given, value: object) -> Known:
@@ -57,13 +80,13 @@ def _parallel(script: Script) -> Iterator[Statement]:
 
 
 def _length(script: Script) -> Iterator[Statement]:
-    for name in LENGTHS:
-        given = script.text(name)
-        if given is None or str(given.value).lower() in ("-1", "none"):
+    said = [name for name in LENGTHS if script.text(name)]
+    for name in sorted(said, key=lambda name: -script.flags[name].origin):
+        if str(script.flags[name].value).lower() in ("-1", "none"):
             continue  # no limit (ms-swift 2.x, trl)
         length = script.number(name)
         if length is not None:
-            yield Fact.SEQUENCE_LENGTH, _known(length, length.value)
+            yield Fact.SEQUENCE_LENGTH, _with_answer(script, length)
             return
     prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
     if prompt is not None and answer is not None:
@@ -71,6 +94,17 @@ def _length(script: Script) -> Iterator[Statement]:
         total = int(prompt.value) + int(answer.value)
         yield Fact.SEQUENCE_LENGTH, Known(total, min(prompt.origin, answer.origin), source)
     yield from _group(script)
+
+
+def _with_answer(script: Script, length: Given) -> Known:
+    """A length, with that of the answer where it is the prompt's alone."""
+    method = script.text("rlhf_type")
+    if script.owner != "swift" or method is None or str(method.value) not in ANSWERED:
+        return _known(length, length.value)
+    answer = script.number("max_completion_length")
+    more = ANSWERED[str(method.value)] if answer is None else int(answer.value)
+    source = f"{length.source} + {'max_completion_length' if answer is None else answer.source}"
+    return Known(int(length.value) + more, length.origin, source)
 
 
 def _group(script: Script) -> Iterator[Statement]:
@@ -99,20 +133,23 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             else:
                 script.notes.append(f"{switch.source}: AdamW's states are assumed")
             return
-    # ms-swift's `optimizer` names a plugin, which takes precedence over `optim`.
-    named = script.text("optimizer") or script.text("optim")
+    # ms-swift's `optimizer` names a plugin, which outranks `optim`.
+    named = next(filter(None, map(script.text, ("optimizer", "optim", "source_optimizer"))), None)
     if named is None:
-        if script.takes_all:
+        if script.takes_all and script.leaves("optim"):
             source = "transformers' default of optim"
             yield Fact.OPTIMIZER, Known(Optimizer.ADAMW.value, Origin.DEFAULT, source)
         return
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
-        script.notes.append(
-            f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
-        )
+        if named.origin > Origin.SCRIPT:
+            note = f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
+            script.notes.append(note)
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)
+    fused = STEPS.get(str(named.value))
+    if fused is not None:
+        yield Fact.FUSED_STEP, _known(named, fused)
 
 
 def _attention(script: Script) -> Iterator[Statement]:
@@ -135,6 +172,11 @@ def _attention(script: Script) -> Iterator[Statement]:
 
 
 def _loss(script: Script) -> Iterator[Statement]:
+    for name in (*FUSED, "torch_compile"):
+        switch = script.boolean(name)
+        if switch is not None and switch.value and name != "use_liger_loss":
+            yield Fact.FUSED_LAYERS, _known(switch, value=True)
+            break
     for name in FUSED:
         switch = script.boolean(name)
         if switch is not None and switch.value and _fuses(script, name):
@@ -160,7 +202,8 @@ def _fuses(script: Script, name: str) -> bool:
 
 
 def _loaded(script: Script) -> Iterator[Statement]:
-    named = _first_known(script, ("torch_dtype", "dtype", "model_dtype"), dtype_named)
+    names = [name for name in DTYPES if name not in script.parser.options or name == DTYPES[0]]
+    named = None if script.is_open(DTYPES[0]) else _first_known(script, names, dtype_named)
     if named is not None:
         yield Fact.LOADED_PRECISION, named
 
@@ -179,6 +222,9 @@ def _first_known(
 
 def _allocator(script: Script) -> Iterator[Statement]:
     """The allocator's configuration in the user's environment; else the profile decides."""
+    emptied = script.number("torch_empty_cache_steps")
+    if emptied is not None:
+        yield Fact.CACHE_EMPTIED, _known(emptied, value=True)
     for name in (
         "PYTORCH_ALLOC_CONF",
         "PYTORCH_CUDA_ALLOC_CONF",

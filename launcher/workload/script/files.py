@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
+from . import not_python
 
 
 def package_folders(name: str) -> Iterator[Path]:
@@ -43,12 +44,9 @@ def parsed(path: Path) -> ast.Module:
     Raises:
         LaunchError: the file doesn't exist, can't be read or isn't Python.
     """
-    if path.is_dir():
-        raise LaunchError(
-            ExitCode.USAGE,
-            f"{path} is a folder, not a Python script",
-            "a folder can be run if it has a __main__.py",
-        )
+    refused = not_python.refusal_unread(path)
+    if refused is not None:
+        raise refused
     try:
         with tokenize.open(path) as source:
             return ast.parse(source.read(), filename=str(path))
@@ -59,9 +57,8 @@ def parsed(path: Path) -> ast.Module:
     except OSError as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
     except SyntaxError as error:
-        where = f"{path}:{error.lineno}" if error.lineno else str(path)
         line = (error.text or "").strip()
         hint = f"the line is: {line}" if line else ""
-        raise LaunchError(ExitCode.USAGE, f"{where}: syntax error: {error.msg}", hint) from error
+        raise not_python.refusal_of_syntax(path, error.lineno, error.msg, hint) from error
     except (UnicodeDecodeError, ValueError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} isn't Python source: {error}") from error
+        raise not_python.refusal_of_syntax(path, None, str(error), "") from error

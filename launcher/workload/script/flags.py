@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...core.settings import Origin
 from ...system.typed_yaml import read_mapping
-from .script import Given
+from .given import Given
 
 
 def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:

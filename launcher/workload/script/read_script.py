@@ -10,7 +10,10 @@ from ...core.request import LaunchRequest
 from ...core.workload import FRAMEWORKS
 from .files import module_file, parsed, script_file
 from .flags import arguments_file, flags_of
+from .given import Flags
+from .own_parser import OwnParser, own_parser
 from .script import Script
+from .source_files import source_files
 from .versions import installed
 
 OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
@@ -43,14 +46,19 @@ def read_script(request: LaunchRequest) -> Script:
         names |= {request.script.partition(".")[0]}
     owner = owner_of(request.script, names)
     arguments = [*arguments_file(path, names), *request.arguments]
+    flags = flags_of(arguments, names, owner)
+    parser = OwnParser()
+    if not owner:  # whose source is a framework's: its reader knows what it does
+        parser, flags = own_parser(source_files(request), flags, request.world)
     return Script(
-        flags=flags_of(arguments, names, owner),
+        flags=Flags(flags),
         names=names,
         versions=installed(FRAMEWORKS),
         environment=dict(os.environ),
         world=request.world,
         owner=owner,
         program=request.script,
+        parser=parser,
     )
 
 

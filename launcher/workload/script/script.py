@@ -4,33 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...core.settings import Origin
-
-PARSERS = {"HfArgumentParser", "TrlParser"}
-"""Scripts that use one of these take all arguments from the command line, or defaults."""
-
-TRUE = ("yes", "true", "t", "y", "1")
-FALSE = ("no", "false", "f", "n", "0")
-"""The words that `string_to_bool` of transformers/hf_argparser.py reads as true and false."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The value of a flag or configuration key, and its source.
-
-    Attributes:
-        value: text from a command line, or a typed value from a file; None for a bare flag.
-        origin: flag or configuration file.
-        source: the place in words.
-        words: on a command line, everything up to the next flag.
-    """
-
-    value: Any
-    origin: Origin
-    source: str
-    words: tuple[str, ...] = ()
+from .decisive_calls import ANYTHING
+from .given import FALSE, PARSERS, TRUE, Flags, Given
+from .own_parser import OwnParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +16,7 @@ class Script:
     """The input of the readers.
 
     Attributes:
-        flags: the script's flags, by name with underscores.
+        flags: what is given to the script, else its own defaults, by name with underscores.
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
@@ -46,9 +24,10 @@ class Script:
         notes: what a reader saw and could not use, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
+        parser: what its source says of its options.
     """
 
-    flags: Mapping[str, Given]
+    flags: Flags
     names: frozenset[str]
     versions: Mapping[str, str]
     environment: Mapping[str, str]
@@ -56,11 +35,22 @@ class Script:
     notes: list[str] = field(default_factory=list)
     owner: str = ""
     program: str = ""
+    parser: OwnParser = field(default_factory=OwnParser)
 
     @property
     def takes_all(self) -> bool:
         """Whether all arguments come from the command line, so that absent ones have defaults."""
-        return bool(self.owner) or bool(self.names & PARSERS)
+        if self.owner or self.parser.takes_training_arguments:
+            return True
+        return bool(self.names & PARSERS) and not self.parser.is_parsed
+
+    def is_open(self, *names: str) -> bool:
+        """Whether the source decides one of these arguments, in a way that isn't known."""
+        return any(name in self.parser.unknown for name in names)
+
+    def leaves(self, *names: str) -> bool:
+        """Whether neither what is given nor the source says anything of these arguments."""
+        return not (self.is_open(ANYTHING, *names) or any(name in self.flags for name in names))
 
     def text(self, name: str) -> Given | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
@@ -77,6 +67,8 @@ class Script:
         except ValueError:
             value = 0
         if value < 1:
+            if given.origin is Origin.SCRIPT:
+                return None  # the script's way to say that there is none
             self.notes.append(f"{given.source}: {given.value!r} isn't a positive whole number")
             return None
         return Given(value, given.origin, given.source)

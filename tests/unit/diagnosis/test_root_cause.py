@@ -18,7 +18,7 @@ from safe_launch.diagnosis.observed import observed_statements, tried_settings
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.plan import NoPlan, Plan
-from safe_launch.planning.search import forbidden_by, resolve
+from safe_launch.planning.search import as_asked, forbidden_by, resolve
 from support.worlds import (
     CATALOGUE,
     CURRENT,
@@ -241,6 +241,16 @@ def test_what_a_worker_saw_outranks_what_was_read() -> None:
     assert informed.value(Setting.ZERO_STAGE) == 1
     assert informed.value(Setting.GRADIENT_CHECKPOINTING) == "reentrant"
     assert informed.known[Setting.ZERO_STAGE].source == "the script, as seen in attempt 1"
+
+
+def test_what_a_worker_confirms_keeps_the_users_words() -> None:
+    """The flag or key by which he said it; it is certain now."""
+    workload = world({**ZERO2, Setting.PRECISION: "bf16"})
+    plan = as_asked(REQUEST, workload, HARDWARE)
+    seen = {"zero_stage": 2, "precision": "fp16"}
+    stage, precision = (known for _, known in observed_statements(attempt_of(plan, 0), seen))
+    assert (stage.origin, stage.source) == (Origin.OBSERVED, "--zero_stage")
+    assert (precision.value, precision.source) == ("fp16", "the script, as seen in attempt 1")
 
 
 def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:

@@ -202,6 +202,30 @@ def test_attempts_in_the_order_of_their_folders(
     assert "attempt  1: KeyError: 'label'" in text
 
 
+@pytest.mark.parametrize(
+    "first", ["plan     as asked: nothing is changed; on 2 x cpu", "run      t.py"]
+)
+def test_a_log_of_two_launches_of_our_own(
+    first: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The first line of a plan begins an attempt, in this version's words and in earlier ones."""
+    lines = [
+        f"[safe-launch] {first}",
+        "Traceback (most recent call last):",
+        '  File "/job/train.py", line 4, in step',
+        '    return row["label"]',
+        "KeyError: 'label'",
+        "[safe-launch] attempt 1: failed: rank 0 raised KeyError after 0 steps (not known)",
+        "[safe-launch]   what     KeyError: 'label'",
+    ]
+    log = tmp_path / "log"
+    log.write_text("\n".join([*lines, *lines[:4], "ValueError: another", *lines[5:6], ""]))
+    code, text = diagnosed(capsys, log)
+    assert code == 2
+    assert text.startswith("attempt 2 of 2: unknown failure")
+    assert "attempt  1: KeyError: 'label'" in text
+
+
 def test_several_nodes_files_are_one_attempt(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ from safe_launch.nodes.messages import (
     Stop,
 )
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
-from safe_launch.nodes.rendezvous import Joined, gather, join
+from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.planning.fewer_nodes import on_survivors
 from support.links import (
     EVERY,
@@ -173,7 +173,11 @@ class Nodes:
         self.said: list[str] = []
         self.pool = pool
         self.coming: list[Future[tuple[Connection, RunStarted]]] = []
-        self.joined: Future[Joined] = pool.submit(gather, self.placement, HEAD, self.said.append)
+        listener = listener_of_head(self.placement)
+        assert listener is not None
+        self.joined: Future[Joined] = pool.submit(
+            gather, self.placement, HEAD, listener, self.said.append
+        )
 
     def come(self, own: Join) -> Future[tuple[Connection, RunStarted]]:
         """Another node joins."""

@@ -100,6 +100,8 @@ def test_what_is_refused(one: Option) -> None:
         (("--numa-binding", "near"), "invalid choice: 'near'", ""),
         (("--log_level", "loud"), "invalid choice: 'loud'", ""),
         (("--nprocs-per-node", "2"), "unrecognized arguments: --nprocs-per-node", "-per-node`?"),
+        (("--frobnicate",), "unrecognized arguments: --frobnicate", "--help lists the options"),
+        (("-c", "print(1)"), "unrecognized arguments: -c", "write it into a file"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )

@@ -140,13 +140,13 @@ def test_preferences_hold_two_sequences_and_a_reference() -> None:
     """Twice the tokens; a copy of the weights unless adapters can be switched off."""
     model = model_of(QWEN2_7B)
     candidate = {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
-    plain = estimated(workload_of(model, {}), candidate).peak.components
+    plain = estimated(workload_of(model, {}), candidate).phases[0].components
     pairs = {Fact.OBJECTIVE: "preference", Fact.REFERENCE_MODEL: True}
-    both = estimated(workload_of(model, pairs), candidate).peak.components
-    assert both[Component.LOGITS] == 2 * plain[Component.LOGITS]
+    both = estimated(workload_of(model, pairs), candidate).phases[0].components
+    assert both[Component.ACTIVATIONS] == 2 * plain[Component.ACTIVATIONS]
     copy = both[Component.PARAMETERS] - plain[Component.PARAMETERS]
     assert copy == 2 * model.parameters
-    adapted = estimated(workload_of(model, {**pairs, **LORA}), candidate).peak.components
+    adapted = estimated(workload_of(model, {**pairs, **LORA}), candidate).phases[0].components
     assert adapted[Component.PARAMETERS] < 1.1 * plain[Component.PARAMETERS]
 
 
@@ -166,10 +166,10 @@ def test_a_failed_attempt_calibrates() -> None:
     """What ran out of memory is estimated to need all that it had, at least."""
     candidate = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4}
     workload = workload_of(model_of(QWEN2_7B), {})
-    before = estimated(workload, candidate)
-    seen = Measured(candidate, needed=int(1.3 * before.expected), context=2 * GIB, limit=GIB)
+    before = estimated(workload, candidate).peak.needed
+    seen = Measured(candidate, needed=int(1.3 * before), context=2 * GIB, limit=GIB)
     after = replace(workload, measured=(seen,))
-    assert estimated(after, candidate).expected >= 1.299 * before.expected
+    assert estimated(after, candidate).peak.needed >= 1.299 * before
     job = calibrated_sizes(after, HARDWARE, Ranks(8, 8))
     assert job is not None
     assert (job.limit, job.context) == (GIB, 2 * GIB)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.catalogue.reader import read_catalogue, read_entry
-from safe_launch.core.settings import Fact, Setting, Value
+from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.preset import preset_of
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.source_location import SourceLocation
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import FailureRecord, Frame
-from safe_launch.planning.plan import NoPlan, Plan
-from safe_launch.planning.search import as_asked, resolve
+from safe_launch.planning.plan import Change, NoPlan, Plan
+from safe_launch.planning.search import KEPT, as_asked, resolve
 from safe_launch.report.costs import cost_text
 from safe_launch.report.explain_failure import (
     entry_text,
@@ -24,6 +27,7 @@ from safe_launch.report.explain_failure import (
     unexplained_rows,
 )
 from safe_launch.report.explain_plan import (
+    change_text,
     correction_rows,
     dead_end_rows,
     plan_rows,
@@ -57,15 +61,49 @@ def test_a_plan_with_a_change() -> None:
     plan = resolve(REQUEST, world(LORA3), HARDWARE, known_rules(OLDER))
     assert isinstance(plan, Plan)
     assert page(plan_rows(plan)) == (
-        "run      train.py\n"
-        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
-        "preset   ZeRO stage 3, reentrant checkpointing\n"
-        "change   gradient_checkpointing: non_reentrant -> reentrant (asked for by\n"
-        "         --gradient_checkpointing)\n"
-        "         Under ZeRO-3 non-reentrant checkpointing recomputes with released parameters\n"
-        '         ("Recomputed values ... have different metadata ... shape [0]")\n'
-        "         https://github.com/deepspeedai/DeepSpeed/pull/8148"
+        "plan     1 change; on 2 x cpu\n"
+        "change   gradient_checkpointing: non_reentrant -> reentrant (from\n"
+        "         --gradient_checkpointing): Under ZeRO-3 non-reentrant checkpointing\n"
+        '         recomputes with released parameters ("Recomputed values ... have different\n'
+        '         metadata ... shape [0]") [zero3-recompute-of-released-parameters]\n'
+        "keep     --fix suggest launches what was asked, whatever is known against it\n"
+        "preset   ZeRO stage 3, reentrant checkpointing"
     )
+    everything = plan_rows(plan, whole=True)
+    assert everything[1][1].endswith("\nhttps://github.com/deepspeedai/DeepSpeed/pull/8148")
+    assert page(everything[-2:]) == (
+        "command  train.py\non       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)"
+    )
+
+
+def test_a_change_has_its_own_cause() -> None:
+    """What it was changed for itself, or the name of the setting that it goes with."""
+    values: dict[Name, Value] = {
+        **ZERO2,
+        Setting.OFFLOAD: "none",
+        Setting.MICRO_BATCH: 4,
+        Setting.ACCUMULATION: 1,
+    }
+    asked = as_asked(REQUEST, world(values), HARDWARE)
+    large = rule(micro_batch=4)
+    cause = Cause(CauseKind.MEMORY, "memory", "needs 9 GiB a rank at most")
+    changes = (
+        Change(Setting.MICRO_BATCH, 4, "--micro", 1, Constraint(large.terms, cause)),
+        Change(Setting.ACCUMULATION, 1, "--steps", 4, KEPT),
+        Change(Setting.OFFLOAD, "none", "ds.json: offload", "optimizer", large),
+        Change(Setting.ZERO_STAGE, 2, "--stage", 3, rule(zero_stage=2)),
+    )
+    new = {change.setting: change.new for change in changes}
+    plan = replace(asked, changes=changes, preset=preset_of({**world(values).asked, **new}))
+    assert [change_text(plan, change) for change in changes] == [
+        "micro_batch: 4 -> 1 (from --micro): kept, it needs 9 GiB a rank at most",
+        "accumulation: 1 -> 4 (from --steps): the global batch is kept",
+        (
+            "offload: none -> optimizer (from ds.json: offload): "
+            "goes with accumulation, micro_batch, zero_stage"
+        ),
+        "zero_stage: 2 -> 3 (from --stage): a rule of this test [rule]",
+    ]
 
 
 def test_a_correction_says_what_it_costs() -> None:
@@ -75,9 +113,9 @@ def test_a_correction_says_what_it_costs() -> None:
     assert isinstance(after, Plan)
     model = {"trainable_parameters": 2**30, "frozen_parameters": 2**30}
     record = FailureRecord(rank=0, at=0.0, model=model)
-    assert page(correction_rows(after, before, record)) == (
-        "change   zero_stage: 3 -> 2\n"
-        "         https://github.com/deepspeedai/DeepSpeed/issues/7078\n"
+    told = ("zero3-parameter-outside-forward",)
+    assert page(correction_rows(after, before, record, told, whole=True)) == (
+        "change   zero_stage: 3 -> 2 (from --zero_stage)\n"
         "costs    every rank now holds all parameters instead of 1/2 of them: about 2 GiB more\n"
         "         a rank in 16 bit"
     )
@@ -120,11 +158,12 @@ def weather(folder: Path) -> KnownFailure:
 
 
 def test_a_known_failure_in_rows(tmp_path: Path) -> None:
-    """What, where in the user's file, why in the first paragraph, the model, what was ignored."""
+    """What was raised, where in the user's file, why, what to do, what was ignored."""
     record = FailureRecord(
         rank=1,
         at=0.0,
         exception="builtins.RuntimeError",
+        message="rain,\n  in the morning",
         step=3,
         parameters=("head.weight", "head.bias"),
         observed={"zero_stage": 3, "gradient_checkpointing": "off"},
@@ -132,12 +171,19 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
     )
     finding = Finding(record, Role.INITIATING, weather(tmp_path))
     spots = [SourceLocation("/u/train.py", 7, "loss += sum(p.sum() for p in m.parameters())")]
-    assert page(failure_rows(finding, 1, spots, {Setting.ZERO_STAGE: 2})) == (
-        "what     rank 1 raised RuntimeError after 3 steps: the weather is bad\n"
+    asked = as_asked(REQUEST, world(ZERO2), HARDWARE)
+    change = Change(Setting.ZERO_STAGE, 3, "--zero_stage", 2, rule(zero_stage=3))
+    attempt = Attempt(1, replace(asked, changes=(change,)), tmp_path)
+    whole = failure_rows(finding, attempt, spots, whole=True)
+    assert [text for label, text in whole if label in ("why", "model")] == [
+        "the weather is bad\nIt rains, and everybody gets wet.",
+        "Net: 1,234 parameters trained, 5 frozen, wrapped by peft",
+    ]
+    assert page(failure_rows(finding, attempt, spots)) == (
+        "what     RuntimeError: rain, in the morning\n"
         "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"
         "where    parameters head.weight, head.bias\n"
-        "why      It rains, and everybody gets wet.\n"
-        "model    Net: 1,234 parameters trained, 5 frozen, wrapped by peft\n"
+        "why      the weather is bad\n"
         "do       Stay in.\n"
         "note     ZeRO stage 2 was asked of attempt 2, yet 3 was in force\n"
         "more     safe-launch explain bad-weather"
@@ -189,9 +235,10 @@ def test_suggestions_change_nothing() -> None:
     asked = as_asked(REQUEST, world(LORA3), HARDWARE)
     assert isinstance(plan, Plan)
     rows = [*plan_rows(asked), *suggestion_rows(plan)]
-    assert [label for label, _ in rows] == ["run", "on", "preset", "suggest"]
-    assert rows[2][1] == "ZeRO stage 3, non-reentrant checkpointing"
-    assert rows[3][1].startswith("gradient_checkpointing: non_reentrant -> reentrant (asked for")
+    assert [label for label, _ in rows] == ["plan", "preset", "suggest"]
+    assert rows[0][1] == "as asked: nothing is changed; on 2 x cpu"
+    assert rows[1][1] == "ZeRO stage 3, non-reentrant checkpointing"
+    assert rows[2][1].startswith("gradient_checkpointing: non_reentrant -> reentrant (from --")
 
 
 @pytest.mark.parametrize(
@@ -287,16 +334,22 @@ def test_an_unexplained_failure_names_who_followed() -> None:
     """The user's innermost line, and the ranks that failed later by how much."""
     frames = (Frame("/u/train.py", 9, "main", "step()"), Frame("/lib/torch.py", 1, "f", "g()"))
     first = FailureRecord(
-        rank=2, at=1.0, exception="builtins.KeyError", frames=frames, user_files=("/u/train.py",)
+        rank=2,
+        at=1.0,
+        exception="builtins.KeyError",
+        message="'label'",
+        frames=frames,
+        user_files=("/u/train.py",),
     )
     second = FailureRecord(rank=0, at=1.02, exception="builtins.RuntimeError")
     findings = tuple(Finding(one, Role.INITIATING, None) for one in (first, second))
     assert page(unexplained_rows(Diagnosis(findings), Path("run/rank-2.log"))) == (
-        "what     rank 2 raised KeyError; no known failure matches, so nothing is changed\n"
+        "what     KeyError: 'label'\n"
         "where    /u/train.py:9 in main: step()\n"
-        "then     rank 0 (20 ms later) failed too\n"
         "log      run/rank-2.log"
     )
+    then = unexplained_rows(Diagnosis(findings), Path("run/rank-2.log"), whole=True)[2]
+    assert then == ("then", "rank 0 (20 ms later) failed too")
 
 
 def test_a_dead_end_lists_what_contradicts() -> None:
@@ -305,12 +358,11 @@ def test_a_dead_end_lists_what_contradicts() -> None:
     refused = resolve(REQUEST, world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True}), HARDWARE, rules)
     assert isinstance(refused, NoPlan)
     assert page(dead_end_rows(refused)) == (
-        "run      train.py\n"
-        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)\n"
         "tried    12 presets; none is known to work. Ruled out by:\n"
         "because  gradient_checkpointing=reentrant: a rule of this test\n"
         "because  gradient_checkpointing=non_reentrant: a rule of this test\n"
-        "because  gradient_checkpointing=off: a rule of this test"
+        "because  gradient_checkpointing=off: a rule of this test\n"
+        "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)"
     )
     assert dead_end_line(refused) == (
         "safe-launch: exit code 78 (nothing that is known to work is left to launch): "

@@ -11,9 +11,12 @@ from safe_launch import cli
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.core.errors import MEANINGS, ExitCode, LaunchError, meaning
+from safe_launch.core.settings import Fact, Name, Value
 from safe_launch.core.source_location import SourceLocation
+from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.report import pod_status
+from support.worlds import world
 
 ENTRIES = {entry.id: entry for entry in read_catalogue()}
 
@@ -29,7 +32,7 @@ def test_an_unknown_failure_is_told_with_the_users_line() -> None:
     """Rank, exception, message, file and line, in one line."""
     frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
     finding = found(frames=(frame,), user_files=("/job/train.py",), step=7)
-    assert pod_status.failure_line(1, finding) == (
+    assert pod_status.failure_line(1, finding, Workload()) == (
         "safe-launch: exit code 1 (the failed worker's own): rank 3 raised ValueError after 7 "
         "steps: a b; /job/train.py:18 in step: raise ValueError(text)"
     )
@@ -38,7 +41,9 @@ def test_an_unknown_failure_is_told_with_the_users_line() -> None:
 def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
     """Its title and id, the line that it points at, and the entry's advice."""
     spot = SourceLocation("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
-    line = pod_status.failure_line(78, found("zero3-parameter-outside-forward"), (spot,))
+    line = pod_status.failure_line(
+        78, found("zero3-parameter-outside-forward"), Workload(), (spot,)
+    )
     entry = ENTRIES["zero3-parameter-outside-forward"]
     assert line.startswith(
         "safe-launch: exit code 78 (nothing that is known to work is left to launch): rank 3 "
@@ -50,8 +55,9 @@ def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
 
 def test_every_entry_fits_into_a_line() -> None:
     """No advice of the catalogue is cut off."""
+    values: dict[Name, Value] = {Fact.ENGINE: "deepspeed", Fact.ADAPTER: "lora"}
     for entry in ENTRIES:
-        line = pod_status.failure_line(1, found(entry))
+        line = pod_status.failure_line(1, found(entry), world(values))
         assert not line.endswith("…"), entry
         assert "\n" not in line, entry
 
@@ -63,7 +69,7 @@ def test_what_is_too_long_is_cut_between_letters() -> None:
     assert line.endswith("ä…")
     frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
     finding = found(message="ä" * 5000, frames=(frame,), user_files=("/job/train.py",))
-    line = pod_status.failure_line(1, finding)
+    line = pod_status.failure_line(1, finding, Workload())
     assert line.endswith("ä…; /job/train.py:18 in step: raise ValueError(text)")
 
 

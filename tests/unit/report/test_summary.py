@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.core.output_routing import ERR, EVERY, Streams
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Succeeded
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.messages import RunEnded
@@ -51,12 +53,37 @@ def test_a_script_that_exits_by_itself_has_no_traceback(
         0, 1.0, "builtins.SystemExit", "3", traceback="Traceback", log_tail=("bye",)
     )
     finding = Finding(record, Role.INITIATING, None)
-    summary.show_root_traceback(Failed(ATTEMPT, (record,)), {0: finding})
+    hidden = Streams(redirected=((EVERY, 3),))
+    request = replace(REQUEST, worker_options=replace(REQUEST.worker_options, streams=hidden))
+    attempt = replace(ATTEMPT, plan=replace(ATTEMPT.plan, request=request))
+    summary.show_hidden_output(Failed(attempt, (record,)), {0: finding})
     told = capsys.readouterr().err
     assert "Traceback" not in told
     assert told.endswith("bye\n")
-    summary.show_root_traceback(Succeeded(ATTEMPT), {})
+    summary.show_hidden_output(Succeeded(ATTEMPT), {})
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "streams", "is_printed"),
+    [
+        ("", Streams(), False),
+        ("", Streams(redirected=((EVERY, ERR),)), True),
+        ("", Streams(redirected=((EVERY, ERR),), teed=((EVERY, ERR),)), False),
+        ("", Streams(shown=frozenset({1})), True),
+        ("beta", Streams(), True),
+    ],
+)
+def test_a_traceback_is_printed_once(
+    host: str, streams: Streams, capsys: pytest.CaptureFixture[str], *, is_printed: bool
+) -> None:
+    """By the worker itself, unless this console doesn't show it."""
+    record = replace(RECORD, host=host, traceback="Traceback: the label\n")
+    request = replace(REQUEST, worker_options=replace(REQUEST.worker_options, streams=streams))
+    attempt = replace(ATTEMPT, plan=replace(ATTEMPT.plan, request=request))
+    finding = Finding(record, Role.INITIATING, None)
+    summary.show_hidden_output(Failed(attempt, (record,)), {0: finding})
+    assert ("Traceback: the label" in capsys.readouterr().err) == is_printed
 
 
 def test_a_full_disk_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

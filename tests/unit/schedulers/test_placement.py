@@ -364,7 +364,6 @@ def test_the_options_alone() -> None:
     }
     assert place({}, nnodes="1", node_rank="0", master_addr="n9").is_alone
     assert place({}, nnodes="2", node_rank="0").is_head, "node 0 needs no address"
-    assert "--master-addr" in refused({}, nnodes="2", node_rank="1")
     assert "--master-addr" in refused({}, nnodes="2")
     assert place({}, is_launch=False, nnodes="2").rank is None
     assert "this is node 2 (--node-rank), but there are 2" in refused(
@@ -382,6 +381,49 @@ def test_the_endpoints_host_is_node_0() -> None:
     assert told.rank == 0
     assert place({}, nnodes="2", rdzv_endpoint="n2", rdzv_conf="is_host=0").rank is None
     assert place({}, nnodes="2", rdzv_endpoint="n1", local_addr="n1").rank == 0
+
+
+def test_several_launchers_on_one_host() -> None:
+    """Without a rank or `is_host`, another launcher may have come first, and is node 0."""
+    by_address = place({}, nnodes="2", rdzv_endpoint="n2:29400")
+    assert (by_address.rank, by_address.may_join) == (0, True)
+    for stated in ({"node_rank": "0"}, {"rdzv_conf": "is_host=1"}):
+        assert not place({}, nnodes="2", rdzv_endpoint="n2:29400", **stated).may_join
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rdzv_backend": "c10d"}, ("localhost", 29400, 0, True)),
+        ({"rdzv_backend": "c10d", "master_port": "7"}, ("localhost", 7, 0, True)),
+        ({"rdzv_backend": "c10d", "rdzv_conf": "is_host=0"}, ("localhost", 29400, None, False)),
+        ({"node_rank": "1"}, ("127.0.0.1", 29500, 1, False)),
+        ({"node_rank": "1", "master_port": "7"}, ("127.0.0.1", 7, 1, False)),
+        ({"rdzv_backend": "c10d", "master_addr": "n1"}, ("n1", 29500, None, False)),
+    ],
+)
+def test_torchruns_default_address(
+    given: dict[str, str], expected: tuple[str, int, int | None, bool]
+) -> None:
+    """This host, at the port of the backend; as torchrun's variables say it, too."""
+    pet = {f"PET_{name.upper()}": value for name, value in given.items()}
+    for found in (place({}, nnodes="2", **given), place({**pet, "PET_NNODES": "2"})):
+        assert (found.address, found.port, found.rank, found.may_join) == expected
+
+
+def test_a_scheduler_holds_before_torchruns_default_address() -> None:
+    """Which is for launchers that a person starts."""
+    assert place(STEP, rdzv_backend="c10d").address == "n1"
+
+
+def test_unknown_settings_of_the_rendezvous_are_noted() -> None:
+    """Torchrun ignores them, too; the note has the setting that was meant."""
+    found = place({}, nnodes="2", master_addr="n1", rdzv_conf="join_timout=3,tier=gold")
+    note = "--rdzv-conf: join_timout, tier has no effect: torch knows no such setting"
+    assert dict(found.sources)["note"] == f"{note}; did you mean `join_timeout`?"
+    assert dict(place({}, rdzv_conf="tier=gold").sources)["note"]
+    known = "use_libuv=0,protocol=https,rank=0,read_timeout=60,ssl_cert=a,is_host=1,store_type=tcp"
+    assert "note" not in dict(place({}, rdzv_conf=known).sources)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +464,6 @@ def test_endpoints(text: str, address: str, port: int) -> None:
         ({"rdzv_endpoint": "[n1]:29400"}, "not of the form"),
         ({"rdzv_backend": "etcd-v2"}, "etcd isn't needed"),
         ({"rdzv_backend": "c10"}, "did you mean `c10d`"),
-        ({"rdzv_conf": "join_timout=3"}, "did you mean `join_timeout`"),
         ({"rdzv_conf": "join_timeout"}, "join_timeout needs a value"),
         ({"rdzv_conf": "join_timeout=soon"}, "a number of seconds above 0"),
         ({"rdzv_conf": "is_host=perhaps"}, "neither true nor false"),

@@ -51,7 +51,10 @@ def test_a_relaunch(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(BETTER, Plan)
     SAY.relaunching(BETTER, FAILED, Start(None, sentence="resumes from checkpoint-4"))
     lines = said(capsys)
-    assert lines[0] == "  change   gradient_checkpointing: reentrant -> non_reentrant"
+    assert lines[:2] == [
+        "  change   gradient_checkpointing: reentrant -> non_reentrant (from",
+        "           --gradient_checkpointing): ZeRO-2 meets a parameter's gradient twice in one",
+    ]
     assert lines[-2:] == ["  start    resumes from checkpoint-4", "relaunching: attempt 2"]
 
 
@@ -70,7 +73,9 @@ def test_a_relaunch_before_a_failure(capsys: pytest.CaptureFixture[str]) -> None
     state = RunState(REQUEST, WORKLOAD).after(Superseded(ATTEMPT, Seen({})), None)
     SAY.relaunching(BETTER, state, Start(None))
     lines = said(capsys)
-    assert lines[0] == "stopped before a failure: what the workers reported is known to fail"
+    assert lines[0] == (
+        "attempt 1: stopped before a failure: what the workers reported is known to fail"
+    )
     assert any("has already been reduced" in line for line in lines)
 
 
@@ -81,6 +86,11 @@ def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys)
     assert lines[0].startswith("  suggest  gradient_checkpointing: reentrant -> non_reentrant")
     assert lines[-1] == "not relaunched: --fix suggest allows 0"
+    root = replace(ROOT, entry=entry_of("zero2-gradient-reduced-twice"))
+    SAY.not_relaunched(BETTER, replace(FAILED, findings={0: root}), Refused("--fix suggest"))
+    told = " ".join(" ".join(said(capsys)).split())
+    assert "do Checkpoint without re-entering" in told
+    assert "On the Trainer: `--gradient_checkpointing_kwargs" in told
 
 
 @pytest.mark.parametrize("name", [None, "zero2-gradient-reduced-twice"])
@@ -89,9 +99,10 @@ def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) 
     entry = None if name is None else entry_of(name)
     SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, entry=entry),)), None)
     lines = said(capsys)
-    assert lines[0] == "attempt 1 failed"
-    last = "log      run/attempt-1/rank-0.log" if name is None else f"safe-launch explain {name}"
-    assert lines[-1].endswith(last)
+    end = "not known" if name is None else name
+    assert lines[0] == f"attempt 1: failed: rank 0 raised RuntimeError ({end})"
+    assert lines[1] == "  what     RuntimeError: odd"
+    assert lines[-1] == (lines[1] if name is None else f"  more     safe-launch explain {name}")
 
 
 def test_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +122,7 @@ def test_quiet_leaves_out_what_is_as_asked(
     """A change is told in any case."""
     assert isinstance(BETTER, Plan)
     SAY.planned(BETTER, [])
-    assert said(capsys)[0].startswith("run      train.py")
+    assert said(capsys)[0] == "plan     1 change; on 2 x cpu"
     monkeypatch.setattr(terminal, "_quiet", True)
     SAY.planned(BETTER, [])
     assert said(capsys)[0].startswith("change   gradient_checkpointing")
@@ -120,18 +131,14 @@ def test_quiet_leaves_out_what_is_as_asked(
 
 
 def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each attempt in a line, whose failure stands, and last the traceback of the root cause."""
+    """Whose failure stands, and where the records are; what was told as it happened isn't again."""
     other = replace(RECORD, message="later", traceback="Traceback: later\n")
     second = replace(ATTEMPT, number=1)
     state = FAILED.after(Failed(second, (other,)), replace(ROOT, record=other))
     SAY.finished(state, End(3, standing=0), Path("run"))
-    lines = said(capsys)
-    assert lines[0].startswith("attempt 1: failed: ")
-    assert lines[1].startswith("attempt 2: failed: ")
-    assert lines[2:] == [
+    assert said(capsys) == [
         "exit code 3; logs and records: run",
         "the failure of attempt 1 stands: its corrections led to others",
-        "Traceback: odd",
     ]
 
 
@@ -144,14 +151,26 @@ def test_a_success_at_once_is_short(
     assert said(capsys) == []
     state = FAILED.after(Succeeded(replace(ATTEMPT, number=1)), None)
     SAY.finished(state, End(0), Path("run"))
-    assert said(capsys)[-1] == "exit code 0; logs and records: run"
+    assert said(capsys) == ["attempt 2: succeeded", "exit code 0; logs and records: run"]
 
 
-def test_a_death_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last output of the rank that failed first."""
+def test_the_log_of_a_death_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last output is on the console already, among that of the other ranks."""
     record = FailureRecord(1, 1.0, signal=9, exit_code=137, log_tail=("one", "two"))
-    state = RunState(REQUEST, WORKLOAD).after(
-        Failed(ATTEMPT, (record,)), replace(ROOT, record=record)
-    )
-    SAY.finished(state, End(137), Path("run"))
-    assert said(capsys)[-3:] == ["the last output of rank 1:", "one", "two"]
+    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, record=record),)), None)
+    assert said(capsys)[1:] == ["  log      run/attempt-1/rank-1.log"]
+
+
+def test_what_is_told_to_whom_wants_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command and the devices of a plan, what a correction costs, and who failed later."""
+    assert isinstance(BETTER, Plan)
+    monkeypatch.setattr(terminal, "_verbose", True)
+    SAY.planned(BETTER, [])
+    assert "command  train.py" in said(capsys)
+    SAY.relaunching(BETTER, FAILED, Start(None))
+    assert any(line.startswith("  costs    almost nothing") for line in said(capsys))
+    later = replace(ROOT, record=replace(RECORD, rank=1, at=1.02))
+    SAY.attempt_failed(ATTEMPT, Diagnosis((ROOT, later)), None)
+    assert "  then     rank 1 (20 ms later) failed too" in said(capsys)

@@ -55,6 +55,10 @@ def test_the_same_report_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -> None:
     """Where something speaks of adapters, the estimate forbids nothing until the model is seen."""
     facts = {
+        Fact.OPTIMIZER: "adamw",
+        Setting.OFFLOAD: "none",
+        Setting.PRECISION: "bf16",
+        Setting.GRADIENT_CHECKPOINTING: "off",
         Fact.ADAPTER_HINTED: True,
         Setting.ZERO_STAGE: 0,
         Setting.MICRO_BATCH: 1,

@@ -78,7 +78,8 @@ def test_each_failure_is_told_once_with_its_lines(tmp_path: Path) -> None:
     """Two lines, one entry: two notes, what it may end in, and what to do."""
     script = tmp_path / "train.py"
     script.write_text(f"{DUMMY}\n{DUMMY}\n")
-    rows = suspect_rows(feared(plan_of(script, ZERO3)))
+    plan = plan_of(script, ZERO3)
+    rows = suspect_rows(feared(plan), plan.workload)
     assert [label for label, _ in rows] == ["note", "note", "may end", "do"]
     assert rows[0][1].endswith(f"train.py:1: {DUMMY}")
     assert "safe-launch explain zero3-parameter-outside-forward" in rows[2][1]

@@ -71,6 +71,15 @@ INTERN_VIT = sizes("intern_vit_6b", 1024, 4096, 24, 16, 16, 1, image_size=448, p
 }
 SIGLIP = sizes("siglip", 1152, 4304, 27, 16, 16, 1, image_size=980, patch_size=14)
 CLIP = sizes("clip_vision_model", 1024, 4096, 24, 16, 16, 32000, image_size=336, patch_size=14)
+QWEN_VL_VIT = {
+    "heads": 16,
+    "image_size": 448,
+    "layers": 48,
+    "mlp_ratio": 4.9231,
+    "output_dim": 4096,
+    "patch_size": 14,
+    "width": 1664,
+}
 QWEN_VIT = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "in_chans": 3, "hidden_size": 3584}
 
 PUBLISHED: dict[str, tuple[Config, int]] = {
@@ -118,6 +127,11 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
         sizes("xlm-roberta", 1024, 4096, 24, 16, 16, 250002, type_vocab_size=1)
         | {"max_position_embeddings": 8194},
         567_754_752,
+    ),
+    "Qwen-VL": (
+        sizes("qwen", 4096, 22016, 32, 32, 32, 151936, kv_channels=128, no_bias=True)
+        | {"visual": QWEN_VL_VIT},
+        9_656_935_168,
     ),
     "Qwen2-VL-7B": (
         {**QWEN2_7B, "model_type": "qwen2_vl", "vision_config": QWEN_VIT},

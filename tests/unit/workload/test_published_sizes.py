@@ -44,6 +44,7 @@ def test_every_row_is_a_measurement_of_one_gpu():
         assert int(row["seq_len"]) > 0
         assert int(row["micro_batch"]) > 0
         assert "/blob/" in row["url"]
+        assert row["held_out"] in ("", "true")
         assert row["kind"] in ("max_memory_reserved", "max_memory_allocated", "unknown")
         assert (row["lora_targets"] != "") == (row["method"] == "lora")
 
@@ -55,6 +56,26 @@ def test_stacks_speak_in_settings_and_facts(stack):
     for key, value in (entry["facts"] | entry["settings"]).items():
         parse_value(name_of(key), value)
     assert entry["evidence"]
+
+
+def test_rows_speak_in_settings_and_facts_too():
+    """What a row says beside its stack has a value of its type."""
+    for row in ROWS:
+        for word in row["facts"].split():
+            name, raw = word.split("=")
+            parse_value(name_of(name), yaml.safe_load(raw))
+
+
+def test_nine_of_ten_estimates_are_within_their_error():
+    """Of each family, on rows of one sample a batch or of a known length; the bounds hold."""
+    sys.path.insert(0, str(BENCHMARKS))
+    published = load("against_published")
+    rows = [row for row in published.read_rows() if row.known and not row.full]
+    for family in published.Family:
+        group = [row for row in rows if row.family is family]
+        within = [abs(row.error(row.ours.expected)) <= row.ours.error for row in group]
+        assert sum(within) >= 0.9 * len(group), family
+    assert sum(row.measured > row.ours.bound for row in rows) <= 0.03 * len(rows)
 
 
 @pytest.mark.parametrize("name", MODELS)

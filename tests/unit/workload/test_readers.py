@@ -13,12 +13,12 @@ from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Framework, Name, Origin, Setting, Value
 from safe_launch.core.workload import Workload
-from safe_launch.workload.config_files.accelerate import variables
+from safe_launch.workload.config_files import accelerate
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers import vision_flags
 from safe_launch.workload.readers.peft_flags import words_of
+from safe_launch.workload.script.given import Given
 from safe_launch.workload.script.read_script import read_script
-from safe_launch.workload.script.script import Given
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "  zero_stage: 3\n  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n"
         "  offload_param_device: none\n"
     )
-    for name, value in variables(path).items():
+    for name, value in accelerate.read(path).variables.items():
         monkeypatch.setenv(name, value)
     workload = read(tmp_path)
     expected = {
@@ -234,6 +234,38 @@ def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Setting.OFFLOAD: "optimizer",
     }
     assert {name: workload.value(name) for name in expected} == expected
+
+
+def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
+    """The variables are accelerate's own, with its defaults; a note says that nothing is known."""
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_machines: 2\n"
+        "fsdp_config:\n  fsdp_transformer_layer_cls_to_wrap: Block\n  fsdp_version: 2\n"
+    )
+    found = accelerate.read(path)
+    expected = {
+        "ACCELERATE_USE_FSDP": "true",
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "FSDP_VERSION": "2",
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block",
+        "FSDP_USE_ORIG_PARAMS": "true",
+    }
+    assert expected.items() <= found.variables.items()
+    assert found.workers == 4
+    assert [note.removeprefix(f"{path}: ") for note in found.notes] == [
+        "FSDP isn't modelled: it is launched as asked",
+        "num_machines isn't read: --nnodes sets the number of nodes",
+    ]
+
+
+def test_a_section_that_accelerate_translates(tmp_path: Path) -> None:
+    """What is modelled keeps its other sections."""
+    path = tmp_path / "compiled.yaml"
+    path.write_text("distributed_type: MULTI_GPU\ndynamo_config:\n  dynamo_backend: INDUCTOR\n")
+    found = accelerate.read(path)
+    assert found.variables["ACCELERATE_DYNAMO_BACKEND"] == "INDUCTOR"
+    assert (found.workers, found.notes) == (None, ())
 
 
 def test_a_number_too_long_for_an_integer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +286,10 @@ def test_trls_default_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("distributed_type: FSDP\n", ":1: `distributed_type`: FSDP isn't supported"),
+        ("distributed_type: FSPD\n", ":1: `distributed_type`: FSPD is unknown"),
+        ("num_processes: 8\ndistributed_type: XLA\n", ":2: safe-launch starts workers as torchrun"),
+        ("compute_environment: AMAZON_SAGEMAKER\n", "AMAZON_SAGEMAKER needs another launcher"),
+        ("distributed_type: FSDP\nfsdp: {}\n", "accelerate can't use it: ValueError: The config"),
         (
             "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 5\n",
             ":3: `zero_stage`: 5 isn't a ZeRO stage",
@@ -269,7 +304,7 @@ def test_accelerate_configurations_that_are_refused(
     path = tmp_path / "accelerate.yaml"
     path.write_text(text)
     with pytest.raises(LaunchError) as caught:
-        variables(path)
+        accelerate.read(path)
     assert problem in caught.value.problem
 
 
@@ -567,40 +602,9 @@ def test_flags_of_llama_factory(tmp_path: Path) -> None:
     assert workload.known[Setting.GRADIENT_CHECKPOINTING].origin is Origin.DEFAULT
 
 
-MINICPM_SOURCE = "from transformers import HfArgumentParser\nfrom trainer import CPMTrainer\n"
-
-
-def test_minicpm_vs_own_script(tmp_path: Path) -> None:
-    """Its finetune.py trains embeddings, resampler and tower whole beside the adapters."""
-    line = "--use_lora true --tune_vision true --tune_llm false --fp16 true"
-    workload = read(tmp_path, *line.split(), source=MINICPM_SOURCE)
-    expected: dict[Name, Value | None] = {
-        Fact.LORA_SAVED: "embed_tokens,resampler,vpm",
-        Fact.LORA_TARGETS: r"llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj)",
-        Fact.LORA_RANK: 64,
-        Fact.LOADED_PRECISION: "fp16",
-        Fact.SEQUENCE_LENGTH: 2048,
-    }
-    assert values(workload, *expected) == expected
-    line += " --lora_r 16 --tune_vision false --model_max_length 512"
-    workload = read(tmp_path, *line.split(), source=MINICPM_SOURCE)
-    assert workload.value(Fact.LORA_SAVED) == "embed_tokens,resampler"
-    assert workload.value(Fact.LORA_RANK) == 16
-    assert workload.value(Fact.SEQUENCE_LENGTH) == 512
-
-
 @pytest.mark.parametrize(
     ("source", "module", "line", "problem"),
     [
-        (
-            MINICPM_SOURCE,
-            "",
-            "--use_lora true --tune_llm true",
-            (
-                "--use_lora and --tune_llm: the language model gets adapters or is trained itself, "
-                "not both"
-            ),
-        ),
         (
             PLAIN,
             "",

@@ -254,10 +254,15 @@ def test_trls_configuration_yields_to_flags(folder: Path) -> None:
 
 
 def test_trls_own_defaults_stay_unknown() -> None:
-    """They differ from transformers' and from version to version; only what is given is known."""
+    """They differ from transformers' and from version to version, where trl isn't installed.
+
+    What is asked for takes transformers' default; with ZeRO, trl may choose another.
+    """
     assert read(script="tune.py").value(MODE) is None
     assert read(script="tune.py").value(Setting.PRECISION) is None
-    assert read("--gradient_checkpointing", script="tune.py").value(MODE) is None
+    assert read("--gradient_checkpointing", script="tune.py").value(MODE) == "non_reentrant"
+    zero = ("--gradient_checkpointing", "--deepspeed", '{"zero_optimization": {"stage": 3}}')
+    assert read(*zero, script="tune.py").value(MODE) is None
     assert read("--gradient_checkpointing=no", script="tune.py").value(MODE) == "off"
     kwargs = '--gradient_checkpointing_kwargs={"use_reentrant": true}'
     assert read("--gradient_checkpointing", kwargs, script="tune.py").value(MODE) == "reentrant"
@@ -525,6 +530,63 @@ def test_accelerates_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         read(script="loop.py")
 
 
+ON_A_CPU = (
+    "$ACCELERATE_USE_DEEPSPEED without effect: on a CPU ($ACCELERATE_USE_CPU or "
+    "Accelerator(cpu=True)) accelerate takes DDP"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "variable", "engine", "stage", "note"),
+    [
+        ("from accelerate import Accelerator\na = Accelerator()\n", "false", "deepspeed", 2, ""),
+        (
+            "from accelerate import Accelerator\na = Accelerator()\n",
+            "true",
+            None,
+            None,
+            ON_A_CPU,
+        ),
+        (
+            "import accelerate\na = accelerate.Accelerator(cpu=True)\n",
+            "false",
+            None,
+            None,
+            ON_A_CPU,
+        ),
+        ("import accelerate\na = accelerate.Accelerator(cpu=here)\n", "", None, None, ""),
+        ("import accelerate\na = accelerate.Accelerator(cpu=False)\n", "", "deepspeed", 2, ""),
+        (
+            "import accelerate\na = accelerate.Accelerator(deepspeed_plugin=mine)\n",
+            "",
+            "deepspeed",
+            None,
+            "",
+        ),
+        ("from torch.nn.parallel import DistributedDataParallel\n", "", None, None, ""),
+        ("import lightning as L\nfrom transformers import AutoModel\n", "", "deepspeed", 2, ""),
+        ("import own_package\n", "", "deepspeed", 2, ""),
+    ],
+)
+def test_what_accelerates_variables_really_do(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    variable: str,
+    engine: str | None,
+    stage: int | None,
+    note: str,
+) -> None:
+    """On a CPU nothing but a note; less than the script's own arguments; nothing beside DDP."""
+    (folder / "own.py").write_text(script)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", variable)
+    found = read(script="own.py")
+    assert (found.value(Fact.ENGINE), found.value(Setting.ZERO_STAGE)) == (engine, stage)
+    assert found.notes == ((note,) if note else ())
+
+
 def test_the_scripts_own_json_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate's variables count where the script names no configuration itself."""
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
@@ -573,6 +635,7 @@ def test_origins_have_an_order() -> None:
     assert informed.informed([(setting, again)]).known[setting] is again
     assert list(Origin) == [
         Origin.DEFAULT,
+        Origin.SCRIPT,
         Origin.PRESET,
         Origin.CONFIG,
         Origin.FLAG,

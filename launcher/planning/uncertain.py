@@ -1,20 +1,21 @@
-"""The unstated facts that a memory estimate depends on.
+"""What a memory estimate hangs on and is only assumed: then it changes and refuses nothing.
 
-An estimate may refuse a training only if it would do so for any values of those facts: whatever no
-argument, file or worker states is assumed to be as light as it can be. If something mentions
-adapters in a form that no reader understands, the estimate may not change anything either.
+An estimate may change or refuse a training only where it would do so whatever the uncertain facts
+are: what no argument, no file, no source and no worker says is supposed to be as light as it can
+be. What such an estimate would do is told in a line, with the facts that are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..core.constraint import CauseKind, Constraint
+from ..core.constraint import CauseKind
 from ..core.settings import (
     Adapter,
     Attention,
+    Certainty,
     Checkpointing,
     Engine,
     Fact,
@@ -22,15 +23,13 @@ from ..core.settings import (
     Name,
     Offload,
     Optimizer,
-    Origin,
     Precision,
     Setting,
     Value,
 )
 from ..core.workload import Workload
-from .plan import NoPlan, Plan
+from .plan import Change, Doubt, NoPlan, Plan
 from .remedies import supposed
-from .search import resolve
 
 LIGHTEST: Mapping[Name, Value] = MappingProxyType(
     {
@@ -41,6 +40,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LANGUAGE_TRAINED: False,
         Fact.VISION_TRAINED: False,
         Fact.OPTIMIZER: Optimizer.SGD.value,
+        Fact.FUSED_STEP: True,
         Fact.ATTENTION: Attention.FLASH.value,
         Fact.LOSS: Loss.FUSED.value,
         Fact.LENGTHS_VARY: False,
@@ -69,55 +69,59 @@ TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
 OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 
 
-def doubts(found: Plan | NoPlan, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-    """The unstated values that a refusal or change for memory depends on, as phrases.
+def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doubt | None:
+    """What is uncertain about a change or a refusal because of memory; None where it is certain.
 
-    Empty where it is certain: an attempt has run out of memory, or it would be the same if all
-    unstated values were as light as they can be. Otherwise names the values each of which alone
-    could undo it, or else a smallest set that could together.
+    It is certain where an attempt has run out of memory, and where it would be the same if all that
+    is only assumed were as light as it can be. Named are the facts of which each alone could undo
+    it, else as few as could do so together.
 
     Args:
-        found: the plan, or why there is none.
-        constraints: the constraints other than memory.
+        found: the plan, or that there is none.
+        search: plans a request and a workload on hardware, as the plan was found.
     """
     workload = found.workload
-    names = unstated(workload)
-    if isinstance(found, Plan):
-        is_hinted = Fact.ADAPTER in names and workload.value(Fact.ADAPTER_HINTED)
-        names = [name for name in names if name in IN_THE_MODEL] if is_hinted else []
-    if workload.measured or not names or not _is_ruled_by_memory(found):
-        return ()
+    names = uncertain(workload)
+    changed = _changed_for_memory(found) if isinstance(found, Plan) else ()
+    is_ruled = bool(changed) or (isinstance(found, NoPlan) and _is_refused_by_memory(found))
+    if workload.measured or not names or not is_ruled:
+        return None
 
     def fits(lighter: Iterable[Name]) -> bool:
         supposedly = _lightened(workload, lighter)
-        other = resolve(found.request, supposedly, found.hardware, constraints)
-        return isinstance(other, Plan) and (isinstance(found, NoPlan) or not other.changes)
+        other = search(found.request, supposedly, found.hardware)
+        return isinstance(other, Plan) and (
+            isinstance(found, NoPlan) or not _changed_for_memory(other)
+        )
 
     if not fits(names):
-        return ()
+        return None
     needed = [name for name in names if fits([name])]
     if not needed:
         needed = names
         for name in names:
             fewer = [other for other in needed if other is not name]
             needed = fewer if fits(fewer) else needed
-    return tuple(_text(workload, name) for name in needed)
+    return Doubt(changed, tuple(_text(workload, name) for name in needed))
 
 
-def _is_ruled_by_memory(found: Plan | NoPlan) -> bool:
-    """Whether memory is the reason for a change, or for having no plan."""
-    if isinstance(found, NoPlan):
-        return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
-    return any(change.constraint.cause.kind is CauseKind.MEMORY for change in found.changes)
+def _is_refused_by_memory(found: NoPlan) -> bool:
+    return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
 
 
-def unstated(workload: Workload) -> list[Name]:
-    """Facts and settings that an estimate depends on and no argument, file or worker states."""
+def _changed_for_memory(plan: Plan) -> tuple[Change, ...]:
+    return tuple(
+        change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY
+    )
+
+
+def uncertain(workload: Workload) -> list[Name]:
+    """What an estimate depends on and that is only assumed."""
     seen = workload.known.get(Fact.ADAPTER)
-    is_seen = seen is not None and seen.origin >= Origin.OBSERVED
+    is_seen = seen is not None and seen.origin.certainty >= Certainty.OBSERVED
     has_tower = workload.model is not None and workload.model.vision is not None
-    is_whole = is_stated(workload, Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
-    is_plain = is_stated(workload, Fact.ENGINE) and workload.engine is Engine.DDP
+    is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
+    is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP
     pointless: set[Name] = {
         *(IN_THE_MODEL if is_seen else ()),
         *(OF_ADAPTERS if is_whole else ()),
@@ -128,14 +132,8 @@ def unstated(workload: Workload) -> list[Name]:
     return [
         name
         for name in (*LIGHTEST, Fact.SEQUENCE_LENGTH)
-        if name not in pointless and not is_stated(workload, name)
+        if name not in pointless and not workload.is_certain(name)
     ]
-
-
-def is_stated(workload: Workload, name: Name) -> bool:
-    """Whether a value is stated; a default isn't, as the script's own arguments may differ."""
-    known = workload.known.get(name)
-    return name in workload.wanted or (known is not None and known.origin >= Origin.CONFIG)
 
 
 def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:

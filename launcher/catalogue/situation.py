@@ -1,0 +1,113 @@
+"""Paragraphs of an entry that are meant for some runs only: `On the Trainer: ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from ..core.settings import Adapter, Engine, Fact, Framework
+from ..core.workload import Workload
+from ..evidence.failure_record import FailureRecord
+
+LONGEST = 60
+"""Characters of a paragraph's first words, up to the colon, at most."""
+
+
+class Trait(StrEnum):
+    """A property of a run; the value is what a paragraph for such runs begins with."""
+
+    TRAINER = "on the trainer"
+    LIGHTNING = "with lightning"
+    ACCELERATE = "with accelerate"
+    DEEPSPEED = "under deepspeed"
+    FSDP = "under fsdp"
+    LORA = "with lora"
+
+
+LOOPS = {
+    Trait.TRAINER: ("transformers/trainer.py",),
+    Trait.LIGHTNING: ("lightning/", "pytorch_lightning/", "lightning_fabric/"),
+    Trait.ACCELERATE: ("accelerate/accelerator.py",),
+}
+"""Files in the traceback while a framework's training loop runs, the outermost loop first."""
+WORKING = {
+    Trait.DEEPSPEED: ("deepspeed/runtime/",),
+    Trait.FSDP: ("torch/distributed/fsdp/",),
+}
+"""Files in the traceback while an engine works."""
+ENGINES = {Engine.DEEPSPEED.value: Trait.DEEPSPEED, Engine.FSDP.value: Trait.FSDP}
+
+
+def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
+    """The traits of a run, by its failure, else by what was read before the launch.
+
+    Args:
+        record: a failure of the run; an empty record before any.
+        workload: what is known of the training; an empty workload for a log.
+    """
+    adapters = Trait.LORA if _is_adapted(record, workload) else None
+    found = (_loop(record, workload), _engine(record, workload), adapters)
+    return frozenset(trait for trait in found if trait is not None)
+
+
+def _loop(record: FailureRecord, workload: Workload) -> Trait | None:
+    """The framework that owns the training loop."""
+    read = {Framework.TRANSFORMERS: Trait.TRAINER, Framework.ACCELERATE: Trait.ACCELERATE}
+    return _traced(record, LOOPS) or read.get(workload.framework)
+
+
+def _traced(record: FailureRecord, files: Mapping[Trait, Sequence[str]]) -> Trait | None:
+    """The first trait of which a file is in the traceback."""
+    paths = [f"/{frame.file}" for frame in record.frames]
+    for trait, names in files.items():
+        if any(f"/{name}" in path for path in paths for name in names):
+            return trait
+    return None
+
+
+def _engine(record: FailureRecord, workload: Workload) -> Trait | None:
+    """The engine that divides the training among the ranks; None for DDP."""
+    observed = record.observed.get(Fact.ENGINE.value)
+    if observed is not None:
+        return ENGINES.get(str(observed))
+    return _traced(record, WORKING) or ENGINES.get(str(workload.engine))
+
+
+def _is_adapted(record: FailureRecord, workload: Workload) -> bool:
+    if record.model:
+        return bool(record.model.get("peft"))
+    return workload.value(Fact.ADAPTER) == Adapter.LORA
+
+
+def required(paragraph: str) -> frozenset[Trait]:
+    """The traits that a paragraph names before a colon, separated by commas; empty for none.
+
+    Raises:
+        ValueError: something beside a trait is none; the message quotes it.
+    """
+    head, colon, _ = paragraph.partition(":")
+    parts = [" ".join(part.lower().split()) for part in head.split(",")]
+    known = {trait.value: trait for trait in Trait}
+    if not colon or len(head) > LONGEST or not known.keys() & set(parts):
+        return frozenset()
+    for part in parts:
+        if part not in known:
+            raise ValueError(part)
+    return frozenset(known[part] for part in parts)
+
+
+def told(prose: str, traits: frozenset[Trait]) -> str:
+    """What a section says to a run, as a line: its first paragraph, and those meant for the run.
+
+    Left out is a first paragraph that is meant for other runs. Of the paragraphs meant for the run,
+    those with the most traits replace the others.
+    """
+    paragraphs = [" ".join(paragraph.split()) for paragraph in prose.split("\n\n")]
+    general = [paragraph for paragraph in paragraphs[:1] if not required(paragraph)]
+    own = [
+        (len(needed), paragraph)
+        for paragraph in paragraphs
+        if (needed := required(paragraph)) and needed <= traits
+    ]
+    most = max((count for count, _ in own), default=0)
+    return " ".join([*general, *(paragraph for count, paragraph in own if count == most)])

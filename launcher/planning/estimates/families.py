@@ -1,0 +1,56 @@
+"""Families of trainings, and how far estimates of each are off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from ...core.settings import Fact, Objective
+from ...core.workload import Workload
+from .model_sizes import ModelSizes
+
+
+class Family(StrEnum):
+    """A kind of training whose estimates have much the same error."""
+
+    FULL = "full"
+    """All weights are trained."""
+    LORA = "lora"
+    """Adapters beside 16-bit weights."""
+    QUANTIZED = "quantized"
+    """Adapters beside weights in fewer bits."""
+    PREFERENCE = "preference"
+    """Preferences, distillation, and what else holds a second model."""
+    VISION = "vision"
+    """A vision-language model."""
+
+
+ERRORS: Mapping[Family, float] = MappingProxyType(
+    {
+        Family.FULL: 0.25,
+        Family.LORA: 0.25,
+        Family.QUANTIZED: 0.25,
+        Family.PREFERENCE: 0.2,
+        Family.VISION: 0.25,
+    }
+)
+"""Relative error that nine of ten estimates of a family stay below, by the published measurements
+of one sample a batch or of a known length (docs/measured/memory-published.md)."""
+
+
+def family_of(sizes: ModelSizes) -> Family:
+    """The family of a training: the first that applies of those with the larger errors."""
+    if _has_company(sizes.workload):
+        return Family.PREFERENCE
+    if sizes.model.vision is not None:
+        return Family.VISION
+    if sizes.quantized:
+        return Family.QUANTIZED
+    return Family.LORA if sizes.in_fp32 else Family.FULL
+
+
+def _has_company(workload: Workload) -> bool:
+    """Whether a sample is more than a sequence, or other models are held."""
+    plain = workload.value(Fact.OBJECTIVE) in (None, Objective.SUPERVISED)
+    return not plain or bool(workload.value(Fact.FROZEN_BESIDE))

@@ -1,0 +1,81 @@
+"""Memory of the output projection's results and of the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.model import Model
+from ...core.settings import Engine, Fact, Loss, Objective
+from ...core.workload import Workload
+from .activations import Tokens
+from .versions import is_at_least
+
+LOGIT_BYTES = 12
+"""Bytes per token and vocabulary entry in the loss's backward: the saved log-softmax, the gradient
+that enters it and the gradient that leaves it, fp32 each (torch's cross_entropy;
+transformers/loss/loss_utils.py casts the logits to fp32 before)."""
+LOGIT_BYTES_BEFORE_4_45 = 16
+"""transformers up to 4.44 also holds the fp32 logits, which it returns."""
+CHUNK = 1024
+"""Tokens in one chunk of a chunked loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """Bytes of the output projection's result.
+
+    Attributes:
+        peak: in the loss's backward pass.
+        gradient: when the gradient is passed on to the projection.
+    """
+
+    peak: int
+    gradient: int
+
+
+def logits_of(
+    model: Model, tokens: Tokens, micro_batch: int, size: int, workload: Workload
+) -> Logits:
+    """The memory of a micro batch's loss.
+
+    A fused loss takes as many tokens at a time as make the logits about as large as the
+    hidden states, and computes the projection's gradient, if it is trained, in the forward pass, by
+    a product of the same size (Liger's fused_linear_cross_entropy.py; in fp32 since 0.6.2).
+    """
+    count = tokens.language * micro_batch
+    vocabulary, hidden = model.vocabulary, model.language.hidden
+    loss = Loss(str(workload.value(Fact.LOSS) or Loss.CROSS_ENTROPY))
+    if loss is Loss.FUSED:
+        passed_on = size * hidden * count
+        weight = vocabulary * hidden * _head_is_trained(model)
+        product = size + 4 if is_at_least(workload, "liger_kernel", 0, 6) else size
+        return Logits(
+            (size + product) * weight + LOGIT_BYTES * hidden * count + passed_on, passed_on
+        )
+    if loss is Loss.CHUNKED:
+        count = min(count, CHUNK)
+    return Logits(_loss_bytes(loss, size, workload) * vocabulary * count, size * vocabulary * count)
+
+
+def _head_is_trained(model: Model) -> bool:
+    """Whether the output projection takes a gradient."""
+    return any(weight.trained and model.vocabulary in weight.shape for weight in model.weights)
+
+
+def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
+    """Bytes a token and vocabulary entry at the loss's backward.
+
+    Preferences compare the probabilities of the tokens alone: trl takes the logarithms row by row
+    since 0.15, in the type of the logits (trl/trainer/utils.py, `selective_log_softmax`), which
+    accelerate makes fp32 under autocast (`convert_outputs_to_fp32`). A distilled loss holds logits
+    and their logarithms of both models.
+    """
+    old = "transformers" in workload.versions and not is_at_least(workload, "transformers", 4, 45)
+    each = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_BEFORE_4_45 if old else LOGIT_BYTES
+    match workload.value(Fact.OBJECTIVE):
+        case Objective.PREFERENCE:
+            by_row = "trl" not in workload.versions or is_at_least(workload, "trl", 0, 15)
+            return 4 * (4 if workload.engine is Engine.DDP else size) if by_row else each
+        case Objective.DISTILLATION:
+            return 2 * each
+    return each

@@ -1,0 +1,44 @@
+"""Flags that decide memory or a known failure, by their names, and that no reader understood."""
+
+from __future__ import annotations
+
+import re
+
+from ..core.settings import Origin
+from .script.given import Flags
+
+MATTERS = re.compile(
+    r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant|(^|_)[248]bit|fp8|fp4"
+    r"|offload|zero|stage|checkpointing|recompute|remat|batch|accum|(^|_)length|(^|_)len(_|$)"
+    r"|parallel|(^|_)(tp|pp|cp|sp|ep|dp)(_|$)|fsdp|freeze|frozen|(^|_)fix_|tune_|train_only|trainable"
+    r"|reference|ref_|reward|teacher|student|critic|actor|vllm|sglang|optim|precision|fp16|bf16"
+    r"|dtype|packing|task_type|liger|experts|ema(_|$)"
+)
+"""Names of what decides the memory, the parallelism, or which parameters are trained."""
+MINOR = re.compile(
+    r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
+    r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
+    r"|lr|schedul|warmup|limit|funcs|template|map_batch|num_proc|merge|bnb_4bit|nested|double"
+    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port"
+)
+"""Parts of names that decide none of it."""
+
+
+def not_understood(flags: Flags) -> tuple[str, ...]:
+    """Flags and keys of files, as they are written, that say something and that nobody asked for.
+
+    Args:
+        flags: after all readers have looked up what they know.
+    """
+    understood = {flags.all[name].source for name in flags.asked if name in flags.all}
+    return tuple(
+        dict.fromkeys(
+            given.source
+            for name, given in flags.all.items()
+            if given.origin > Origin.SCRIPT
+            and given.source not in understood
+            and MATTERS.search(name)
+            and not MINOR.search(name)
+            and not given.says_no
+        )
+    )

@@ -1,0 +1,66 @@
+"""Files that are given as the script and aren't Python: what they are, and what to do instead.
+
+Only a file that Python couldn't run is refused: torchrun passes any file to the interpreter,
+whatever its name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ...core.errors import ExitCode, LaunchError
+
+SHELLS = (b"sh", b"bash", b"dash", b"zsh", b"ksh", b"csh", b"tcsh", b"fish")
+STDIN = ("-", "/dev/stdin")
+
+
+def refusal_unread(path: Path) -> LaunchError | None:
+    """Why a file can't be the script, by its kind; None if it may be.
+
+    A pipe can be read only once, and the launcher, every worker and every attempt read the script.
+    """
+    if str(path) in STDIN or path.is_fifo():
+        problem = f"{path}: the script can't come through a pipe, since every worker reads it"
+        return LaunchError(ExitCode.USAGE, problem, "save it to a file, and give that")
+    if path.is_dir():
+        hint = "a folder can be run if it has a __main__.py"
+        return LaunchError(ExitCode.USAGE, f"{path} is a folder, not a Python script", hint)
+    if path.suffix == ".ipynb" and _is_notebook(path):
+        hint = f"jupyter nbconvert --to script {path} makes one of it"
+        return LaunchError(ExitCode.USAGE, f"{path} is a notebook, not a Python script", hint)
+    return None
+
+
+def _is_notebook(path: Path) -> bool:
+    """Whether a file is a notebook's JSON, which Python may parse as an expression."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "nbformat" in content
+
+
+def refusal_of_syntax(path: Path, line: int | None, problem: str, hint: str) -> LaunchError:
+    """The error for a file that Python can't compile.
+
+    Args:
+        path: the file.
+        line: the line of the syntax error; None if unknown.
+        problem: Python's message.
+        hint: what to do if it is meant to be Python.
+    """
+    with path.open("rb") as file:
+        first = file.readline(200)
+    shell = first[2:].replace(b"/", b" ").split() if first.startswith(b"#!") else []
+    where = f"{path}:{line}" if line else str(path)
+    text = f"{where}: syntax error: {problem}"
+    if path.suffix == ".sh" or set(shell) & set(SHELLS):
+        text = f"{path} is a shell script, not a Python script"
+        hint = f"safe-launch wrap -- bash {path} takes over what it launches"
+    elif b"\0" in first or (first.startswith(b"#!") and b"python" not in first):
+        text = f"{path} is a program, not a Python script"
+        hint = f"safe-launch --no-python {path} runs it for each worker"
+    elif path.suffix not in (".py", ""):
+        text = f"{path} was taken for the script, as the first word that is no option: {text}"
+    return LaunchError(ExitCode.USAGE, text, hint)

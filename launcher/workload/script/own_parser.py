@@ -1,0 +1,158 @@
+"""The script's own parser and what its source makes of the arguments, read as syntax."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...core.settings import Origin
+from .assigned import assigned
+from .decided import decided
+from .decisive_calls import TRAINING
+from .declared import Declared, declared
+from .expressions import Evaluator
+from .given import Given
+from .known_values import Unknown
+from .option import value_of
+from .reached import reached
+from .source_files import SourceFiles
+from .statements import Site
+from .unguarded_calls import called
+
+
+@dataclass(frozen=True, slots=True)
+class OwnParser:
+    """What the script's source says of its arguments.
+
+    Attributes:
+        options: names of those that the script itself declares.
+        defaults: defaults of the libraries whose classes it parses.
+        unknown: arguments that the source decides, in a way that isn't known.
+        classes: dataclasses whose fields are options, with those that they inherit from.
+        builds: classes of training arguments that it makes by calling them.
+        is_parsed: every class that a parser is made of was found.
+        adapter: what it says of adapters: a member of `Adapter`, or empty for another kind than
+            those; None where nothing tells.
+        is_all: nothing else can declare an option.
+        zeros: options whose default is 0.
+    """
+
+    options: frozenset[str] = frozenset()
+    defaults: Mapping[str, Given] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    builds: frozenset[str] = frozenset()
+    is_parsed: bool = False
+    adapter: Given | None = None
+    is_all: bool = False
+    zeros: frozenset[str] = frozenset()
+
+    @property
+    def takes_training_arguments(self) -> bool:
+        """Whether a Trainer's arguments are parsed or made, so that what is absent is default."""
+        return bool(self.builds) or any(map(TRAINING.search, self.classes))
+
+
+def own_parser(
+    files: SourceFiles, given: Mapping[str, Given], world: int
+) -> tuple[OwnParser, dict[str, Given]]:
+    """What the source says, and the script's arguments as it leaves them.
+
+    Args:
+        files: the script's.
+        given: what is given to the script by name.
+        world: number of workers.
+    """
+    sites = reached(files.files)
+    known = declared(sites, world, is_all=files.is_all)
+    evaluator = Evaluator(sites, _arguments(known, given), world, _holders(sites))
+    changed, unknown = assigned(evaluator, given)
+    arguments = {
+        **evaluator.arguments,
+        **{name: each.value for name, each in changed.items()},
+        **dict.fromkeys(unknown, Unknown()),
+    }
+    found = decided(replace(evaluator, arguments=arguments), given, _bases(sites))
+    unknown |= found.unknown | {
+        name
+        for name, option in known.options.items()
+        if isinstance(option.default, Unknown) and not given.keys() & set(option.names)
+    }
+    own = _defaults(known, given, Origin.SCRIPT)
+    flags = {**own, **_named(known, given), **changed, **found.values}
+    parser = OwnParser(
+        frozenset(n for n, option in known.options.items() if option.origin is Origin.SCRIPT),
+        _defaults(known, given, Origin.DEFAULT),
+        frozenset(unknown),
+        known.classes,
+        found.builds,
+        known.is_parsed and bool(known.classes),
+        found.adapter,
+        known.is_all,
+        frozenset(n for n, each in known.options.items() if _is_zero(each.default)),
+    )
+    return parser, {name: each for name, each in flags.items() if name not in unknown}
+
+
+def _is_zero(default: Any) -> bool:
+    return default == 0 and not isinstance(default, bool)
+
+
+def _named(known: Declared, given: Mapping[str, Given]) -> dict[str, Given]:
+    """What is given, under the name that the script's parser gives it as well."""
+    also = {
+        known.options[name].names[0]: each for name, each in given.items() if name in known.options
+    }
+    return {**also, **given}
+
+
+def _arguments(known: Declared, given: Mapping[str, Given]) -> dict[str, Any]:
+    """The values of all arguments, as the parser makes them."""
+    values: dict[str, Any] = {}
+    for option in known.options.values():
+        values[option.names[0]] = option.default
+    for name, each in given.items():
+        option_ = known.options.get(name)
+        if option_ is None:
+            values[name] = value_of(each)
+        else:
+            values[option_.names[0]] = option_.value(each)
+    return values
+
+
+def _defaults(known: Declared, given: Mapping[str, Given], origin: Origin) -> dict[str, Given]:
+    """What options of one origin are where they aren't given; None of the script's says nothing."""
+    return {
+        option.names[0]: Given(option.default, origin, f"{option.source}: {option.names[0]}")
+        for option in known.options.values()
+        if option.origin is origin
+        and (option.default is not None or origin is Origin.DEFAULT)
+        and not isinstance(option.default, Unknown)
+        and not given.keys() & set(option.names)
+    }
+
+
+def _holders(sites: list[Site]) -> frozenset[str]:
+    """The names that parsed arguments are given to."""
+    found: set[str] = set()
+    for site in sites:
+        match site.node:
+            case ast.Assign(targets=[target], value=ast.Call() as call):
+                if called(call).startswith("parse"):
+                    found |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return frozenset(found)
+
+
+def _bases(sites: list[Site]) -> dict[str, list[str]]:
+    """What the user's classes inherit from, by name."""
+    return {
+        site.node.name: [
+            base.id if isinstance(base, ast.Name) else base.attr
+            for base in site.node.bases
+            if isinstance(base, ast.Name | ast.Attribute)
+        ]
+        for site in sites
+        if isinstance(site.node, ast.ClassDef)
+    }

@@ -1,0 +1,55 @@
+"""The statements of a script's files by what they bind, define and call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .bindings import names_bound, parameters
+from .statements import Function, Site
+from .unguarded_calls import called
+
+
+@dataclass(frozen=True, slots=True)
+class SiteIndex:
+    """Where names are bound, functions defined, and both called.
+
+    Attributes:
+        bound: by the function or file, and the name.
+        defined: functions by name.
+        calls: by the name of what is called.
+    """
+
+    bound: dict[tuple[int, str], list[Site]] = field(default_factory=dict)
+    defined: dict[str, list[Site]] = field(default_factory=dict)
+    calls: dict[str, list[Site]] = field(default_factory=dict)
+
+    def calls_of(self, function: Function) -> list[Site]:
+        """The calls that may be a function's: of its bare name where there are any."""
+        every = self.calls.get(function.name, [])
+        bare = [
+            site
+            for site in every
+            if isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Name)
+        ]
+        return every if is_method(function) else bare or every
+
+
+def is_method(function: Function) -> bool:
+    """Whether a function's first argument is the object that it is called on."""
+    return parameters(function)[:1] in (["self"], ["cls"])
+
+
+def index(sites: Sequence[Site]) -> SiteIndex:
+    """The statements and calls, by what they do."""
+    made = SiteIndex()
+    for site in sites:
+        scope = id(site.functions[-1]) if site.functions else id(site.file)
+        for name in names_bound(site.node):
+            made.bound.setdefault((scope, name), []).append(site)
+        if isinstance(site.node, ast.Call):
+            made.calls.setdefault(called(site.node), []).append(site)
+        if isinstance(site.node, Function):
+            made.defined.setdefault(site.node.name, []).append(site)
+    return made

@@ -1,0 +1,161 @@
+"""All source files of the user's that a script runs, followed through their imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ...core.request import LaunchRequest
+from .files import module_file, script_file
+from .user_files import tree_of
+
+WITHOUT_PARSER = {
+    *("PIL", "accelerate", "apex", "bitsandbytes", "cv2", "datasets", "deepspeed", "einops"),
+    *("evaluate", "flash_attn", "huggingface_hub", "matplotlib", "numpy", "packaging", "pandas"),
+    *("peft", "psutil", "requests", "safetensors", "scipy", "sentencepiece", "sklearn"),
+    *("tensorboard", "timm", "tokenizers", "torch", "torch_npu", "torchaudio", "torchvision"),
+    *("tqdm", "transformers", "typing_extensions", "wandb", "yaml"),
+}
+"""Packages that read no command line by themselves."""
+HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
+"""Python's own modules by which arguments come to code that isn't looked at."""
+READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
+LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", "llamafactory", "swift", "trl"}
+"""Packages that aren't the user's, also where their repository is the one at hand."""
+PROJECT_FILES = ("setup.py", "pyproject.toml")
+"""What the top folder of an installable project has; its packages lie there or in `src`."""
+MOST_FILES = 120
+"""More files than this aren't read: a script of that size is a framework."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the user's.
+
+    Attributes:
+        path: of the file.
+        tree: its syntax tree.
+        is_script: it is the script itself, which runs as `__main__`.
+    """
+
+    path: Path
+    tree: ast.Module
+    is_script: bool
+
+    def place(self, node: ast.expr | ast.stmt) -> str:
+        """Where a part of the file stands, as in `train.py:41`."""
+        return f"{self.path.name}:{node.lineno}"
+
+    @cached_property
+    def names(self) -> dict[str, tuple[str, str]]:
+        """The module, with leading dots, and the name in it of what the file imports by name."""
+        return {
+            alias.asname or alias.name: ("." * node.level + (node.module or ""), alias.name)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The script and the files that it imports, the script first.
+
+    Attributes:
+        files: the files that could be read.
+        is_all: no other code of the user's can take a part in reading the arguments.
+    """
+
+    files: tuple[SourceFile, ...]
+    is_all: bool
+
+
+def source_files(request: LaunchRequest) -> SourceFiles:
+    """The script's own files, through all levels of imports; installed packages aren't followed."""
+    start = None if request.is_program else _start(request)
+    if start is None or not start.is_file() or any("-packages" in part for part in start.parts):
+        return SourceFiles((), is_all=False)
+    roots = _roots(start, is_module=request.is_module)
+    if b"sys.path." in start.read_bytes():  # which says that modules lie above it
+        roots += start.absolute().parents[1:4]
+    found: dict[Path, SourceFile] = {}
+    files, is_all = [start], True
+    for path in files:  # which grows meanwhile
+        tree = tree_of(path) if len(found) < MOST_FILES else None
+        if tree is None:
+            is_all = False
+            continue
+        found[path] = SourceFile(path, tree, is_script=path is start)
+        imported = _own_files(tree, path, roots)
+        is_all = is_all and imported[1]
+        files += [file for file in dict.fromkeys(imported[0]) if file not in files]
+    return SourceFiles(tuple(found.values()), is_all)
+
+
+def _start(request: LaunchRequest) -> Path | None:
+    return module_file(request.script) if request.is_module else script_file(request.script)
+
+
+def _roots(start: Path, *, is_module: bool) -> list[Path]:
+    """Folders in which the user's modules are looked for, the surest first.
+
+    After those on the interpreter's path come the projects that the script lies in, which are
+    installed as editable, or should be.
+    """
+    above = list(start.absolute().parents)
+    own = [Path()] if is_module else [start.parent]
+    paths = [Path(folder) for folder in os.environ.get("PYTHONPATH", "").split(":") if folder]
+    projects = [
+        folder for folder in above[:6] if any((folder / name).is_file() for name in PROJECT_FILES)
+    ]
+    package = next((each for each in above if not (each / "__init__.py").is_file()), above[-1])
+    folders = [*own, *paths, Path(), package, *projects, *(each / "src" for each in projects)]
+    return list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
+
+
+def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[list[Path], bool]:
+    """The user's files that a file imports, and whether it imports nothing else of interest.
+
+    Args:
+        tree: of the file.
+        path: the file.
+        roots: where modules of the user's are found.
+    """
+    found: list[Path] = []
+    is_all = True
+    for folders, stems, package in _imported(tree, path, roots):
+        group: list[Path] = []
+        for folder in folders[:1] if package in LIBRARIES else folders:
+            parts = [folder.joinpath(*stem.split(".")) for stem in stems]
+            group = [file for part in parts for file in _files_of(part) if file.is_file()]
+            if group:
+                break
+        is_all = is_all and (bool(group) or package in READABLE)
+        found += group
+    return found, is_all
+
+
+def _imported(
+    tree: ast.Module, path: Path, roots: Sequence[Path]
+) -> Iterator[tuple[Sequence[Path], list[str], str]]:
+    """For each import: where it is looked for, what may be modules in it, and its package."""
+    above = path.absolute().parents
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield roots, [alias.name], alias.name.partition(".")[0]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                folders = [above[min(level, len(above)) - 1]] if level else roots
+                head = module or ""
+                inner = [f"{head}.{alias.name}".lstrip(".") for alias in names]
+                yield folders, [head, *inner], "" if level else head.partition(".")[0]
+
+
+def _files_of(stem: Path) -> tuple[Path, Path]:
+    return stem.parent / f"{stem.name}.py", stem / "__init__.py"

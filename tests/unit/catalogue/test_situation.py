@@ -1,0 +1,179 @@
+"""Paragraphs for some runs only: who is told what, and that nobody is told of what he hasn't."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import KnownFailure
+from safe_launch.catalogue.reader import read_catalogue, read_entry
+from safe_launch.catalogue.situation import Trait, required, told, traits_of
+from safe_launch.core.settings import Engine, Fact, Framework
+from safe_launch.core.workload import Workload
+from safe_launch.evidence.failure_record import FailureRecord, Frame
+from safe_launch.system.typed_yaml import DocumentError
+from support.entries import GOOD
+from support.worlds import world
+
+PROSE = """\
+Stay
+in.
+
+On the Trainer: take `--umbrella`.
+
+On the Trainer, with LoRA: take a small one.
+
+With Lightning: wait.
+
+It passes.
+"""
+
+
+@pytest.mark.parametrize(
+    ("traits", "expected"),
+    [
+        ((), "Stay in."),
+        ((Trait.ACCELERATE, Trait.LORA), "Stay in."),
+        ((Trait.TRAINER,), "Stay in. On the Trainer: take `--umbrella`."),
+        ((Trait.TRAINER, Trait.LORA), "Stay in. On the Trainer, with LoRA: take a small one."),
+        ((Trait.LIGHTNING, Trait.LORA), "Stay in. With Lightning: wait."),
+    ],
+)
+def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
+    """The first paragraph, and of those for the run the ones that say most of it."""
+    assert told(PROSE, frozenset(traits)) == expected
+
+
+def test_nothing_is_told_to_whom_nothing_is_meant_for() -> None:
+    """A first paragraph may be for some runs only."""
+    assert told("Under FSDP: wait.", frozenset({Trait.TRAINER})) == ""
+    assert told("Under FSDP: wait.", frozenset({Trait.FSDP})) == "Under FSDP: wait."
+
+
+def test_words_before_a_colon_are_a_condition_or_not() -> None:
+    """Of known traits alone; whoever names another beside one has made a mistake."""
+    assert required("On the Trainer,\nwith LoRA: this") == {Trait.TRAINER, Trait.LORA}
+    assert required("With LoRA it is so: this") == frozenset()
+    assert required("With two accelerators: this") == frozenset()
+    with pytest.raises(ValueError, match="with lorra"):
+        required("On the Trainer, with LoRRA: this")
+
+
+def test_a_mistaken_trait_is_named_with_its_line(tmp_path: Path) -> None:
+    """And what was meant."""
+    path = tmp_path / "sample.md"
+    path.write_text(GOOD.replace("Something else.", "On the Trainer, with LoRRA: something."))
+    with pytest.raises(DocumentError) as caught:
+        read_entry(path)
+    assert caught.value.problem.startswith(f"{path}:22: whom it is for: `with lorra`")
+    assert "`with lora`" in caught.value.hint
+
+
+def died_in(*files: str, **more: object) -> FailureRecord:
+    """A failure with these files in its traceback."""
+    frames = tuple(Frame(file, 1, "f", "g()") for file in files)
+    return FailureRecord(0, 0.0, "builtins.RuntimeError", frames=frames, **more)  # type: ignore[arg-type]
+
+
+SITE = "/env/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("record", "workload", "expected"),
+    [
+        (died_in(), Workload(), set()),
+        (died_in(), Workload(Framework.TRANSFORMERS), {Trait.TRAINER}),
+        (died_in(), Workload(Framework.ACCELERATE), {Trait.ACCELERATE}),
+        (
+            died_in(
+                "train.py", f"{SITE}/transformers/trainer.py", f"{SITE}/accelerate/accelerator.py"
+            ),
+            Workload(),
+            {Trait.TRAINER},
+        ),
+        # A script that only parses its arguments as the Trainer does.
+        (
+            died_in("train.py", f"{SITE}/accelerate/accelerator.py"),
+            Workload(Framework.TRANSFORMERS),
+            {Trait.ACCELERATE},
+        ),
+        (died_in("t.py", f"{SITE}/lightning/fabric/fabric.py"), Workload(), {Trait.LIGHTNING}),
+        (died_in(f"{SITE}/pytorch_lightning/trainer/trainer.py"), Workload(), {Trait.LIGHTNING}),
+        (died_in("my/transformers/trainers.py"), Workload(), set()),
+        (died_in(observed={"engine": "deepspeed"}), Workload(), {Trait.DEEPSPEED}),
+        (died_in("t.py", f"{SITE}/deepspeed/runtime/engine.py"), Workload(), {Trait.DEEPSPEED}),
+        (died_in("t.py", f"{SITE}/torch/distributed/fsdp/_runtime.py"), Workload(), {Trait.FSDP}),
+        (died_in(observed={"engine": "ddp"}), world({Fact.ENGINE: "deepspeed"}), {Trait.TRAINER}),
+        (died_in(), world({Fact.ENGINE: "fsdp"}), {Trait.TRAINER, Trait.FSDP}),
+        (died_in(model={"class": "Net", "peft": True}), Workload(), {Trait.LORA}),
+        (died_in(model={"class": "Net"}), world({Fact.ADAPTER: "lora"}), {Trait.TRAINER}),
+        (died_in(), world({Fact.ADAPTER: "lora"}), {Trait.TRAINER, Trait.LORA}),
+    ],
+)
+def test_what_was_seen_counts_before_what_was_read(
+    record: FailureRecord, workload: Workload, expected: set[Trait]
+) -> None:
+    """The traceback names the loop, a worker the engine and the model; else the script does."""
+    assert traits_of(record, workload) == expected
+
+
+def test_every_engine_that_divides_is_a_trait() -> None:
+    """DDP has no advice of its own: it is what the general words are about."""
+    for engine in Engine:
+        traits = traits_of(died_in(observed={"engine": engine.value}), Workload())
+        assert bool(traits) == (engine is not Engine.DDP)
+
+
+FLAGS = (
+    r"--(?:per_device|gradient_|bf16|fp16|tf32|ddp_|optim\b|dataloader_|use_liger|save_|max_steps"
+    r"|resume_from|output_dir|torch_compile|remove_unused|label_names|eval_|use_cpu|warmup"
+    r"|overwrite|max_grad|preprocessing_num|model_name_or_path|deepspeed\b|fsdp)"
+)
+OTHERS = {
+    Trait.TRAINER: rf"TrainingArguments|{FLAGS}",
+    Trait.ACCELERATE: r"\baccelerator\.(?!md)\w+\(|Accelerator\(",
+    Trait.LIGHTNING: r"strategy=\"ddp",
+    Trait.LORA: r"PeftModel|get_peft_model|print_trainable",
+    Trait.DEEPSPEED: r"DeepSpeed JSON",
+}
+"""Words of an advice that only such runs can follow."""
+OWN = {
+    Trait.TRAINER: r"[Tt]rainer|transformers|--[a-z]|max_steps|fp16 and bf16|save_only_model"
+    r"|auto_find|Output directory|metric_for_best",
+    Trait.ACCELERATE: r"accelerat(?:e\b|e')|Accelerator\(",
+    Trait.LIGHTNING: r"[Ll]ightning",
+    Trait.LORA: r"peft|[Ll]o[Rr][Aa]|adapter|[Qq]uantized",
+    Trait.DEEPSPEED: r"DeepSpeed JSON",
+}
+"""Words of a title by which the failure is such runs' own."""
+
+
+@pytest.mark.parametrize("entry", read_catalogue(), ids=lambda entry: entry.id)
+def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> None:
+    """A run of which nothing is known gets an advice without any framework's flags or calls."""
+    advice = told(entry.sections["What to do"], frozenset())
+    for trait, words in OTHERS.items():
+        if not re.search(OWN[trait], f"{entry.id} {entry.title}"):
+            assert re.findall(words, advice) == [], trait
+
+
+@pytest.mark.parametrize("entry", read_catalogue(), ids=lambda entry: entry.id)
+def test_everybody_is_told_something(entry: KnownFailure) -> None:
+    """The Trainer's users with adapters under DeepSpeed, and whoever has nothing of that."""
+    for traits in ((), (Trait.TRAINER, Trait.LORA, Trait.DEEPSPEED), (Trait.LIGHTNING,)):
+        assert told(entry.sections["What to do"], frozenset(traits))
+        assert told(entry.sections["What happens"], frozenset(traits))
+
+
+def test_the_failures_that_many_loops_meet_name_each_ones_own_way() -> None:
+    """DDP's unused parameters: the Trainer's flag, accelerate's and Lightning's arguments."""
+    entry = next(entry for entry in read_catalogue() if entry.id == "ddp-unused-parameters")
+    for trait, own in {
+        Trait.TRAINER: "--ddp_find_unused_parameters true",
+        Trait.ACCELERATE: "DistributedDataParallelKwargs",
+        Trait.LIGHTNING: 'strategy="ddp_find_unused_parameters_true"',
+    }.items():
+        for other in (Trait.TRAINER, Trait.ACCELERATE, Trait.LIGHTNING):
+            advice = told(entry.sections["What to do"], frozenset({other}))
+            assert (own in advice) == (other is trait)
