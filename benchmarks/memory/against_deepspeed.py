@@ -222,8 +222,9 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def workload_of(row: dict[str, str]) -> Any:
     """What safe-launch would know of a row's training, once a worker has seen the model."""
+    from safe_launch.core.certainty import Origin
     from safe_launch.core.model import Weight
-    from safe_launch.core.settings import Engine, Fact, Origin
+    from safe_launch.core.settings import Engine, Fact
     from safe_launch.core.workload import Known, Workload
     from safe_launch.workload.models.from_config import model_from_config
 

@@ -98,8 +98,9 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 def estimated(case: dict[str, Any]) -> dict[str, int]:
     """What the memory model says, without the device's context."""
+    from safe_launch.core.certainty import Origin
     from safe_launch.core.hardware import Accelerator, Hardware
-    from safe_launch.core.settings import Fact, Origin, Precision, Setting
+    from safe_launch.core.settings import Fact, Precision, Setting
     from safe_launch.core.workload import Known, Workload
     from safe_launch.planning.estimates.memory import estimate
     from safe_launch.planning.estimates.ranks import Ranks

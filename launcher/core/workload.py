@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from .certainty import Certainty, Origin
 from .model import Model
-from .settings import Certainty, Engine, Fact, Framework, Name, Origin, Setting, Value
+from .settings import Engine, Fact, Framework, Name, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..catalogue.entry import Finding, Kind, KnownFailure
+from ..core.certainty import Origin
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.refused import Refused
-from ..core.settings import Fact, Name, Offload, Origin, Setting, Value
+from ..core.settings import Fact, Name, Offload, Setting, Value
 from ..core.workload import Known, Statement, Workload
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.search import Rules, evaluate_candidate

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..core.certainty import Origin
 from ..core.errors import LaunchError
 from ..core.model import Weight
-from ..core.settings import Adapter, Fact, Name, Origin, Setting, Value, name_of, parse_value
+from ..core.settings import Adapter, Fact, Name, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Statement, Workload
 from ..workload.models.from_config import model_from_config
 from .attempt import Attempt, Seen

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..core.certainty import Origin
 from ..core.errors import ExitCode, LaunchError
-from ..core.settings import Engine, Fact, Framework, Origin, Setting, parse_value, range_of
+from ..core.settings import Engine, Fact, Framework, Setting, parse_value, range_of
 from ..core.workload import Known, Workload
 from ..system.typed_yaml import DocumentError, line_of, near
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
+from ..core.certainty import Origin
 from ..core.constraint import CauseKind
 from ..core.settings import (
     Adapter,
@@ -16,7 +17,6 @@ from ..core.settings import (
     Name,
     Offload,
     Optimizer,
-    Origin,
     Setting,
     Value,
 )

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from ..core.certainty import Certainty
 from ..core.constraint import CauseKind
 from ..core.settings import (
     Adapter,
     Attention,
-    Certainty,
     Checkpointing,
     Engine,
     Fact,

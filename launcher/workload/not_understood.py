@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.settings import Origin
+from ..core.certainty import Origin
 from .script.given import Flags
 
 MATTERS = re.compile(

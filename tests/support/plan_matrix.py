@@ -23,10 +23,11 @@ from typing import Any
 import yaml
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.core.certainty import Origin
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Framework, Origin, name_of, parse_value
+from safe_launch.core.settings import Framework, name_of, parse_value
 from safe_launch.core.workload import Known, Workload
 from safe_launch.machine.profiles import hardware_of, nodes
 from safe_launch.planning.plan import NoPlan, Plan

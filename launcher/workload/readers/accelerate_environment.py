@@ -10,8 +10,9 @@ import ast
 import sys
 from collections.abc import Iterator
 
+from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Offload, Origin, Precision, Setting, Value
+from ...core.settings import Engine, Fact, Offload, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
 from ..script.files import module_file, parsed, script_file

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Offload, Optimizer, Origin, Precision, Setting, Value
+from ...core.settings import Engine, Fact, Offload, Optimizer, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import Config, ConfigError, load, offload_of, section
 from ..script.given import Given

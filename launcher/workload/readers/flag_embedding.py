@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.settings import Adapter, Fact, Origin, Setting, Value
+from ...core.certainty import Origin
+from ...core.settings import Adapter, Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.script import Script
 

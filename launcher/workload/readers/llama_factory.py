@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Checkpointing, Fact, Origin, Precision, Setting, Value
+from ...core.settings import Adapter, Checkpointing, Fact, Precision, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

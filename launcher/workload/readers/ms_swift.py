@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...core.certainty import Origin
 from ...core.settings import (
     Adapter,
     Checkpointing,
     Engine,
     Fact,
     Offload,
-    Origin,
     Output,
     Precision,
     Setting,

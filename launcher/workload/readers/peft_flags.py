@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Fact, Origin, Setting, Value
+from ...core.settings import Adapter, Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

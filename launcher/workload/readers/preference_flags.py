@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...core.settings import Adapter, Fact, Objective, Origin, Output
+from ...core.certainty import Origin
+from ...core.settings import Adapter, Fact, Objective, Output
 from ...core.workload import Known, Statement
 from ..models.from_folder import read_model
 from ..script.given import Given

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Checkpointing, Engine, Fact, Origin, Precision, Setting
+from ...core.settings import Checkpointing, Engine, Fact, Precision, Setting
 from ...core.workload import Known, Statement
 from ..script.given import TRUE, Given
 from ..script.script import Script

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core.certainty import Origin
 from ...core.model import Model
-from ...core.settings import Adapter, Fact, Origin
+from ...core.settings import Adapter, Fact
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from ...core.settings import Attention, Fact, Loss, Optimizer, Origin
+from ...core.certainty import Origin
+from ...core.settings import Attention, Fact, Loss, Optimizer
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script

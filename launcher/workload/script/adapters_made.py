@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from ...core.settings import Adapter, Origin
+from ...core.certainty import Origin
+from ...core.settings import Adapter
 from .decisive_calls import reached_calls
 from .expressions import Evaluator
 from .given import Given

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .expressions import Evaluator
 from .given import Given
 from .known_values import Unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .expressions import Evaluator
 from .given import Given
 from .known_values import NotKnown

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .expressions import Evaluator
 from .known_values import Unknown
 from .library_classes import library_class

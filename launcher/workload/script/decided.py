@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .adapters_made import adapter_made
 from .decisive_calls import found_in_calls, is_training
 from .expressions import Evaluator

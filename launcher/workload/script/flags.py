@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from ...system.typed_yaml import read_mapping
 from .given import Given
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
 """Scripts that use one of these take all arguments from the command line, or defaults."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .given import FALSE, TRUE, Given
 from .known_values import Unknown
 

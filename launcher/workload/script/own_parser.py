@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .assigned import assigned
 from .decided import decided
 from .decisive_calls import TRAINING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...core.settings import Origin
+from ...core.certainty import Origin
 from .decisive_calls import ANYTHING
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .own_parser import OwnParser

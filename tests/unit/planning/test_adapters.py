@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from peft import LoraConfig, get_peft_model
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
+from safe_launch.core.certainty import Origin
 from safe_launch.core.model import Model, Weight, grouped
-from safe_launch.core.settings import Fact, Origin, Value
+from safe_launch.core.settings import Fact, Value
 from safe_launch.core.workload import Known, Workload
 from safe_launch.planning.estimates.adapters import (
     assumed,
