@@ -24,18 +24,20 @@ class Origin(IntEnum):
     """Where a value comes from; of two statements on a name, the higher origin takes precedence."""
 
     DEFAULT = 0
-    """The framework's default in the installed version."""
-    SCRIPT = 1
+    """The framework's default in the installed version, which the script may override."""
+    KEPT = 1
+    """That default, where all of the source that could override it was read, and doesn't."""
+    SCRIPT = 2
     """Derived: read in the script's own source, as syntax."""
-    PRESET = 2
+    PRESET = 3
     """A named preset."""
-    CONFIG = 3
+    CONFIG = 4
     """A configuration file, or an environment variable for it."""
-    FLAG = 4
+    FLAG = 5
     """A flag on the script's command line."""
-    OBSERVED = 5
+    OBSERVED = 6
     """Observed in a running worker."""
-    LESSON = 6
+    LESSON = 7
     """Proven by the failure of an attempt."""
 
     @property
@@ -46,6 +48,7 @@ class Origin(IntEnum):
 
 CERTAINTIES = {
     Origin.DEFAULT: Certainty.ASSUMED,
+    Origin.KEPT: Certainty.DERIVED,
     Origin.SCRIPT: Certainty.DERIVED,
     Origin.PRESET: Certainty.STATED,
     Origin.CONFIG: Certainty.STATED,

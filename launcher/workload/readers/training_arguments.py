@@ -63,8 +63,8 @@ def _engine(script: Script) -> Iterator[Statement]:
     if fsdp is not None:
         yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
     elif not (is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp")):
-        yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
-        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
+        yield Fact.ENGINE, Known(Engine.DDP.value, script.left, "no --deepspeed, no --fsdp")
+        yield Setting.STATIC_GRAPH, Known(False, script.left, "DDP's default of static_graph")
 
 
 def _fsdp(script: Script) -> Given | None:
@@ -86,7 +86,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         if number is not None:
             yield setting, _known(number, number.value)
         elif script.leaves(name) and script.owner != "swift":
-            yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+            yield setting, Known(default, script.left, f"transformers' default of {name}")
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
@@ -139,7 +139,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
     elif is_trainers(script) and not _has_own(script):
         source = "transformers' default of gradient_checkpointing"
-        off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
+        off = Known(Checkpointing.OFF.value, script.left, source)
         yield Setting.GRADIENT_CHECKPOINTING, off
     elif is_trainers(script) and not script.owner:
         yield from _of_trl(script)
@@ -272,4 +272,4 @@ def _precision(script: Script) -> Iterator[Statement]:
             yield Setting.PRECISION, _known(default, Precision.BF16.value)
     elif script.takes_all and script.leaves("bf16", "fp16"):
         source = "transformers' default of bf16 and fp16"
-        yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
+        yield Setting.PRECISION, Known(Precision.FP32.value, script.left, source)

@@ -119,7 +119,20 @@ def test_fields_of_dataclasses(folder: Path) -> None:
     assert known.source == "train.py:11: per_device_train_batch_size"
     facts = (Fact.SEQUENCE_LENGTH, Fact.OPTIMIZER, Setting.ACCUMULATION, Fact.ADAPTER)
     assert read_values(workload, *facts) == [512, "adafactor", 1, "none"]
-    assert workload.known[Setting.ACCUMULATION].origin is Origin.DEFAULT
+    assert workload.known[Setting.ACCUMULATION].origin is Origin.KEPT
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["from company.training import adjust", "import importlib", "TrainingArguments(**load())"],
+)
+def test_a_default_is_certain_only_where_all_of_the_source_was_read(
+    more: str, folder: Path
+) -> None:
+    """What code that can't be read could set is only assumed, and so it changes nothing."""
+    assert read(folder, CLASSES).is_certain(Setting.ACCUMULATION)
+    workload = read(folder, f"{CLASSES}\n{more}\n")
+    assert not workload.is_certain(Setting.ACCUMULATION)
 
 
 def test_flags_hold_against_defaults(folder: Path) -> None:
