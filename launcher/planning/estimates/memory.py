@@ -118,7 +118,8 @@ def estimate_of(
         phases=tuple(phases),
         bound=allocator.bound(most, held, fixed, room),
         host=int(states.host * ranks.on_host) if own_memory else 0,
-        error=ERRORS[family_of(sizes)],
+        # What a measured attempt ran out of isn't tried again for an error's sake.
+        error=0.0 if sizes.workload.measured else ERRORS[family_of(sizes)],
         assumed=tuple(taken),
     )
 
