@@ -74,7 +74,8 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
 
     It is certain where an attempt has run out of memory, and where it would be the same if all that
     is only assumed were as light as it can be. Named are the facts of which each alone could undo
-    it, else as few as could do so together.
+    it, else as few as could do so together. Arguments that weren't understood could undo anything,
+    until a worker has reported the model that they led to.
 
     Args:
         found: the plan, or that there is none.
@@ -82,10 +83,12 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
     """
     workload = found.workload
     names = uncertain(workload)
+    vague = () if _is_seen(workload) else workload.not_understood
     changed = _changed_for_memory(found) if isinstance(found, Plan) else ()
     is_ruled = bool(changed) or (isinstance(found, NoPlan) and _is_refused_by_memory(found))
-    if workload.measured or not names or not is_ruled:
+    if workload.measured or not (names or vague) or not is_ruled:
         return None
+    missing = tuple(f"{argument} (not understood)" for argument in vague)
 
     def fits(lighter: Iterable[Name]) -> bool:
         supposedly = _lightened(workload, lighter)
@@ -94,15 +97,15 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
             isinstance(found, NoPlan) or not _changed_for_memory(other)
         )
 
-    if not fits(names):
-        return None
+    if not names or not fits(names):
+        return Doubt(changed, missing) if missing else None
     needed = [name for name in names if fits([name])]
     if not needed:
         needed = names
         for name in names:
             fewer = [other for other in needed if other is not name]
             needed = fewer if fits(fewer) else needed
-    return Doubt(changed, tuple(_text(workload, name) for name in needed))
+    return Doubt(changed, (*missing, *(_text(workload, name) for name in needed)))
 
 
 def _is_refused_by_memory(found: NoPlan) -> bool:
@@ -117,13 +120,11 @@ def _changed_for_memory(plan: Plan) -> tuple[Change, ...]:
 
 def uncertain(workload: Workload) -> list[Name]:
     """What an estimate depends on and that is only assumed."""
-    seen = workload.known.get(Fact.ADAPTER)
-    is_seen = seen is not None and seen.origin.certainty >= Certainty.OBSERVED
     has_tower = workload.model is not None and workload.model.vision is not None
     is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
     is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP
     pointless: set[Name] = {
-        *(IN_THE_MODEL if is_seen else ()),
+        *(IN_THE_MODEL if _is_seen(workload) else ()),
         *(OF_ADAPTERS if is_whole else ()),
         *(() if has_tower else TOWERS),
         *(OF_DEEPSPEED if is_plain else ()),
@@ -134,6 +135,12 @@ def uncertain(workload: Workload) -> list[Name]:
         for name in (*LIGHTEST, Fact.SEQUENCE_LENGTH)
         if name not in pointless and not workload.is_certain(name)
     ]
+
+
+def _is_seen(workload: Workload) -> bool:
+    """Whether a worker has reported the model that it made."""
+    seen = workload.known.get(Fact.ADAPTER)
+    return seen is not None and seen.origin.certainty >= Certainty.OBSERVED
 
 
 def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:

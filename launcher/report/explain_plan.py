@@ -40,6 +40,8 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
         rows.append(("keep", KEEP))
     rows += [("preset", text) for text in filter(None, [preset_text(plan)])]
+    if plan.workload.not_understood:
+        rows.append(("note", f"not understood: {', '.join(plan.workload.not_understood)}"))
     rows += [("note", note) for note in (*plan.workload.notes, *plan.hardware.notes)]
     rows += plan.request.placement.sources
     if whole:

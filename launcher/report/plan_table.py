@@ -157,6 +157,7 @@ def document(
         "wanted": {name.value: _known(known) for name, known in workload.wanted.items()},
         "model": workload.model,
         "notes": workload.notes,
+        "not_understood": workload.not_understood,
         "feasible": is_plan,
         "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
         "changes": [_change(change) for change in outcome.changes]

@@ -145,6 +145,21 @@ def test_nothing_is_changed_on_what_is_only_assumed(folder: Path) -> None:
     assert plan["known"]["zero_stage"]["certainty"] == "stated"
 
 
+def test_an_argument_that_was_not_understood_makes_the_memory_uncertain(folder: Path) -> None:
+    """What is stated would be refused; what the argument does to it, nobody knows."""
+    code, plan = document(folder, "atlas-800t-a2-910b4", "72b", arguments=CERTAIN)
+    assert code == ExitCode.NO_PLAN
+    more = (*CERTAIN, "--freeze_first_layers=70")
+    code, plan = document(folder, "atlas-800t-a2-910b4", "72b", arguments=more)
+    assert code == 0
+    assert plan["not_understood"] == ["--freeze_first_layers"]
+    assert plan["changes"] == []
+    assert plan["doubt"]["missing"] == ["--freeze_first_layers (not understood)"]
+    own = ("finetune.py", "--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED, *more)
+    told = run(folder, "plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", *own).stdout
+    assert "not understood: --freeze_first_layers" in told
+
+
 @pytest.mark.parametrize(
     ("source", "flags", "hint"),
     [
