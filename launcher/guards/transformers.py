@@ -16,6 +16,7 @@ from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
 from ..workload.readers.vocabulary import attention_named, dtype_named, optimizer_named
 from .enforced import overrides, replaced
+from .loss import loss_of
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
@@ -134,6 +135,7 @@ def _see_arguments(trainer: Any, observations: Observations) -> None:
         optimizer=optimizer,
         attention=attention,
         loaded_precision=loaded,
+        loss=loss_of(trainer),
         gradient_checkpointing=None if _may_checkpoint(trainer) else Checkpointing.OFF.value,
     )
 

@@ -35,15 +35,16 @@ def show_end(
 def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
     """Prints the full traceback of the rank that failed first, or its last output, if hidden.
 
-    A worker prints its own traceback: hidden are ranks that this console doesn't show, and those of
-    other nodes.
+    A worker prints its own traceback, unless it is stopped before. Hidden are also ranks that this
+    console doesn't show, and those of other nodes.
     """
     if not isinstance(outcome, Failed):
         return
     record = findings[outcome.attempt.number].record
     streams = outcome.attempt.plan.request.worker_options.streams
     # This is node 0, whose ranks come first: here a local rank is the rank.
-    if not record.host and streams.is_shown(record.rank or 0, ERR):
+    is_printed = not record.traceback or record.traceback.splitlines()[-1] in record.log_tail
+    if is_printed and not record.host and streams.is_shown(record.rank or 0, ERR):
         return
     if record.traceback and not record.exception.endswith("SystemExit"):
         terminal.verbatim(record.traceback)

@@ -582,7 +582,7 @@ def test_which_of_the_hosts_this_is(workshop: Path, options: tuple[str, ...], pr
 def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
     """On stdout, without the launcher's mark; a program can't be looked into, and that is said."""
     plan = subprocess.run(
-        [LAUNCHER, "plan", "--no-python", "bash", "run.sh"],
+        [LAUNCHER, "plan", "--verbose", "--no-python", "bash", "run.sh"],
         cwd=workshop,
         env=environment(workshop),
         capture_output=True,

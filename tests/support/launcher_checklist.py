@@ -97,8 +97,6 @@ CASES = (
         "--nnodes=1:2, two launchers on one host",
         (*ELASTIC, "--nproc-per-node=2", SCRIPT),
         launchers=2,
-        differs="the host of the endpoint's address is node 0 for us: two launchers on it need "
-        "a --node-rank each, and the second says so",
     ),
     Case("--role", (*TWO, "--role=trainer", SCRIPT)),
     Case("torch.distributed.is_torchelastic_launched()", (*TWO, SCRIPT, "elastic")),

@@ -1,0 +1,79 @@
+"""Whether a worker may say that the loss is computed from all logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.guards.loss import loss_of
+
+
+def of_module(name: str, module: str, **members: Any) -> type:
+    """A class with members as if it were defined in a module."""
+    for member in members.values():
+        member.__module__ = module
+    return type(name, (), {"__module__": module, **members})
+
+
+def function() -> Callable[..., None]:
+    """A method."""
+
+    def method(*_: object) -> None:
+        """Does nothing."""
+
+    return method
+
+
+def trainer(
+    *,
+    model: str = "LlamaForCausalLM",
+    written_in: str = "transformers.models.llama.modeling_llama",
+    forward_in: str = "transformers.models.llama.modeling_llama",
+    compute_loss_in: str = "transformers.trainer",
+    **more: Any,
+) -> Any:
+    """A Trainer and its model, as if they came from these modules."""
+    forward, compute_loss = function(), function()
+    kind = of_module(model, written_in, forward=forward)
+    forward.__module__ = forward_in
+    holder = of_module("Trainer", "train", compute_loss=compute_loss)()
+    compute_loss.__module__ = compute_loss_in
+    holder.args = SimpleNamespace(use_liger_kernel=more.pop("use_liger_kernel", False))
+    holder.model = kind()
+    vars(holder).update(more)
+    return holder
+
+
+def test_transformers_own_loss() -> None:
+    """Also where peft's adapters are around the model."""
+    plain = trainer()
+    assert loss_of(plain) == "cross_entropy"
+    inner = plain.model
+    plain.model = SimpleNamespace(get_base_model=lambda: inner)
+    assert loss_of(plain) == "cross_entropy"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "LlamaForSequenceClassification"},
+        {"written_in": "modeling_own"},
+        {"forward_in": "liger_kernel.transformers.model.llama"},
+        {"compute_loss_in": "__main__"},
+        {"use_liger_kernel": True},
+        {"compute_loss_func": print},
+        {"label_smoother": print},
+    ],
+)
+def test_a_loss_that_may_be_another(other: dict[str, Any]) -> None:
+    """Nothing is said of it, so it is taken to need as little as can be."""
+    assert loss_of(trainer(**other)) is None
+
+
+def test_a_forward_of_one_model_alone() -> None:
+    """A function that was put into the object itself."""
+    patched = trainer()
+    patched.model.forward = print
+    assert loss_of(patched) is None
