@@ -268,7 +268,7 @@ def test_before_its_time_limit_a_job_queues_itself_again(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
     """A real limit: who doesn't heed SIGUSR1 gets SIGTERM, and goes on where he was, once."""
-    edits = {"--signal=B:USR1@120": "--signal=B:USR1@50", "grace=60": "grace=1"}
+    edits = {"--signal=B:USR1@120": "--signal=B:USR1@35", "grace=60": "grace=1"}
     words = ("--time=1", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job = submit(*words, edits=edits)
     job.ready(name="step")

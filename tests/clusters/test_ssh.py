@@ -379,7 +379,7 @@ def test_this_machine_alone_needs_no_ssh(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (("-H", "hostfile"), "far-1, far-2: 4 workers each (hostfile)"),
-        (("--num_gpus", "3"), "--nproc 3"),
+        (("--num_gpus", "3"), "on 3 x cpu"),
     ],
 )
 def test_a_plan_needs_no_ssh(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
