@@ -188,6 +188,8 @@ class Fact(StrEnum):
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     MODEL_PARALLEL = "model_parallel"
     """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
+    DEVICE_MAP = "device_map"
+    """A process may spread the model's layers over all devices that it sees."""
     QUANTIZATION_BITS = "quantization_bits"
     """Bits in which the frozen linear layers are held."""
     CALIBRATED = "calibrated"
@@ -267,6 +269,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.LORA_TARGETS: str,
     Fact.LORA_SAVED: str,
     Fact.MODEL_PARALLEL: int,
+    Fact.DEVICE_MAP: bool,
     Fact.QUANTIZATION_BITS: int,
     Fact.CALIBRATED: bool,
     Fact.LOADED_PRECISION: Precision,

@@ -23,6 +23,7 @@ from ..core.settings import (
     Name,
     Offload,
     Optimizer,
+    Output,
     Precision,
     Setting,
     Value,
@@ -42,6 +43,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.OPTIMIZER: Optimizer.SGD.value,
         Fact.FUSED_STEP: True,
         Fact.ATTENTION: Attention.FLASH.value,
+        Fact.OUTPUT: Output.SCORES.value,
         Fact.LOSS: Loss.FUSED.value,
         Fact.LENGTHS_VARY: False,
         Fact.EXPANDABLE_SEGMENTS: True,
@@ -83,12 +85,11 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
     """
     workload = found.workload
     names = uncertain(workload)
-    vague = () if _is_seen(workload) else workload.not_understood
+    missing = _missing(found)
     changed = _changed_for_memory(found) if isinstance(found, Plan) else ()
     is_ruled = bool(changed) or (isinstance(found, NoPlan) and _is_refused_by_memory(found))
-    if workload.measured or not (names or vague) or not is_ruled:
+    if workload.measured or not (names or missing) or not is_ruled:
         return None
-    missing = tuple(f"{argument} (not understood)" for argument in vague)
 
     def fits(lighter: Iterable[Name]) -> bool:
         supposedly = _lightened(workload, lighter)
@@ -106,6 +107,19 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
             fewer = [other for other in needed if other is not name]
             needed = fewer if fits(fewer) else needed
     return Doubt(changed, (*missing, *(_text(workload, name) for name in needed)))
+
+
+def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
+    """What no value of a fact stands for and could undo anything, in words."""
+    workload, hardware = found.workload, found.hardware
+    device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
+    vague = () if _is_seen(workload) else workload.not_understood
+    several = hardware.accelerators > 1
+    return (
+        *(f"{argument} (not understood)" for argument in vague),
+        *(() if device.sized else (f"the memory of {device.name} (not known)",)),
+        *((f"the devices of a worker ({spread.source})",) if spread and several else ()),
+    )
 
 
 def _is_refused_by_memory(found: NoPlan) -> bool:
@@ -128,7 +142,7 @@ def uncertain(workload: Workload) -> list[Name]:
         *(OF_ADAPTERS if is_whole else ()),
         *(() if has_tower else TOWERS),
         *(OF_DEEPSPEED if is_plain else ()),
-        *({Fact.SEQUENCE_LENGTH} - workload.known.keys()),
+        *({Fact.SEQUENCE_LENGTH, Fact.OUTPUT} - workload.known.keys()),
     }
     return [
         name

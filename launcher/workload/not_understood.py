@@ -8,7 +8,7 @@ from ..core.certainty import Origin
 from .script.given import Flags
 
 MATTERS = re.compile(
-    r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant|(^|_)[248]bit|fp8|fp4"
+    r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant(?!ile)|(^|_)[248]bit|fp8|fp4"
     r"|offload|zero|stage|checkpointing|recompute|remat|batch|accum|(^|_)length|(^|_)len(_|$)"
     r"|parallel|(^|_)(tp|pp|cp|sp|ep|dp)(_|$)|fsdp|freeze|frozen|(^|_)fix_|tune_|train_only|trainable"
     r"|reference|ref_|reward|teacher|student|critic|actor|vllm|sglang|optim|precision|fp16|bf16"
@@ -19,7 +19,7 @@ MINOR = re.compile(
     r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
     r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
     r"|lr|schedul|warmup|limit|funcs|template|map_batch|num_proc|merge|bnb_4bit|nested|double"
-    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port"
+    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port|aligner|impl$|coef|(^|_)kl(_|$)|args$|quant_method"
 )
 """Parts of names that decide none of it."""
 

@@ -44,12 +44,29 @@ def load(source: object) -> Config:
     try:
         config = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
+        config = _hjson(text)
+        if config is None:
+            raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
     return config
+
+
+def _hjson(text: str) -> object:
+    """A text in Hjson, which DeepSpeed reads: comments, commas at an end; None for anything else.
+
+    DeepSpeed brings the package (deepspeed/runtime/config.py, `DeepSpeedConfig.__init__`).
+    """
+    try:
+        import hjson
+    except ImportError:
+        return None
+    try:
+        return hjson.loads(text, object_pairs_hook=_unique_keys)
+    except (hjson.HjsonDecodeError, ValueError):
+        return None
 
 
 def _file_or_base64(name: str) -> str:

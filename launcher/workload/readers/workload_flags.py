@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from ...core.certainty import Origin
-from ...core.settings import Attention, Fact, Loss, Optimizer
+from ...core.settings import Attention, Fact, Loss, Optimizer, Output
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script
@@ -48,6 +48,8 @@ STEPS = {
 (transformers/training_args.py, `OptimizerNames`)."""
 PACKING = ("packing", "neat_packing")
 """ms-swift's and trl's; LLaMA-Factory's."""
+SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Words of accelerate for a model whose layers are on several devices of one process."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
@@ -60,6 +62,8 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _attention(script)
     yield from _loss(script)
     yield from _loaded(script)
+    yield from _output(script)
+    yield from _spread(script)
     yield from _allocator(script)
     for name in PACKING:
         switch = script.boolean(name)
@@ -207,6 +211,33 @@ def _loaded(script: Script) -> Iterator[Statement]:
     named = None if script.is_open(DTYPES[0]) else _first_known(script, names, dtype_named)
     if named is not None:
         yield Fact.LOADED_PRECISION, named
+
+
+def _output(script: Script) -> Iterator[Statement]:
+    """What the class of the model puts out, where the script's source loads it."""
+    made = script.text("source_output")
+    if made is not None:
+        yield Fact.OUTPUT, _known(made, made.value)
+    elif script.is_open("source_output"):
+        source = "the class of the model isn't known"
+        yield Fact.OUTPUT, Known(Output.VOCABULARY.value, Origin.DEFAULT, source)
+
+
+def _spread(script: Script) -> Iterator[Statement]:
+    """A single process may hold the model on all devices that it sees: `device_map="auto"`.
+
+    ms-swift does so by itself without DeepSpeed (swift/utils/torch_utils.py,
+    `get_default_device_map`).
+    """
+    if script.world > 1:
+        return
+    given = script.text("device_map")
+    if given is not None and str(given.value) in SPREADING:
+        yield Fact.DEVICE_MAP, _known(given, value=True)
+    elif script.is_open("device_map"):
+        yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
+    elif given is None and script.owner == "swift" and script.text("deepspeed") is None:
+        yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "ms-swift's default of device_map")
 
 
 def _first_known(

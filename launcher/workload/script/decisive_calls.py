@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...core.settings import Output
 from .expressions import Evaluator
 from .known_values import NotKnown, Unknown
 from .statements import Site
@@ -20,6 +21,14 @@ TRAINING = re.compile(
 RANK = 8
 """peft's default of LoraConfig.r (peft/tuners/lora/config.py)."""
 MODEL = re.compile(r"Model|For[A-Z]|LM")
+OUTPUTS = {
+    Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
+    Output.VOCABULARY: re.compile(
+        r"(For(CausalLM|ConditionalGeneration|MaskedLM|Seq2SeqLM|ImageTextToText|Vision2Seq"
+        r"|PreTraining)|LMHeadModel)$"
+    ),
+}
+"""What models of transformers' classes make of their last hidden states, by the classes' names."""
 CHECKPOINTED = (
     *("gradient_checkpointing_enable", "prepare_model_for_kbit_training"),
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
@@ -27,6 +36,7 @@ CHECKPOINTED = (
 )
 """Calls that have activations recomputed: transformers' and peft's, which take the installed
 transformers' implementation, then diffusers', timm's and torch's."""
+LOADING = ("from_pretrained", "from_config")
 OF_TRANSFORMERS = CHECKPOINTED[:2]
 OPTIMIZERS = re.compile(r"^(Fused|DeepSpeedCPU|Paged)*(Adam|AdamW|Lamb|SGD|Lion|Adafactor)(8bit)?$")
 
@@ -78,14 +88,18 @@ def _quantized(evaluator: Evaluator) -> Iterator[Found]:
 
 
 def _loaded(evaluator: Evaluator) -> Iterator[Found]:
-    """Type and attention that the model is loaded with."""
-    for site, call, is_sure in reached_calls(evaluator, lambda name: name == "from_pretrained"):
-        if not MODEL.search(ast.unparse(call.func)):
+    """Type, attention and devices that the model is loaded with, and what it puts out."""
+    for site, call, is_sure in reached_calls(evaluator, LOADING.__contains__):
+        owner = ast.unparse(call.func).rpartition(".")[0]
+        if not MODEL.search(owner):
             continue
+        for output, names in OUTPUTS.items():
+            if names.search(owner):
+                yield "source_output", output.value if is_sure else Unknown(), site, call
         for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
             if name in ("torch_dtype", "dtype") and value is not None:
                 yield "torch_dtype", value, *rest
-            elif name == "attn_implementation" and value is not None:
+            elif name in ("attn_implementation", "device_map") and value is not None:
                 yield name, value, *rest
 
 
