@@ -33,6 +33,7 @@ class Tier:
 TIERS = {
     # A launcher that is refused ends, and its connections with it.
     "unit": Tier(120, filters=("error", "ignore:unclosed <socket:ResourceWarning")),
+    "commands": Tier(120, filters=("error",)),
     "project": Tier(120),
     "processes": Tier(300),
     "clusters": Tier(900),

@@ -15,9 +15,9 @@ class Accelerator:
 
     Attributes:
         name: the profile's, e.g. `a100-80gb`; without a profile, the device's own.
-        kind: `cuda`, `rocm`, `npu` or `cpu`.
+        kind: `cuda`, `rocm`, `npu`, `cpu` or `unknown`.
         memory: total bytes as reported by the framework, not the marketing number. 0 for a CPU:
-            its workers share the host's memory.
+            its workers share the host's memory. 0 as well where nothing is known of it.
         taken: bytes that aren't the framework's allocator's: the accelerator's context, its
             libraries' workspaces, the buffers of NCCL or HCCL.
         precisions: types that it computes in at full speed.
@@ -29,6 +29,7 @@ class Accelerator:
         environment: variables that its workers need unless the user has set them.
         restrictions: what is known not to work on it, as sentences.
         measured: whether a profile names it; otherwise its facts are conservative defaults.
+        sized: whether its memory is known; otherwise nothing is changed or refused because of it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Accelerator:
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     restrictions: tuple[str, ...] = ()
     measured: bool = True
+    sized: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def common_device(every: Sequence[Accelerator]) -> Accelerator:
         taken=max(device.taken for device in every),
         precisions=frozenset.intersection(*(device.precisions for device in every)),
         measured=all(device.measured for device in every),
+        sized=all(device.sized for device in every),
         compute=min(device.compute for device in every),
         bandwidth=min(device.bandwidth for device in every),
         link=min(device.link for device in every),

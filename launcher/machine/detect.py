@@ -45,10 +45,11 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
         there = [name for name in names if re.fullmatch(pattern, name)]
         if count := _count(there, environment.get(variable)):
-            device = replace(accelerator_of(profile_named(kind)), measured=False)
+            device = replace(accelerator_of(profile_named(kind)), measured=False, sized=False)
             note = (
                 f"{count} {kind} devices, but no tool of the vendor's says which: planned for "
-                f"{device.memory / GIB:.1f} GiB each, the smallest known; --hardware names them"
+                f"{device.memory / GIB:.1f} GiB each, the smallest known, and nothing is changed "
+                "because of that; --hardware names them"
             )
             return replace(here, accelerator=device, accelerators=count, notes=(note,))
     return here

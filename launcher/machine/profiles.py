@@ -16,7 +16,7 @@ from ..core.settings import Precision
 from ..core.units import GIB, MIB
 from ..system.typed_yaml import DocumentError, line_of, near, read_document
 
-KINDS = ("cpu", "cuda", "npu", "rocm")
+KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9
 """An upper limit of all numbers in a profile, in any unit."""
 TOLERANCE = 0.1
@@ -29,9 +29,10 @@ class Profile:
 
     Attributes:
         name: its name; equals the file's name in shipped profiles.
-        kind: cpu, cuda, npu or rocm.
+        kind: cpu, cuda, npu, rocm or unknown.
         aliases: patterns of the names that the vendor's tools have for it.
-        memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
+        memory_gib: memory that the framework reports, in GiB; 0 for a CPU, and where it isn't
+            known.
         driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
         context_gib: memory of the device's context and libraries, in GiB.
         communication_gib: memory of NCCL's, RCCL's or HCCL's buffers, in GiB.
@@ -121,7 +122,7 @@ def read_profile(path: Path) -> Profile:
         except re.error as error:
             line = line_of("aliases", text, 1)
             raise DocumentError(path, line, f"`aliases`: {pattern!r}: {error}") from None
-    if profile.memory_gib == 0 and profile.kind != "cpu":
+    if profile.memory_gib == 0 and profile.kind not in ("cpu", "unknown"):
         line = line_of("memory_gib", text, 1)
         raise DocumentError(path, line, "`memory_gib`: only a CPU has no memory of its own")
     return profile
@@ -203,6 +204,7 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
         environment=MappingProxyType(dict(profile.environment)),
         restrictions=tuple(profile.restrictions),
         measured=memory is None,
+        sized=profile.kind != "unknown",
     )
 
 
@@ -320,6 +322,18 @@ def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hard
     return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
 
 
+def unknown_beside(found: Hardware, source: str) -> Hardware:
+    """This host, for devices that something names and that nobody here knows.
+
+    Args:
+        found: the host, where no device was found.
+        source: what names them.
+    """
+    note = f"{source}: nothing is known of such devices, so memory isn't estimated"
+    device = accelerator_of(profile_named("unknown"))
+    return replace(found, accelerator=device, notes=(*found.notes, note))
+
+
 def in_use_note(size: int) -> str:
     """The note that other processes hold so many bytes of a device."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"
@@ -334,6 +348,8 @@ def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
 def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
     """Contradictions between a named profile and the machine, with both numbers."""
     ours, theirs = named.accelerator, found.accelerator
+    if ours.kind == "unknown":
+        return []
     if ours.kind != theirs.kind:
         return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
     problems = []

@@ -76,10 +76,10 @@ def _constraint(candidate: Candidate, summary: str) -> Constraint:
 
 
 def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
-    """Constraints for what the accelerator can't do."""
+    """Constraints for what the accelerator can't do; of one without a profile that isn't known."""
     device = hardware.accelerator
     lacking = frozenset(Precision) - device.precisions
-    if not lacking:
+    if not lacking or not device.measured:
         return ()
     values = frozenset(str(precision.value) for precision in lacking)
     named = " or ".join(sorted(values))

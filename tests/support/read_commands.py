@@ -25,8 +25,8 @@ from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import contradiction
 from safe_launch.system import terminal
 
-from tests.support import command_lines
-from tests.support.command_lines import CHECKED, CommandLine, models_in, verdict, words_of
+from support import command_lines
+from support.command_lines import CHECKED, CommandLine, models_in, verdict, words_of
 
 
 def line_of(row: Mapping[str, Any], repositories: Path) -> CommandLine:

@@ -55,7 +55,7 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
     doesn't shrink with the batch, and counts as context.
     """
     sizes = model_sizes_of(workload)
-    if sizes is None:
+    if sizes is None or not (hardware.accelerator.sized or hardware.accelerator.memory):
         return None
     sizes = replace(sizes, foreach=hardware.accelerator.memory > 0)
     if not workload.measured:

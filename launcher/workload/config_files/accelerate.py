@@ -20,11 +20,9 @@ from ...system.typed_yaml import DocumentError, line_of, near, read_mapping
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
 """Values of `distributed_type` whose memory and failures are known here."""
-STARTED = (
-    *MODELLED,
-    *("FSDP", "MEGATRON_LM", "MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU"),
-    "MULTI_NEURON",
-)
+UNKNOWN = ("MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
+"""Those for devices of which nothing is known here."""
+STARTED = (*MODELLED, "FSDP", "MEGATRON_LM", *UNKNOWN)
 """Those for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
 OTHERS = ("TPU", "XLA")
 """Those whose processes torch_xla starts."""
@@ -61,12 +59,14 @@ class Configuration:
         workers: on each machine; None if the file doesn't say it.
         source: the file and its key for the number of workers.
         notes: what is launched without being modelled, or isn't read.
+        devices: what it calls its devices, where nothing is known of their kind here.
     """
 
     variables: Mapping[str, str]
     workers: int | None
     source: str
     notes: tuple[str, ...] = ()
+    devices: str = ""
 
 
 NONE = Configuration({}, None, "")
@@ -93,6 +93,7 @@ def read(path: Path) -> Configuration:
         workers=_workers(processes, machines),
         source=f"{path}: num_processes" + (" of each machine" if machines != 1 else ""),
         notes=tuple(notes),
+        devices=f"{path}: {kind}" if kind in UNKNOWN else "",
     )
 
 

@@ -159,6 +159,9 @@ def statements(
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
     yield from _sizes(zero, label, script, origin)
     yield from _optimizer(config, label, script, origin)
+    ranks = section(config, "tensor_parallel").get("autotp_size")
+    if isinstance(ranks, int) and ranks > 1:
+        yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     precision = _precision(config)

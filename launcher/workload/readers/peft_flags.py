@@ -230,7 +230,9 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = None if name in script.parser.options else script.boolean(name)
+        switch = script.boolean(name)
+        if name in script.parser.options:
+            continue  # its source says it
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, _known(switch, 4)
             yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))

@@ -31,6 +31,9 @@ TRAINERS = {
     "PPOTrainer": "ppo",
 }
 """trl's."""
+SPANNING = {"kto": "KTOTrainer", "grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
+"""Methods whose loss compares samples of a micro batch, with trl's trainers: KTO mixes pairs and
+refuses a single one (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
@@ -39,6 +42,7 @@ ADAPTING = {"LoraConfig", "get_peft_model"}
 
 def read(script: Script) -> Iterator[Statement]:
     """Objective and reference model of DPO and related methods; nothing for other methods."""
+    yield from _spanning(script)
     named = _named(script)
     if named is None:
         return
@@ -56,6 +60,16 @@ def read(script: Script) -> Iterator[Statement]:
     held = _reference(script, kind, named)
     if held is not None:
         yield Fact.REFERENCE_MODEL, Known(bool(held.value), held.origin, held.source)
+
+
+def _spanning(script: Script) -> Iterator[Statement]:
+    for name in ("rlhf_type", "stage"):
+        given = script.text(name)
+        if given is not None and str(given.value).lower() in SPANNING:
+            yield Fact.LOSS_SPANS_BATCH, Known(True, given.origin, given.source)
+    for trainer in script.names & set(SPANNING.values()):
+        source = f"the script uses {trainer}"
+        yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.SCRIPT, source)
 
 
 def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:

@@ -48,6 +48,8 @@ STEPS = {
 (transformers/training_args.py, `OptimizerNames`)."""
 PACKING = ("packing", "neat_packing")
 """ms-swift's and trl's; LLaMA-Factory's."""
+AMONG_SAMPLES = ("infonce", "online_contrastive")
+"""Losses of ms-swift that compare a micro batch's samples (swift/loss/embedding.py)."""
 SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
 """Words of accelerate for a model whose layers are on several devices of one process."""
 ONE_STATE = ("use_muon", "use_adam_mini")
@@ -188,6 +190,8 @@ def _loss(script: Script) -> Iterator[Statement]:
             yield Fact.LOSS, _known(switch, Loss.FUSED.value)
             return
     kind = script.text("loss_type")
+    if kind is not None and str(kind.value) in AMONG_SAMPLES:
+        yield Fact.LOSS_SPANS_BATCH, _known(kind, value=True)
     if kind is not None and "chunked" in str(kind.value):
         yield Fact.LOSS, _known(kind, Loss.CHUNKED.value)
 

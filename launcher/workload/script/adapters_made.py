@@ -38,11 +38,33 @@ def adapter_made(evaluator: Evaluator) -> Given | None:
             skipped.append(site)
     if len(made) > 1 or (not made and any(reached_calls(evaluator, _adapts))):
         return None
+    frozen = None if made else _frozen(evaluator)
+    if frozen is not None:
+        return Given("", Origin.SCRIPT, f"{frozen.file.place(frozen.node)}: requires_grad")
     for name, site in made.items():
         source = f"{site.file.place(site.node)}: {name}"
         return Given(Adapter.LORA if name in LORA else "", Origin.SCRIPT, source)
     for site in skipped:
         return Given(Adapter.NONE, Origin.SCRIPT, f"{site.file.place(site.node)}: not reached")
+    return None
+
+
+def _frozen(evaluator: Evaluator) -> Site | None:
+    """Where the source takes the gradients of parameters away, or may do so."""
+    for site in evaluator.sites:
+        match site.node:
+            case ast.Call(
+                func=ast.Attribute(attr="requires_grad_"), args=[ast.Constant(value=False)]
+            ):
+                pass
+            case ast.Assign(
+                targets=[ast.Attribute(attr="requires_grad")], value=ast.Constant(value=False)
+            ):
+                pass
+            case _:
+                continue
+        if evaluator.reaches(site) is not False:
+            return site
     return None
 
 

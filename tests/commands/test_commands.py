@@ -1,0 +1,121 @@
+"""Command lines of other projects: none that ran is refused, or changed without being certain."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from safe_launch.core.constraint import CauseKind
+from safe_launch.core.settings import Setting
+from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.workload.config_files import accelerate
+from support.command_lines import CHECKED, CommandLine, models_in, plan, verdict
+from support.written_scripts import write_file, write_script
+
+HERE = Path(__file__).parent
+FRAMEWORKS = {
+    "modelscope/ms-swift": "from swift.pipelines import sft_main\nsft_main()\n",
+    "hiyouga/LLaMA-Factory": "from llamafactory.train.tuner import run_exp\nrun_exp()\n",
+}
+"""Whose entries are a call of their own, which takes all arguments."""
+KEPT = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH)
+
+
+def _read(name: str) -> Any:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load((HERE / name).read_text(encoding="utf-8"), loader)
+
+
+LINES: list[Mapping[str, Any]] = _read("lines.yaml")
+PLANNED: dict[tuple[str, int], Plan | NoPlan] = {}
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders with the scripts and configuration files that the lines name."""
+    root = tmp_path_factory.mktemp("repositories")
+    for repository, scripts in _read("scripts.yaml").items():
+        for path, description in scripts.items():
+            write_script(root / repository / path, description)
+    for repository, files in _read("files.yaml").items():
+        for path, content in files.items():
+            write_file(root / repository / path, content)
+    for line in LINES:
+        folder = _folder(root, line)
+        folder.mkdir(parents=True, exist_ok=True)
+        if line["repository"] in FRAMEWORKS:
+            entry = folder / line["script"]
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            entry.write_text(FRAMEWORKS[line["repository"]], encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_accelerate() -> Iterator[None]:
+    """Accelerate isn't asked for the variables of FSDP, which takes seconds."""
+    variables = {"ACCELERATE_USE_FSDP": "true"}
+    with mock.patch.object(accelerate, "_by_accelerate", return_value=variables):
+        yield
+
+
+def _folder(root: Path, line: Mapping[str, Any]) -> Path:
+    return Path(os.path.normpath(root / line["repository"] / line.get("folder", "")))
+
+
+@pytest.fixture(params=range(len(LINES)), ids=[f"{each['page']}" for each in LINES])
+def line(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    """A command line."""
+    return LINES[request.param]
+
+
+def _plan(line: Mapping[str, Any], root: Path, hardware: str) -> Plan | NoPlan:
+    key = hardware, id(line)
+    if key not in PLANNED:
+        words = [*shlex.split(line.get("options", "")), line["script"]]
+        asked = (*words, *shlex.split(line["arguments"]))
+        environment = line.get("environment", {})
+        models = root / "models"
+        models.mkdir(exist_ok=True)
+        with models_in(models, line["page"]):
+            PLANNED[key] = plan(CommandLine(asked, environment, _folder(root, line)), hardware)
+    return PLANNED[key]
+
+
+def test_nothing_that_ran_is_refused_or_changed(
+    line: Mapping[str, Any], repositories: Path
+) -> None:
+    """On the devices that most of them ran on."""
+    found = _plan(line, repositories, "dgx-a100-80gb")
+    assert isinstance(found, Plan), found.rejected[0].constraint
+    assert [change for change in found.changes if change.setting in KEPT] == []
+
+
+def test_small_devices_change_what_is_certain(line: Mapping[str, Any], repositories: Path) -> None:
+    """Where memory is short, what is changed or refused is derived or stated, and all was read."""
+    found = _plan(line, repositories, "atlas-800t-a2-910b4")
+    workload = found.workload
+    changed = (
+        {each.setting for each in found.changes if each.constraint.cause.kind is CauseKind.MEMORY}
+        if isinstance(found, Plan)
+        else {name for name in KEPT if name in workload.known}
+    )
+    assert [name for name in changed if not workload.is_certain(name)] == []
+    assert not changed or not workload.not_understood
+
+
+def test_what_a_person_checked(line: Mapping[str, Any], repositories: Path) -> None:
+    """Is read as they did, or isn't known."""
+    workload = _plan(line, repositories, "dgx-a100-80gb").workload
+    wrong = {
+        name.value: (workload.value(name), line["checked"][key])
+        for key, name in CHECKED.items()
+        if key in line.get("checked", {})
+        and verdict(key, str(line["checked"][key]), workload.value(name)) == "wrong"
+    }
+    assert wrong == {}
