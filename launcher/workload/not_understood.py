@@ -12,14 +12,15 @@ MATTERS = re.compile(
     r"|offload|zero|stage|checkpointing|recompute|remat|batch|accum|(^|_)length|(^|_)len(_|$)"
     r"|parallel|(^|_)(tp|pp|cp|sp|ep|dp)(_|$)|fsdp|freeze|frozen|(^|_)fix_|tune_|train_only|trainable"
     r"|reference|ref_|reward|teacher|student|critic|actor|vllm|sglang|optim|precision|fp16|bf16"
-    r"|dtype|packing|task_type|liger|experts|ema(_|$)"
+    r"|dtype|packing|task_type|liger|experts|ema(_|$)|(^|_)kt(_|$)|unsloth|shift_attn|mixture_of_depths"
+    r"|config_overrides|num_(hidden_)?layers|max_memory|megatron|swap"
 )
 """Names of what decides the memory, the parallelism, or which parameters are trained."""
 MINOR = re.compile(
     r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
     r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
     r"|lr|schedul|warmup|limit|funcs|template|map_batch|num_proc|merge|bnb_4bit|nested|double"
-    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port|aligner|impl$|coef|(^|_)kl(_|$)|args$|quant_method"
+    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port|aligner|impl$|coef|(^|_)kl(_|$)|args$|quant\w*_method|fp8_"
 )
 """Parts of names that decide none of it."""
 

@@ -111,8 +111,7 @@ def _part_of_full(script: Script) -> Given | None:
 def _in_source(script: Script, adapter: Given) -> Given:
     """What the source says, with the flag that decides it where there is one."""
     wanted = bool(adapter.value != Adapter.NONE)
-    for name in (*SWITCHES, *QUANTIZED):
-        switch = script.boolean(name)
+    for switch in [script.boolean(name) for name in (*SWITCHES, *QUANTIZED)]:
         if switch is not None and switch.value is wanted:
             return Given(adapter.value, switch.origin, switch.source)
     return adapter
@@ -230,9 +229,7 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = script.boolean(name)
-        if name in script.parser.options:
-            continue  # its source says it
+        switch = None if name in script.parser.options else script.boolean(name)
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, _known(switch, 4)
             yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))

@@ -11,6 +11,7 @@ from ...core.certainty import Origin
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Checkpointing, Engine, Fact, Precision, Setting
 from ...core.workload import Known, Statement
+from ..script.decisive_calls import ANYTHING
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from .deepspeed_json import FLAGS, is_bare
@@ -62,7 +63,9 @@ def _engine(script: Script) -> Iterator[Statement]:
     fsdp = _fsdp(script)
     if fsdp is not None:
         yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
-    elif not (is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp")):
+    elif not (
+        is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp", ANYTHING)
+    ):
         yield Fact.ENGINE, Known(Engine.DDP.value, script.left, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, script.left, "DDP's default of static_graph")
 
@@ -137,6 +140,8 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         return
     elif switch is not None:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
+    elif script.is_open(ANYTHING):
+        return
     elif is_trainers(script) and not _has_own(script):
         source = "transformers' default of gradient_checkpointing"
         off = Known(Checkpointing.OFF.value, script.left, source)

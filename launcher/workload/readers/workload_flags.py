@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from ...core.certainty import Origin
+from ...core.hardware import VISIBLE
 from ...core.settings import Attention, Fact, Loss, Optimizer, Output
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
@@ -87,6 +88,7 @@ def _parallel(script: Script) -> Iterator[Statement]:
 
 
 def _length(script: Script) -> Iterator[Statement]:
+    prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
     said = [name for name in LENGTHS if script.text(name)]
     for name in sorted(said, key=lambda name: -script.flags[name].origin):
         if str(script.flags[name].value).lower() in ("-1", "none"):
@@ -95,7 +97,6 @@ def _length(script: Script) -> Iterator[Statement]:
         if length is not None:
             yield Fact.SEQUENCE_LENGTH, _with_answer(script, length)
             return
-    prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
     if prompt is not None and answer is not None:
         source = f"{prompt.source} + {answer.source}"
         total = int(prompt.value) + int(answer.value)
@@ -233,7 +234,8 @@ def _spread(script: Script) -> Iterator[Statement]:
     ms-swift does so by itself without DeepSpeed (swift/utils/torch_utils.py,
     `get_default_device_map`).
     """
-    if script.world > 1:
+    listed = [script.environment.get(name, "") for name in VISIBLE]
+    if script.world > 1 or any(names and "," not in names for names in listed):
         return
     given = script.text("device_map")
     if given is not None and str(given.value) in SPREADING:

@@ -50,21 +50,23 @@ def adapter_made(evaluator: Evaluator) -> Given | None:
 
 
 def _frozen(evaluator: Evaluator) -> Site | None:
-    """Where the source takes the gradients of parameters away, or may do so."""
+    """Where the source takes the gradients of parameters away, or may do so.
+
+    Parts of a model that have a name, `model.vision`, have flags of their own.
+    """
     for site in evaluator.sites:
         match site.node:
-            case ast.Call(
-                func=ast.Attribute(attr="requires_grad_"), args=[ast.Constant(value=False)]
-            ):
-                pass
-            case ast.Assign(
-                targets=[ast.Attribute(attr="requires_grad")], value=ast.Constant(value=False)
-            ):
-                pass
-            case _:
-                continue
-        if evaluator.reaches(site) is not False:
-            return site
+            case (
+                ast.Call(
+                    func=ast.Attribute(attr="requires_grad_", value=ast.Name()),
+                    args=[ast.Constant(value=False)],
+                )
+                | ast.Assign(
+                    targets=[ast.Attribute(attr="requires_grad", value=ast.Name())],
+                    value=ast.Constant(value=False),
+                )
+            ) if evaluator.reaches(site) is not False:
+                return site
     return None
 
 

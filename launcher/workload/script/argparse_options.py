@@ -10,7 +10,7 @@ from typing import Any
 from ...core.certainty import Origin
 from .expressions import Evaluator
 from .given import Given
-from .known_values import Unknown
+from .known_values import NotKnown, Unknown
 from .option import Option, value_of
 from .statements import Site
 
@@ -62,8 +62,10 @@ def _kind(keywords: dict[str | None, ast.expr]) -> tuple[str, Any]:
 
 def with_default(option: Option, call: ast.Call, site: Site, evaluator: Evaluator) -> Option:
     """An option as a `set_defaults` leaves it."""
-    for word in call.keywords:
-        if word.arg == option.names[0]:
-            value = evaluator.reached_value(word.value, site)
-            return replace(option, default=value, source=site.file.place(call))
-    return option
+    try:
+        words = evaluator.keywords(call, site) if evaluator.is_reached(site) else {}
+    except NotKnown:
+        words = {option.names[0]: Unknown()}
+    if option.names[0] not in words:
+        return option
+    return replace(option, default=words[option.names[0]], source=site.file.place(call))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...core.certainty import Origin
+from .argument_files import given_in_files
 from .assigned import assigned
 from .decided import decided
-from .decisive_calls import TRAINING
+from .decisive_calls import ANYTHING, TRAINING
 from .declared import Declared, declared
 from .expressions import Evaluator
 from .given import Given
@@ -68,7 +69,13 @@ def own_parser(
     sites = reached(files.files)
     known = declared(sites, world, is_all=files.is_all)
     evaluator = Evaluator(sites, _arguments(known, given), world, _holders(sites))
+    filed = given_in_files(evaluator)
+    if filed is None:
+        known = replace(known, options={})
+    given = {**given, **(filed or {})}
+    evaluator = replace(evaluator, arguments=_arguments(known, given))
     changed, unknown = assigned(evaluator, given)
+    unknown |= {ANYTHING} if filed is None else set()
     arguments = {
         **evaluator.arguments,
         **{name: each.value for name, each in changed.items()},
