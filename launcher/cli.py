@@ -203,7 +203,7 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
         for name, value in configured.variables.items():
             os.environ.setdefault(name, value)
         if configured.devices and not hardware.accelerators and options.hardware is None:
-            hardware = profiles.unknown_beside(hardware, configured.devices)
+            hardware = detect.unknown_devices(hardware, configured.devices)
     placement = read_placement.placement_of(
         node_options.given(options),
         options.node_timeout,

@@ -55,6 +55,18 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     return here
 
 
+def unknown_devices(found: Hardware, source: str) -> Hardware:
+    """This host, for devices that something names and that nobody here knows.
+
+    Args:
+        found: the host, where no device was found.
+        source: what names them.
+    """
+    note = f"{source}: nothing is known of such devices, so memory isn't estimated"
+    device = accelerator_of(profile_named("unknown"))
+    return replace(found, accelerator=device, notes=(*found.notes, note))
+
+
 def _count(there: Sequence[str], listed: str | None) -> int:
     """The number of devices a job may use; only the vendor's tool knows their identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):

@@ -31,8 +31,7 @@ class Profile:
         name: its name; equals the file's name in shipped profiles.
         kind: cpu, cuda, npu, rocm or unknown.
         aliases: patterns of the names that the vendor's tools have for it.
-        memory_gib: memory that the framework reports, in GiB; 0 for a CPU, and where it isn't
-            known.
+        memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
         driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
         context_gib: memory of the device's context and libraries, in GiB.
         communication_gib: memory of NCCL's, RCCL's or HCCL's buffers, in GiB.
@@ -322,18 +321,6 @@ def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hard
     return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
 
 
-def unknown_beside(found: Hardware, source: str) -> Hardware:
-    """This host, for devices that something names and that nobody here knows.
-
-    Args:
-        found: the host, where no device was found.
-        source: what names them.
-    """
-    note = f"{source}: nothing is known of such devices, so memory isn't estimated"
-    device = accelerator_of(profile_named("unknown"))
-    return replace(found, accelerator=device, notes=(*found.notes, note))
-
-
 def in_use_note(size: int) -> str:
     """The note that other processes hold so many bytes of a device."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"
@@ -348,9 +335,7 @@ def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
 def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
     """Contradictions between a named profile and the machine, with both numbers."""
     ours, theirs = named.accelerator, found.accelerator
-    if ours.kind == "unknown":
-        return []
-    if ours.kind != theirs.kind:
+    if ours.kind not in (theirs.kind, "unknown"):
         return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
     problems = []
     if ours.memory and not _same_size(ours, theirs):

@@ -95,7 +95,7 @@ def test_no_test_imports_another() -> None:
 
 def test_each_tier_is_a_folder() -> None:
     """tests/unit has the folders of the launcher; a test module stands in a tier."""
-    tiers = {"unit", "processes", "clusters", "training", "frameworks", "project"}
+    tiers = {"unit", "commands", "processes", "clusters", "training", "frameworks", "project"}
     for path in (ROOT / "tests").rglob("test_*.py"):
         tier, *below = path.relative_to(ROOT / "tests").parts
         assert tier in tiers, path
