@@ -1,0 +1,255 @@
+"""Scripts with the parsers, models and engines of public repositories, launched as they are.
+
+What the workers observe is compared with what the training did, as counted at its model, and with
+what had been read before the launch.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stacks import CURRENT, TESTS
+
+OTHERS = TESTS / "programs" / "others"
+PLACES = ("--report_to=none", "--use_cpu=True", "--save_strategy=no", "--disable_tqdm=True")
+TRAINER = ("--max_steps=2", "--output_dir=out", "--logging_steps=1", *PLACES)
+AUTO = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+CONFIGS: Mapping[str, dict[str, Any]] = {
+    f"zero{stage}.json": AUTO
+    | {
+        "train_batch_size": "auto",
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": "auto"},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": stage,
+            "overlap_comm": False,
+            "stage3_param_persistence_threshold": 0,
+        },
+    }
+    for stage in range(4)
+}
+FLOATS = {"float32": "fp32", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script and what it does.
+
+    Attributes:
+        script: its name.
+        arguments: the repository's own, with smaller sizes.
+        observed: what the workers must report.
+        texts: rows of the model's first argument for each sample.
+        blocks: passes through a block for each pass through the model.
+    """
+
+    script: str
+    arguments: str
+    observed: Mapping[str, object]
+    texts: int = 1
+    blocks: int = 1
+    beside: Mapping[str, int] = field(default_factory=dict)
+
+
+DDP = {"engine": "ddp"}
+
+
+def deepspeed(stage: int, **more: object) -> dict[str, object]:
+    """What is observed of an engine."""
+    return {"engine": "deepspeed", "zero_stage": stage, "offload": "none", **more}
+
+
+CASES = (
+    Case(
+        "full.py",
+        "--model_name_or_path llama --data_path data/dummy_conversation.json --bf16 True "
+        "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --learning_rate 2e-5 "
+        "--weight_decay 0. --lr_scheduler_type cosine --model_max_length 64 "
+        "--gradient_checkpointing True --lazy_preprocess True",
+        {**DDP, "micro_batch": 2, "accumulation": 4, "precision": "bf16", "sequence_length": 64},
+    ),
+    Case(
+        "lora.py",
+        "--model_name_or_path llama --lora_r 8 --lora_alpha 16 --lora_dropout 0.05 --data_path "
+        "./data/dummy_conversation.json --bf16 True --per_device_train_batch_size 1 "
+        "--gradient_accumulation_steps 1 --model_max_length 64 --q_lora False "
+        "--deepspeed zero2.json",
+        deepspeed(2, micro_batch=1, accumulation=1, precision="bf16", sequence_length=64),
+    ),
+    Case(
+        "optional_lora.py",
+        "--model_name_or_path llama-chat --data_path path_to_data --per_device_train_batch_size 2 "
+        "--gradient_accumulation_steps 2 --learning_rate 3e-4 --weight_decay 0.1 "
+        "--model_max_length 48 --lazy_preprocess True --use_lora --gradient_checkpointing "
+        "--deepspeed zero3.json",
+        deepspeed(3, micro_batch=2, accumulation=2, precision="fp32", sequence_length=48),
+    ),
+    Case(
+        "projector.py",
+        "--deepspeed zero2.json --model_name_or_path llava --data_path pretrain_data.json "
+        "--image_folder images --vision_tower openai/clip-vit-large-patch14 "
+        "--tune_mm_mlp_adapter True --bf16 False --per_device_train_batch_size 4 "
+        "--gradient_accumulation_steps 2 --learning_rate 2e-3 --model_max_length 32 "
+        "--gradient_checkpointing True --lazy_preprocess True",
+        deepspeed(2, micro_batch=4, accumulation=2, precision="fp32", sequence_length=32),
+    ),
+    Case(
+        "wrapped_llm.py",
+        "--model_name_or_path llama --conv_style internvl2_5 --freeze_llm True --use_llm_lora 16 "
+        "--grad_checkpoint True --bf16 True --per_device_train_batch_size 4 "
+        "--gradient_accumulation_steps 1 --max_seq_length 64 --deepspeed zero1.json",
+        deepspeed(1, micro_batch=4, accumulation=1, precision="bf16", sequence_length=64),
+    ),
+    Case(
+        "engine_sft.py",
+        "--model_name_or_path llama --per_device_train_batch_size 4 --max_seq_len 64 "
+        "--learning_rate 9.65e-6 --weight_decay 0. --num_train_epochs 1 "
+        "--gradient_accumulation_steps 2 --gradient_checkpointing --zero_stage 2 --deepspeed "
+        "--dtype bf16 --lora_dim 8 --lora_module_name layers. --only_optimize_lora --output_dir o",
+        deepspeed(2, micro_batch=4, accumulation=2, precision="bf16", sequence_length=64),
+    ),
+    Case(
+        "engine_rlhf.py",
+        "--actor_model_name_or_path llama --critic_model_name_or_path llama "
+        "--per_device_training_batch_size 2 --gradient_accumulation_steps 1 "
+        "--max_prompt_seq_len 32 --max_answer_seq_len 32 --actor_zero_stage 2 "
+        "--critic_zero_stage 2 --dtype bf16 --deepspeed",
+        deepspeed(
+            2,
+            micro_batch=2,
+            accumulation=1,
+            precision="bf16",
+            sequence_length=64,
+            reference_model=True,
+        ),
+        beside={"trained_beside": 1_042_496, "frozen_beside": 1_042_496},
+    ),
+    Case(
+        "no_trainer.py",
+        "--dataset_name wikitext --model_name_or_path llama --per_device_train_batch_size 2 "
+        "--learning_rate 2e-5 --gradient_accumulation_steps 2 --max_train_steps 2 --block_size 64",
+        {**DDP},
+    ),
+    Case(
+        "embedder.py",
+        "--model_name_or_path bert --train_data retrieval sts.jsonl --train_group_size 4 "
+        "--query_max_len 16 --passage_max_len 32 --learning_rate 1e-5 "
+        "--per_device_train_batch_size 2 --gradient_checkpointing --deepspeed zero0.json",
+        deepspeed(0, micro_batch=2, accumulation=1, precision="fp32"),
+        blocks=2,
+    ),
+    Case(
+        "cifar.py",
+        "--deepspeed --dtype bf16 --epochs 1 --stage 1",
+        deepspeed(1, micro_batch=8, accumulation=1, precision="bf16"),
+    ),
+    Case(
+        "preferences.py",
+        "--model_name_or_path llama --beta 0.1 --max_length 48 --per_device_train_batch_size 2 "
+        "--gradient_accumulation_steps 2 --learning_rate 5e-7 --gradient_checkpointing True",
+        {
+            **DDP,
+            "micro_batch": 2,
+            "accumulation": 2,
+            "precision": "fp32",
+            "sequence_length": 48,
+            "reference_model": True,
+        },
+        texts=2,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny models."""
+    folder = tmp_path_factory.mktemp("models")
+    done = CURRENT.run("python", OTHERS / "prepare.py", folder, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def launch(
+    folder: Path, models: Path, case: Case, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Launches a script on two ranks; its witness leaves `witness.json` in the folder."""
+    for name in ("llama", "bert", "llava"):
+        (folder / name).symlink_to(models / name)
+    (folder / "llama-chat").symlink_to(models / "llama")
+    for name, config in CONFIGS.items():
+        (folder / name).write_text(json.dumps(config))
+    script = OTHERS / case.script
+    own = TRAINER if "TrainingArguments" in script.read_text() else ()
+    return CURRENT.run(
+        *("safe-launch", "--nproc=2", "--log-dir=runs", *options),
+        *(script, *case.arguments.split(), *own),
+        cwd=folder,
+        WITNESS=str(folder / "witness.json"),
+    )
+
+
+def documents(folder: Path, name: str) -> list[dict[str, Any]]:
+    """A file of each attempt."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"runs/*/*/{name}"))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
+def test_what_is_observed_is_what_it_did(case: Case, models: Path, tmp_path: Path) -> None:
+    """One attempt, nothing changed; the report, the count and what was read agree."""
+    done = launch(tmp_path, models, case)
+    assert done.returncode == 0, done.stderr[-6000:]
+    (report,), (plan,) = documents(tmp_path, "observed.json"), documents(tmp_path, "plan.json")
+    did = json.loads((tmp_path / "witness.json").read_text())
+    seen = report["observed"]
+    expected = {**case.observed, **case.beside, **counted(case, did)}
+    assert {name: seen.get(name) for name in expected} == expected
+    if report["model"]["config"]:
+        assert elements(report["model"]) == (did["trained"], did["frozen"])
+    assert plan["changes"] == []
+    wrong = {name: known for name, known in read(plan).items() if seen.get(name, known) != known}
+    assert wrong == {}
+
+
+def counted(case: Case, did: Mapping[str, Any]) -> dict[str, object]:
+    """What the witness has counted, as the names and values of settings and facts."""
+    found: dict[str, object] = {"precision": FLOATS[did["computed"]]}
+    (steps,) = did["steps"].values()
+    again = len(did["inside"]) / did["passes"] / case.blocks
+    found["gradient_checkpointing"] = {
+        (1, True): "off",
+        (2, False): "reentrant",
+        (2, True): "non_reentrant",
+    }[int(again), did["inside"][0]]
+    found["micro_batch"] = did["rows"] // case.texts
+    found["accumulation"] = did["passes"] // steps
+    found["optimizer"] = {"AdamW": "adamw", "Adam": "adamw"}[next(iter(did["steps"]))]
+    if did["length"]:
+        found["sequence_length"] = did["length"]
+    return found
+
+
+def elements(model: Mapping[str, Any]) -> tuple[int, int]:
+    """Trained and frozen elements of the reported model."""
+    sizes = {True: 0, False: 0}
+    for _, shape, trained, _, count in model["weights"]:
+        product = count
+        for size in shape:
+            product *= size
+        sizes[trained] += product
+    return sizes[True], sizes[False]
+
+
+def read(plan: Mapping[str, Any]) -> dict[str, object]:
+    """What was more than assumed before the launch."""
+    return {
+        name: known["value"]
+        for name, known in plan["known"].items()
+        if known["certainty"] != "assumed"
+    }
