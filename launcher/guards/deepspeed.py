@@ -18,6 +18,7 @@ from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of, with_settings
 from . import first_batch
 from .enforced import overrides
+from .model_facts import see_facts
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
@@ -40,6 +41,9 @@ def _initialize(
     """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
+    if is_trained and not trained:
+        with suppress(AttributeError, TypeError):
+            see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
         return wrapped(*given.args, **given.kwargs)

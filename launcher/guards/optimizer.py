@@ -42,7 +42,7 @@ def _construct(
         size = sum(size_of(parameter) for group in groups for parameter in group["params"])
         if size > most[0]:
             most[0] = size
-            observations.see(optimizer=_kind(instance))
+            observations.see(optimizer=_kind(instance), fused_step=_is_fused(instance))
 
 
 def _kind(optimizer: Any) -> str | None:
@@ -52,3 +52,11 @@ def _kind(optimizer: Any) -> str | None:
     if kind is Optimizer.SGD and optimizer.defaults.get("momentum"):
         kind = Optimizer.LION
     return None if kind is None else kind.value
+
+
+def _is_fused(optimizer: Any) -> bool | None:
+    """Whether its step needs no temporaries for all parameters; None where that isn't known."""
+    home = type(optimizer).__module__
+    if home.startswith("torch.optim."):
+        return bool(optimizer.defaults.get("fused"))
+    return True if home.startswith("deepspeed.ops.") else None

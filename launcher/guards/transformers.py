@@ -14,15 +14,14 @@ import wrapt
 from ..core.settings import Checkpointing, Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
-from ..workload.readers.vocabulary import attention_named, dtype_named, optimizer_named
+from ..workload.readers.vocabulary import dtype_named, optimizer_named
 from . import first_batch
 from .enforced import overrides, replaced
 from .loss import loss_of
+from .model_facts import see_facts, see_no_checkpointing
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
-SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
-"""Packages whose modules checkpoint nothing unless they are told to."""
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """The switch's names: that of late 5.x, and the older name, which still works there."""
 
@@ -141,35 +140,23 @@ def _training_step(
 ) -> Any:
     if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
         with suppress(AttributeError, TypeError):
-            first_batch.see_batch(args[1] if len(args) > 1 else kwargs["inputs"], observations)
+            batch = args[1] if len(args) > 1 else kwargs["inputs"]
+            first_batch.see_length(batch, observations)
     return wrapped(*args, **kwargs)
 
 
 def _see_arguments(trainer: Any, observations: Observations) -> None:
-    """Notes what the memory estimate asks for, as the Trainer and its model really have it.
-
-    It is seen before the model, whose report has the launcher estimate again.
-    """
-    arguments, model = trainer.args, trainer.model
-    weight = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
-    attention = attention_named(str(getattr(model.config, "_attn_implementation", "")))
+    """Notes what the memory estimate asks for, as the Trainer really has it."""
+    arguments = trainer.args
+    see_facts(trainer.model, observations)
     optimizer = optimizer_named(str(arguments.optim)) if trainer.optimizer is None else None
-    loaded = dtype_named(str(weight.dtype))
+    loaded = observations.observed.get(Fact.LOADED_PRECISION)
     half = dtype_named(str(getattr(trainer.accelerator, "mixed_precision", "")))
     observations.see(
         # Without autocast the weights' own type decides, unless an engine casts them.
         precision=half or (None if arguments.deepspeed else loaded),
         optimizer=optimizer,
-        attention=attention,
-        loaded_precision=loaded,
         loss=loss_of(trainer),
-        gradient_checkpointing=None if _may_checkpoint(trainer) else Checkpointing.OFF.value,
     )
-
-
-def _may_checkpoint(trainer: Any) -> bool:
-    """Whether blocks may be checkpointed: by the switch, or by code that isn't transformers'."""
-    switches = [getattr(trainer.args, name, False) for name in NAMES]
-    is_on = any(switches) or getattr(trainer.model, "is_gradient_checkpointing", True)
-    packages = {type(module).__module__.partition(".")[0] for module in trainer.model.modules()}
-    return is_on or not packages <= SWITCHED
+    if not any(getattr(arguments, name, False) for name in NAMES):
+        see_no_checkpointing(trainer.model, observations)

@@ -23,15 +23,15 @@ class Witness:
         inside: whether gradients were recorded, for each forward pass of the layer.
         computed: type of the layer's result.
         resident: elements of the layer's weight in this process after a step.
-        steps: steps of the optimizers, by class.
-        stepped: elements that an optimizer steps in this process, by class.
+        steps: after how many passes an optimizer stepped, group by group or at once.
+        stepped: elements that it stepped in this process, by its class.
     """
 
     def __init__(self, model: nn.Module, layer: Any) -> None:
         self.rows = self.length = self.passes = self.resident = 0
         self.inside: list[bool] = []
         self.computed = ""
-        self.steps: dict[str, int] = {}
+        self.steps: list[int] = []
         self.stepped: dict[str, int] = {}
         self._model, self._layer = model, layer
         model.register_forward_pre_hook(self._begin, with_kwargs=True)
@@ -54,11 +54,13 @@ class Witness:
             self.computed = str(result.dtype).removeprefix("torch.")
 
     def _step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self.passes not in self.steps:
+            self.steps.append(self.passes)
+            self.stepped = {}
         name = type(optimizer).__name__
-        self.steps[name] = self.steps.get(name, 0) + 1
-        self.stepped[name] = sum(
-            parameter.numel() for group in optimizer.param_groups for parameter in group["params"]
-        )
+        groups = optimizer.param_groups
+        size = sum(parameter.numel() for group in groups for parameter in group["params"])
+        self.stepped[name] = self.stepped.get(name, 0) + size
         self.resident = self._layer.weight.numel()
 
     def _tell(self, path: Path) -> None:

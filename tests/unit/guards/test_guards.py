@@ -283,7 +283,6 @@ def test_the_first_batch_of_an_engine_in_training(
         ("0", {"input_ids": torch.ones(1, 14)}, 7),  # laid end to end
         ("0", {"input_ids": torch.ones(2, 6, 3)}, None),
         ("0", {"pixel_values": torch.ones(2, 6)}, None),
-        ("0", [torch.ones(2, 6)], None),
         ("1", {"input_ids": torch.ones(2, 6)}, None),
     ],
 )
@@ -293,7 +292,7 @@ def test_the_length_of_texts(
     """As rank 0 gets them: the others' may differ."""
     monkeypatch.setenv("RANK", rank)
     seen.see(micro_batch=2)
-    first_batch.see_batch(batch, seen)
+    first_batch.see_length(batch, seen)
     assert seen.observed.get("sequence_length") == length
 
 
@@ -313,13 +312,13 @@ def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> Non
     """By the states that it keeps."""
     few, many = torch.nn.Linear(2, 2).parameters(), list(torch.nn.Linear(9, 9).parameters())
     torch.optim.SGD(few)
-    assert seen.observed == {"optimizer": "sgd"}
+    assert seen.observed == {"optimizer": "sgd", "fused_step": False}
     torch.optim.AdamW([{"params": many}])
-    assert seen.observed == {"optimizer": "adamw"}
+    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
     torch.optim.SGD(many[:1], momentum=0.9)
-    assert seen.observed == {"optimizer": "adamw"}
+    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
     torch.optim.SGD([*many, torch.nn.Parameter(torch.ones(1))], momentum=0.9)
-    assert seen.observed == {"optimizer": "lion"}
+    assert seen.observed == {"optimizer": "lion", "fused_step": False}
 
 
 @pytest.mark.usefixtures("optimizers")
