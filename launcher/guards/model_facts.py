@@ -1,4 +1,4 @@
-"""Observes what a model of transformers is like, beyond its weights: types, attention, checkpointing."""
+"""Observes what a model is like, beyond its weights: types, attention, no checkpointing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "zero_optimization": {
             "stage": stage,
             "overlap_comm": False,
+            "reduce_bucket_size": 100_000,
             "stage3_param_persistence_threshold": 0,
         },
     }
@@ -48,6 +49,7 @@ class Case:
         texts: rows of the model's first argument for each sample.
         blocks: passes through a block for each pass through the model.
         unseen: what no worker can tell of it before the first step.
+        variables: of the environment, which the repository's own launcher sets.
     """
 
     script: str
@@ -56,6 +58,7 @@ class Case:
     texts: int = 1
     blocks: int = 1
     unseen: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 DDP = {"engine": "ddp"}
@@ -138,6 +141,7 @@ CASES = (
         "--learning_rate 2e-5 --gradient_accumulation_steps 2 --max_train_steps 2 --block_size 64",
         {**DDP, "accumulation": 2, "precision": "fp32"},
         unseen=frozenset({"micro_batch", "sequence_length"}),
+        variables={"ACCELERATE_USE_CPU": "true"},
     ),
     Case(
         "embedder.py",
@@ -195,7 +199,7 @@ def launch(
         *(script, *case.arguments.split(), *own),
         cwd=folder,
         WITNESS=str(folder / "witness.json"),
-        ACCELERATE_USE_CPU="true",
+        **case.variables,
     )
 
 
@@ -261,3 +265,72 @@ def read(plan: Mapping[str, Any]) -> dict[str, object]:
         for name, known in plan["known"].items()
         if known["certainty"] != "assumed"
     }
+
+
+SMALL_HOST = """\
+name: small-host
+accelerator: cpu
+accelerators: 1
+cores: 2
+host_memory_gib: {gib}
+sources: [a test]
+"""
+
+
+def enlarged(script: str, *sizes: tuple[str, str]) -> Case:
+    """A case with other sizes."""
+    case = next(case for case in CASES if case.script == script)
+    for old, new in sizes:
+        assert old in case.arguments
+        case = replace(case, arguments=case.arguments.replace(old, new))
+    return case
+
+
+@pytest.mark.parametrize(
+    ("script", "batch", "steps", "length"),
+    [
+        ("full.py", 2, 4, 64),
+        ("lora.py", 1, 1, 64),
+        ("optional_lora.py", 2, 2, 48),
+        ("wrapped_llm.py", 4, 1, 64),
+    ],
+)
+def test_what_cannot_fit_is_corrected_before_the_first_step(
+    script: str, batch: int, steps: int, length: int, models: Path, tmp_path: Path
+) -> None:
+    """Only the worker knows how the loss is computed: then fewer samples are taken at a time."""
+    case = enlarged(
+        script,
+        (f"train_batch_size {batch}", "train_batch_size 16"),
+        (f"accumulation_steps {steps}", "accumulation_steps 1"),
+        (f"length {length}", "length 256"),
+    )
+    (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=2.0))
+    done = launch(tmp_path, models, case, "--hardware=host.yaml")
+    assert done.returncode == 0, done.stderr[-6000:]
+    plans, reports = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
+    assert [plan["changes"] for plan in plans][0] == []
+    assert plans[0]["doubt"]["depends_on"] == ["loss (not stated)"]
+    changed = {change["setting"]: change["new"] for change in plans[1]["changes"]}
+    assert changed == {"micro_batch": 2, "accumulation": 8}
+    assert [report["observed"]["micro_batch"] for report in reports] == [16, 2]
+    first, second = (path.read_text() for path in sorted(tmp_path.glob("runs/*/*/rank-0.log")))
+    assert "'loss'" not in first
+    assert second.count("'loss'") == 2
+    did = json.loads((tmp_path / "witness.json").read_text())
+    assert (did["rows"], did["steps"]) == (2, [8, 16])
+    assert elements(reports[1]["model"]) == (did["trained"], did["frozen"])
+
+
+def test_what_fits_nowhere_ends_before_the_first_step(models: Path, tmp_path: Path) -> None:
+    """As soon as the workers have told; the least that would be needed is said."""
+    case = enlarged("full.py", ("length 64", "length 512"))
+    (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=1.3))
+    done = launch(tmp_path, models, case, "--hardware=host.yaml")
+    assert done.returncode == 78, done.stderr[-6000:]
+    (plan,), (report,) = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
+    assert plan["doubt"]["depends_on"] == ["loss (not stated)"]
+    assert report["observed"]["loss"] == "cross_entropy"
+    assert not (tmp_path / "witness.json").exists()
+    told = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert "0.62 are usable" in told
