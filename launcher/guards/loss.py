@@ -41,4 +41,4 @@ def loss_of_labels(model: Any) -> str | None:
 
 def _is_own(part: Any) -> bool:
     """Whether a function or class is transformers'."""
-    return inspect.unwrap(part).__module__.startswith(OWN)
+    return str(inspect.unwrap(part).__module__).startswith(OWN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from safe_launch.core import preset
 from safe_launch.core.settings import Checkpointing, Setting, Value
 from safe_launch.evidence.observations import Observations
-from safe_launch.guards import checkpointing, deepspeed, first_batch, optimizer
+from safe_launch.guards import checkpointing, deepspeed
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.checkpoint import checkpoint as torchs
 
@@ -188,142 +187,3 @@ def test_partitioning_that_is_asked_for_by_its_place(monkeypatch: pytest.MonkeyP
     assert home.Init(None, True).given == (None, False)
     enforce(monkeypatch, Setting.ZERO_STAGE, None)
     assert home.Init(None, True).given == (None, True)
-
-
-class Engine(torch.nn.Module):
-    """As much of DeepSpeed's engine as the guard asks for."""
-
-    global_steps = 0
-
-    def __init__(self, module: torch.nn.Module, config: dict[str, Any]) -> None:
-        super().__init__()
-        self.module, self.config = module, config
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Runs the model."""
-        return self.module(input_ids.float())
-
-    def bfloat16_enabled(self) -> bool:
-        """It isn't."""
-        return False
-
-    fp16_enabled = bfloat16_enabled
-
-    def zero_optimization_stage(self) -> int:
-        """By the configuration."""
-        return int(self.config["zero_optimization"]["stage"])
-
-    def train_micro_batch_size_per_gpu(self) -> int:
-        """By the configuration."""
-        return int(self.config["train_micro_batch_size_per_gpu"])
-
-    def gradient_accumulation_steps(self) -> int:
-        """Always one."""
-        return 1
-
-
-@pytest.fixture
-def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`deepspeed.initialize`, with the guard around it, on rank 0."""
-
-    def of_the_package(
-        model: Any = None, optimizer: Any = None, config: Any = None
-    ) -> tuple[Engine, Any]:
-        return Engine(model, config), optimizer
-
-    module: Any = ModuleType("deepspeed")
-    module.initialize = of_the_package
-    deepspeed.install(module, seen)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(deepspeed, "trained", weakref.WeakSet())
-    wrapped: Callable[..., Any] = module.initialize
-    return wrapped
-
-
-def configured(stage: int) -> dict[str, Any]:
-    """A configuration of 2 samples."""
-    return {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}}
-
-
-def test_only_engines_with_an_optimizer_are_changed(
-    initialize: Callable[..., Any], seen: Observations, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An actor, a reference without an optimizer, a critic with one by its configuration."""
-    enforce(monkeypatch, Setting.ZERO_STAGE, 1)
-    actor, critic = torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
-    trained, _ = initialize(actor, optimizer=object(), config=configured(2))
-    reference, _ = initialize(torch.nn.Linear(4, 5), config=configured(0))
-    own = {**configured(3), "optimizer": {"type": "Adam"}}
-    other, _ = initialize(critic, config=own)
-    stages = [engine.zero_optimization_stage() for engine in (trained, reference, other)]
-    assert stages == [1, 0, 1]
-    assert seen.observed["zero_stage"] == 1
-    assert seen.observed["reference_model"] is True
-    assert seen.observed["trained_beside"] == 10
-    assert "frozen_beside" not in seen.observed
-
-
-def test_the_first_batch_of_an_engine_in_training(
-    initialize: Callable[..., Any], seen: Observations
-) -> None:
-    """An evaluation before it tells nothing; of later batches none is looked at."""
-    engine, _ = initialize(torch.nn.Linear(6, 5), optimizer=object(), config=configured(2))
-    engine.eval()(input_ids=torch.ones(2, 6))
-    assert "sequence_length" not in seen.observed
-    engine.train()(input_ids=torch.ones(2, 6))
-    assert seen.observed["sequence_length"] == 6
-    assert not engine._forward_pre_hooks
-
-
-@pytest.mark.parametrize(
-    ("rank", "batch", "length"),
-    [
-        ("0", {"input_ids": torch.ones(2, 6)}, 6),
-        ("0", {"input_ids": torch.ones(4, 6)}, 6),  # the two texts of each pair
-        ("0", {"input_ids": torch.ones(1, 14)}, 7),  # laid end to end
-        ("0", {"input_ids": torch.ones(2, 6, 3)}, None),
-        ("0", {"pixel_values": torch.ones(2, 6)}, None),
-        ("1", {"input_ids": torch.ones(2, 6)}, None),
-    ],
-)
-def test_the_length_of_texts(
-    seen: Observations, monkeypatch: pytest.MonkeyPatch, rank: str, batch: Any, length: int | None
-) -> None:
-    """As rank 0 gets them: the others' may differ."""
-    monkeypatch.setenv("RANK", rank)
-    seen.see(micro_batch=2)
-    first_batch.see_length(batch, seen)
-    assert seen.observed.get("sequence_length") == length
-
-
-@pytest.fixture
-def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's, with the guard around their constructor."""
-    from torch.optim.optimizer import Optimizer
-
-    monkeypatch.setattr(Optimizer, "__init__", Optimizer.__init__)  # for it to be there again
-    module: Any = ModuleType("torch.optim.optimizer")
-    module.Optimizer, module.register_optimizer_step_post_hook = Optimizer, lambda _count: None
-    optimizer.install(module, seen)
-
-
-@pytest.mark.usefixtures("optimizers")
-def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> None:
-    """By the states that it keeps."""
-    few, many = torch.nn.Linear(2, 2).parameters(), list(torch.nn.Linear(9, 9).parameters())
-    torch.optim.SGD(few)
-    assert seen.observed == {"optimizer": "sgd", "fused_step": False}
-    torch.optim.AdamW([{"params": many}])
-    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
-    torch.optim.SGD(many[:1], momentum=0.9)
-    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
-    torch.optim.SGD([*many, torch.nn.Parameter(torch.ones(1))], momentum=0.9)
-    assert seen.observed == {"optimizer": "lion", "fused_step": False}
-
-
-@pytest.mark.usefixtures("optimizers")
-def test_an_optimizer_of_others_is_not_judged_by_its_name(seen: Observations) -> None:
-    """Bitsandbytes' `AdamW` learns only later in how many bits it keeps its states."""
-    kind = type("AdamW", (torch.optim.SGD,), {"__module__": "bitsandbytes.optim.adamw"})
-    kind([torch.nn.Parameter(torch.ones(1))])
-    assert seen.observed == {}
