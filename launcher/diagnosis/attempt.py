@@ -44,6 +44,10 @@ class Seen:
     model: Mapping[str, Any] | None = None
     saves: Saves | None = None
 
+    def document(self) -> dict[str, Any]:
+        """The settings, the facts and the model, for the run directory."""
+        return {"observed": dict(self.observed), "model": self.model}
+
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
@@ -51,6 +55,7 @@ class Succeeded:
 
     attempt: Attempt
     remarks: tuple[str, ...] = ()
+    seen: Seen = Seen({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Interrupted:
 
     attempt: Attempt
     signal: int
+    seen: Seen = Seen({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,10 @@ def outcome_of(attempt: Attempt, part: AttemptEnd) -> Outcome:
     seen = Seen(part.observed, part.model, part.saves)
     broken = part.lost.keys() - {rank for rank, end in part.ended.items() if end.is_success}
     if not broken and all(end.is_success for end in ended):
-        return Succeeded(attempt, tuple(remark for end in ended for remark in end.remarks))
+        return Succeeded(attempt, tuple(remark for end in ended for remark in end.remarks), seen)
     signals = [end.signal for end in ended if end.signal is not None]
     if signals:
-        return Interrupted(attempt, signals[0])
+        return Interrupted(attempt, signals[0], seen)
     if part.is_superseded and not part.lost:
         return Superseded(attempt, seen)
     records = [record for end in ended for record in end.records]

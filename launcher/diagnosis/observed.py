@@ -18,10 +18,12 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     """What a worker observed, as statements on the workload.
 
     Settings that the plan overrides are left out: their value in force is the plan's, not what was
-    asked for.
+    asked for. So is the length of the first batch where a longer one is stated: it is a maximum.
     """
     seen = f"the script, as seen in attempt {attempt.number + 1}"
-    named = ((name_of(raw), value) for raw, value in observed.items())
+    longest = attempt.plan.workload.value(Fact.SEQUENCE_LENGTH)
+    is_stated = attempt.plan.workload.is_certain(Fact.SEQUENCE_LENGTH)
+    named = [(name_of(raw), value) for raw, value in observed.items()]
     return tuple(
         (
             name,
@@ -29,6 +31,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
         )
         for name, value in named
         if not (isinstance(name, Setting) and name in attempt.plan.overrides)
+        and not (name is Fact.SEQUENCE_LENGTH and is_stated and int(value) <= int(longest or 0))
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core.settings import Checkpointing, Fact, Setting, Value
 from .from_memory import process_data
+from .other_models import OtherModels, size_of
 from .worker_messages import Imports, Message, ModelShape, Observed
 
 
@@ -27,6 +28,7 @@ class Observations:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
         self._models: list[weakref.ref[Any]] = []
+        self._others = OtherModels()
         self._steps: list[Callable[[], int | None]] = []
         self._send: Callable[[Message], None] | None = None
         self._report_imports: Callable[[], dict[str, Any]] | None = None
@@ -61,20 +63,34 @@ class Observations:
         if news:
             self.send(Observed(news, self.step()))
 
-    def see_model(self, model: Any) -> None:
+    def see_model(self, model: Any, *, is_trained: bool = True) -> None:
         """Remembers a model, for the names of its parameters, and notes whether parts are frozen.
 
-        A model without trainable parameters, a teacher or a reference, isn't the trained one.
+        The first model with trained parameters is described. What is held in addition is counted,
+        until the first step.
+
+        Args:
+            model: the model; None where a framework got none.
+            is_trained: False where nothing is going to train it, whatever its parameters say.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
         trained = [bool(parameter.requires_grad) for parameter in model.parameters()]
-        if any(trained):
-            self._models.append(weakref.ref(model))
-            if len(self._models) == 1:
-                with contextlib.suppress(Exception):  # an unusual model may raise here, but train
-                    self._describe_first(model)
-            self.see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
+        is_trained = is_trained and any(trained)
+        # An unusual model may raise here, but train.
+        with contextlib.suppress(Exception):
+            if not is_trained or self._models:
+                news = self._others.add(model, is_trained=is_trained)
+                self.see(**({} if any(counter() for counter in self._steps) else news))
+            else:
+                self._others.begin(model)
+        if not is_trained:
+            return
+        self._models.append(weakref.ref(model))
+        if len(self._models) == 1:
+            with contextlib.suppress(Exception):
+                self._describe_first(model)
+        self.see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
@@ -116,11 +132,6 @@ class Observations:
                 "peft": any(hasattr(module, "peft_config") for module in model.modules()),
             }
         return {}
-
-
-def size_of(parameter: Any) -> int:
-    """Elements of a whole parameter, even where ZeRO-3 has partitioned it."""
-    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
 def bytes_of(parameter: Any) -> int:

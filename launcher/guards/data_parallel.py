@@ -12,6 +12,7 @@ import wrapt
 from ..core.settings import Engine, Setting
 from ..evidence.observations import Observations
 from .enforced import overrides
+from .model_facts import see_facts
 
 HOOKED = ("torch.nn.parallel.distributed",)
 FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
@@ -34,6 +35,7 @@ def install(module: ModuleType, observations: Observations) -> None:
             engine=Engine.DDP.value,
             **{flag.value: bool(given.arguments[flag.value]) for flag in FLAGS},
         )
+        see_facts(given.arguments["module"], observations)
         observations.see_model(given.arguments["module"])
         original(*given.args[1:], **given.kwargs)
         wrapped.add(instance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -14,11 +15,16 @@ import wrapt
 
 from ..core.settings import Engine, Precision, Setting
 from ..evidence.observations import Observations
-from ..workload.config_files.deepspeed import load, offload_of, with_settings
+from ..workload.config_files.deepspeed import ConfigError, load, offload_of, with_settings
+from . import first_batch
 from .enforced import overrides
+from .model_facts import see_facts
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
+
+trained: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The engines with an optimizer that are alive; what is observed is the first one's."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -32,16 +38,39 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _initialize(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> Any:
+    """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
-    observations.see_model(given.arguments.get("model"))
+    model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
+    if is_trained and not trained:
+        with suppress(AttributeError, TypeError):
+            see_facts(model, observations)
+    observations.see_model(model, is_trained=is_trained)
+    if not is_trained:
+        return wrapped(*given.args, **given.kwargs)
     settings = {setting: value for setting, value in overrides().items() if setting in CONFIGURED}
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
-    # A name that differs in another version must not end the training.
-    with suppress(AttributeError, TypeError, ValueError):
-        _see_engine(result[0], observations)
+    if all(engine.module is model for engine in trained):
+        # A name that differs in another version must not end the training.
+        with suppress(AttributeError, TypeError, ValueError):
+            _see_engine(result[0], observations)
+            first_batch.watch(result[0], observations)
+            trained.add(result[0])
     return result
+
+
+def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
+    """Whether an engine gets an optimizer, as an argument or by its configuration."""
+    if arguments.get("optimizer") is not None:
+        return True
+    own = getattr(arguments.get("args"), "deepspeed_config", None)
+    configs = (arguments.get("config"), arguments.get("config_params"), own)
+    config = next((config for config in configs if config is not None), None)
+    try:
+        return "optimizer" in load(config)
+    except ConfigError:  # DeepSpeed says what is wrong with it
+        return True
 
 
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:

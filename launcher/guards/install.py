@@ -15,7 +15,7 @@ from typing import Protocol
 import wrapt
 
 from ..evidence.observations import Observations
-from . import checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
+from . import accelerate, checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
 
 
 class Guard(Protocol):
@@ -30,6 +30,7 @@ class Guard(Protocol):
 
 
 GUARDS: tuple[Guard, ...] = (
+    accelerate,
     checkpointing,
     data_parallel,
     deepspeed,

@@ -1,4 +1,4 @@
-"""Tells whether a Trainer computes its loss as transformers does, from all logits at once."""
+"""Tells whether a loss is computed as transformers does it, from all logits at once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,32 @@ OWN = "transformers."
 def loss_of(trainer: Any) -> str | None:
     """The kind of loss; None where code that isn't transformers' may compute it otherwise.
 
-    A fused loss of Liger's replaces `forward` of the model's class, a loss of the user's is a
-    method or an argument of the Trainer (transformers/trainer.py, `compute_loss`). Adapters of
-    peft's leave the loss to the model that they are in.
+    A loss of the user's is a method or an argument of the Trainer (transformers/trainer.py,
+    `compute_loss`).
     """
-    arguments, model = trainer.args, trainer.model
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    own = (type(trainer).compute_loss, type(model).forward, type(model))
     is_replaced = (
         getattr(trainer, "compute_loss_func", None) is not None
         or getattr(trainer, "label_smoother", None) is not None
-        or getattr(arguments, "use_liger_kernel", False)
-        or "forward" in vars(model)
-        or not all(inspect.unwrap(part).__module__.startswith(OWN) for part in own)
+        or getattr(trainer.args, "use_liger_kernel", False)
+        or not _is_own(type(trainer).compute_loss)
     )
-    return (
-        None if is_replaced or not type(model).__name__.endswith("LM") else Loss.CROSS_ENTROPY.value
+    return None if is_replaced else loss_of_labels(trainer.model)
+
+
+def loss_of_labels(model: Any) -> str | None:
+    """The kind of loss that a model makes of labels; None where it may be another.
+
+    A fused loss of Liger's replaces `forward` of the model or of its class. Adapters of peft's
+    leave the loss to the model that they are in.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    is_plain = (
+        "forward" not in vars(model) and _is_own(type(model).forward) and _is_own(type(model))
     )
+    is_language_model = type(model).__name__.endswith("LM")
+    return Loss.CROSS_ENTROPY.value if is_plain and is_language_model else None
+
+
+def _is_own(part: Any) -> bool:
+    """Whether a function or class is transformers'."""
+    return str(inspect.unwrap(part).__module__).startswith(OWN)

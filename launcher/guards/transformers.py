@@ -11,18 +11,17 @@ from typing import Any
 
 import wrapt
 
-from ..core.settings import Checkpointing, Precision, Setting
+from ..core.settings import Checkpointing, Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
-from ..workload.readers.vocabulary import attention_named, dtype_named, optimizer_named
+from ..workload.readers.vocabulary import dtype_named, optimizer_named
+from . import first_batch
 from .enforced import overrides, replaced
 from .loss import loss_of
+from .model_facts import see_facts, see_no_checkpointing
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
-HALVES = (Precision.BF16, Precision.FP16)
-SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
-"""Packages whose modules checkpoint nothing unless they are told to."""
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """The switch's names: that of late 5.x, and the older name, which still works there."""
 
@@ -33,6 +32,9 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", _complete)
     else:
         wrapt.wrap_function_wrapper(module, "Trainer.__init__", partial(_construct, observations))
+        wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
+        batches = partial(_training_step, observations)
+        wrapt.wrap_function_wrapper(module, "Trainer.training_step", batches)
 
 
 def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -120,29 +122,41 @@ def _construct(
     )
 
 
+def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    """Notes the models that a Trainer holds in addition: it trains its own model alone."""
+    import torch
+
+    for value in list(vars(instance).values()):
+        for held in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(held, torch.nn.Module):
+                observations.see_model(held, is_trained=False)
+    if getattr(instance, "ref_model", instance) is None:
+        observations.see(reference_model=False)
+    return wrapped(*args, **kwargs)
+
+
+def _training_step(
+    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Any:
+    if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
+        with suppress(AttributeError, TypeError):
+            batch = args[1] if len(args) > 1 else kwargs["inputs"]
+            first_batch.see_length(batch, observations)
+    return wrapped(*args, **kwargs)
+
+
 def _see_arguments(trainer: Any, observations: Observations) -> None:
-    """Notes what the memory estimate asks for, as the Trainer and its model really have it.
-
-    It is seen before the model, whose report has the launcher estimate again.
-    """
-    arguments, model = trainer.args, trainer.model
-    weight = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
-    attention = attention_named(str(getattr(model.config, "_attn_implementation", "")))
+    """Notes what the memory estimate asks for, as the Trainer really has it."""
+    arguments = trainer.args
+    see_facts(trainer.model, observations)
     optimizer = optimizer_named(str(arguments.optim)) if trainer.optimizer is None else None
-    loaded = dtype_named(str(weight.dtype))
+    loaded = observations.observed.get(Fact.LOADED_PRECISION)
+    half = dtype_named(str(getattr(trainer.accelerator, "mixed_precision", "")))
     observations.see(
-        precision=next((name.value for name in HALVES if getattr(arguments, name.value)), None),
+        # Without autocast the weights' own type decides, unless an engine casts them.
+        precision=half or (None if arguments.deepspeed else loaded),
         optimizer=optimizer,
-        attention=attention,
-        loaded_precision=loaded,
         loss=loss_of(trainer),
-        gradient_checkpointing=None if _may_checkpoint(trainer) else Checkpointing.OFF.value,
     )
-
-
-def _may_checkpoint(trainer: Any) -> bool:
-    """Whether blocks may be checkpointed: by the switch, or by code that isn't transformers'."""
-    switches = [getattr(trainer.args, name, False) for name in NAMES]
-    is_on = any(switches) or getattr(trainer.model, "is_gradient_checkpointing", True)
-    packages = {type(module).__module__.partition(".")[0] for module in trainer.model.modules()}
-    return is_on or not packages <= SWITCHED
+    if not any(getattr(arguments, name, False) for name in NAMES):
+        see_no_checkpointing(trainer.model, observations)

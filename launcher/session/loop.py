@@ -86,6 +86,7 @@ def run_attempts(
         summary.write_or_warn(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
         outcome = effects.launch(attempt, start, rules)
+        summary.write_or_warn(attempt.folder / "observed.json", outcome.seen.document())
         state, suspect = _diagnose(state, outcome, entries, effects)
         decision = decide(state, rules, suspect, effects.pause)
         if decision.note:

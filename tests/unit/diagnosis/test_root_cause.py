@@ -254,6 +254,15 @@ def test_what_a_worker_confirms_keeps_the_users_words() -> None:
     assert (precision.value, precision.source) == ("fp16", "the script, as seen in attempt 1")
 
 
+@pytest.mark.parametrize(("first", "known"), [(300, 512), (600, 600)])
+def test_the_first_batch_is_no_longer_than_the_longest(first: int, known: int) -> None:
+    """A maximum that is stated holds, unless the batch exceeds it."""
+    workload = world({**ZERO2, Fact.SEQUENCE_LENGTH: 512})
+    attempt = attempt_of(as_asked(REQUEST, workload, HARDWARE), 0)
+    informed = workload.informed(observed_statements(attempt, {"sequence_length": first}))
+    assert informed.value(Fact.SEQUENCE_LENGTH) == known
+
+
 def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     """What was tried is forbidden in the entry's own terms, at any batch and precision."""
     workload = world(

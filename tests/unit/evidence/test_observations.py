@@ -81,15 +81,52 @@ def test_partitioned_and_quantized_parameters_are_whole() -> None:
 
 
 def test_only_the_first_trained_model_is_described() -> None:
-    """A teacher without a gradient is none; a second model changes nothing."""
+    """A teacher without a gradient is none, nor is a second one; both are counted."""
     seen = Seen()
     teacher = LlamaForCausalLM(CONFIG).requires_grad_(False)
     student, other = LlamaForCausalLM(CONFIG), torch.nn.Linear(2, 2)
     for model in (teacher, student, student, other):
         seen.see_model(model)
-    assert [type(message) for message in seen.messages] == [ModelShape, Observed]
-    assert seen.messages[0] == ModelShape(shape_of(student))
+    kinds_of_messages = [type(message) for message in seen.messages]
+    assert kinds_of_messages == [Observed, ModelShape, Observed, Observed]
+    assert seen.messages[1] == ModelShape(shape_of(student))
     assert seen.before_model is not None
+    size = sum(parameter.numel() for parameter in teacher.parameters())
+    assert seen.observed == {
+        "frozen_beside": size,
+        "frozen_parameters": False,
+        "trained_beside": 6,
+    }
+
+
+def test_models_beside_the_trained_one() -> None:
+    """Its copy, a critic, two that are only evaluated; each once, and none as its own wrapper."""
+    seen = Seen()
+    actor, reference, critic = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
+    rewards = [torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)]
+    seen.see_model(actor)
+    seen.see_model(reference, is_trained=False)
+    seen.see_model(critic)
+    for reward in (*rewards, *rewards, torch.nn.Sequential(actor), torch.nn.Sequential(reference)):
+        seen.see_model(reward, is_trained=False)
+    seen.see_model(torch.nn.Sequential(critic))
+    assert seen.observed == {
+        "frozen_parameters": False,
+        "reference_model": True,
+        "trained_beside": 10,
+        "frozen_beside": 10,
+    }
+
+
+def test_a_model_after_the_first_step_is_not_counted() -> None:
+    """What was planned was for the steps that are done."""
+    seen = Seen()
+    models = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 3)]
+    seen.see_model(models[0])
+    seen.count_steps(lambda: 1)
+    seen.count_steps(lambda: None)
+    seen.see_model(models[1])
+    assert seen.observed == {"frozen_parameters": False}
 
 
 class Odd:

@@ -1,0 +1,41 @@
+"""Observes the first batch in training: how long its texts are, and what makes the loss."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..core.settings import Setting
+from ..evidence.observations import Observations
+from .loss import loss_of_labels
+from .model_facts import see_no_checkpointing
+
+
+def watch(engine: Any, observations: Observations) -> None:
+    """Waits for the first batch of an engine around a model; then the engine is as before."""
+
+    def see(module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
+        if module.training:
+            handle.remove()
+            with suppress(AttributeError, TypeError):  # of an unusual model
+                see_no_checkpointing(engine.module, observations)
+                if kwargs.get("labels") is not None:
+                    observations.see(loss=loss_of_labels(engine.module))
+                see_length(kwargs, observations)
+
+    handle = engine.register_forward_pre_hook(see, with_kwargs=True)
+
+
+def see_length(batch: Mapping[str, Any], observations: Observations) -> None:
+    """Notes the length of a batch's texts, in tokens, as rank 0 gets it.
+
+    Texts that are laid end to end in one row are as long as their share of it; a row for each text
+    of a pair is no longer than the others.
+    """
+    words = batch.get("input_ids")
+    if words is None or words.ndim != 2 or os.environ.get("RANK") != "0":
+        return
+    texts = int(observations.observed.get(Setting.MICRO_BATCH) or len(words))
+    observations.see(sequence_length=min(words.shape[1], words.numel() // texts) or None)

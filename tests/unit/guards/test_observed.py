@@ -1,0 +1,274 @@
+"""What guards observe of engines, optimizers and loops, and which engines they leave alone."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safe_launch.core import preset
+from safe_launch.core.settings import Setting
+from safe_launch.evidence.observations import Observations
+from safe_launch.guards import accelerate, deepspeed, first_batch, optimizer, transformers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+CONFIG = LlamaConfig(
+    vocab_size=50,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+)
+
+
+@pytest.fixture
+def seen() -> Observations:
+    """Those of a worker that has seen nothing yet."""
+    return Observations()
+
+
+class Engine(torch.nn.Module):
+    """As much of DeepSpeed's engine as the guard asks for."""
+
+    global_steps = 0
+
+    def __init__(self, module: torch.nn.Module, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.module, self.config = module, config
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Runs the model."""
+        return self.module(input_ids.float())
+
+    def bfloat16_enabled(self) -> bool:
+        """It isn't."""
+        return False
+
+    fp16_enabled = bfloat16_enabled
+
+    def zero_optimization_stage(self) -> int:
+        """By the configuration."""
+        return int(self.config["zero_optimization"]["stage"])
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        """By the configuration."""
+        return int(self.config["train_micro_batch_size_per_gpu"])
+
+    def gradient_accumulation_steps(self) -> int:
+        """Always one."""
+        return 1
+
+
+@pytest.fixture
+def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`deepspeed.initialize`, with the guard around it, on rank 0."""
+
+    def of_the_package(
+        model: Any = None, optimizer: Any = None, config: Any = None
+    ) -> tuple[Engine, Any]:
+        return Engine(model, config), optimizer
+
+    module: Any = ModuleType("deepspeed")
+    module.initialize = of_the_package
+    deepspeed.install(module, seen)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(deepspeed, "trained", weakref.WeakSet())
+    wrapped: Callable[..., Any] = module.initialize
+    return wrapped
+
+
+def configured(stage: int) -> dict[str, Any]:
+    """A configuration of 2 samples."""
+    return {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}}
+
+
+def test_only_engines_with_an_optimizer_are_changed(
+    initialize: Callable[..., Any], seen: Observations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor, a reference without an optimizer, a critic with one by its configuration."""
+    monkeypatch.setenv(preset.OVERRIDES_VARIABLE, preset.encode({Setting.ZERO_STAGE: 1}))
+    actor, critic = torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
+    trained, _ = initialize(actor, optimizer=object(), config=configured(2))
+    reference, _ = initialize(torch.nn.Linear(4, 5), config=configured(0))
+    own = {**configured(3), "optimizer": {"type": "Adam"}}
+    other, _ = initialize(critic, config=own)
+    stages = [engine.zero_optimization_stage() for engine in (trained, reference, other)]
+    assert stages == [1, 0, 1]
+    assert seen.observed["zero_stage"] == 1
+    assert seen.observed["reference_model"] is True
+    assert seen.observed["trained_beside"] == 10
+    assert "frozen_beside" not in seen.observed
+
+
+def test_the_first_batch_of_an_engine_in_training(
+    initialize: Callable[..., Any], seen: Observations
+) -> None:
+    """An evaluation before it tells nothing; of later batches none is looked at."""
+    engine, _ = initialize(torch.nn.Linear(6, 5), optimizer=object(), config=configured(2))
+    engine.eval()(input_ids=torch.ones(2, 6))
+    assert "sequence_length" not in seen.observed
+    engine.train()(input_ids=torch.ones(2, 6))
+    assert seen.observed["sequence_length"] == 6
+    assert not engine._forward_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("rank", "batch", "length"),
+    [
+        ("0", {"input_ids": torch.ones(2, 6)}, 6),
+        ("0", {"input_ids": torch.ones(4, 6)}, 6),  # the two texts of each pair
+        ("0", {"input_ids": torch.ones(1, 14)}, 7),  # laid end to end
+        ("0", {"input_ids": torch.ones(2, 6, 3)}, None),
+        ("0", {"pixel_values": torch.ones(2, 6)}, None),
+        ("1", {"input_ids": torch.ones(2, 6)}, None),
+    ],
+)
+def test_the_length_of_texts(
+    seen: Observations, monkeypatch: pytest.MonkeyPatch, rank: str, batch: Any, length: int | None
+) -> None:
+    """As rank 0 gets them: the others' may differ."""
+    monkeypatch.setenv("RANK", rank)
+    seen.see(micro_batch=2)
+    first_batch.see_length(batch, seen)
+    assert seen.observed.get("sequence_length") == length
+
+
+@pytest.fixture
+def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's, with the guard around their constructor."""
+    from torch.optim.optimizer import Optimizer
+
+    monkeypatch.setattr(Optimizer, "__init__", Optimizer.__init__)  # for it to be there again
+    module: Any = ModuleType("torch.optim.optimizer")
+    module.Optimizer, module.register_optimizer_step_post_hook = Optimizer, lambda _count: None
+    optimizer.install(module, seen)
+
+
+@pytest.mark.usefixtures("optimizers")
+def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> None:
+    """By the states that it keeps."""
+    few, many = torch.nn.Linear(2, 2).parameters(), list(torch.nn.Linear(9, 9).parameters())
+    torch.optim.SGD(few)
+    assert seen.observed == {"optimizer": "sgd", "fused_step": False}
+    torch.optim.AdamW([{"params": many}])
+    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
+    torch.optim.SGD(many[:1], momentum=0.9)
+    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
+    torch.optim.SGD([*many, torch.nn.Parameter(torch.ones(1))], momentum=0.9)
+    assert seen.observed == {"optimizer": "lion", "fused_step": False}
+
+
+@pytest.mark.usefixtures("optimizers")
+def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
+    """As optimizers of others do; what it keeps isn't known."""
+    from torch.optim.optimizer import Optimizer
+
+    class Own(Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            Optimizer.__init__(self, parameters, {"lr": 0.1})
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    assert Own([weight]).param_groups[0]["params"] == [weight]
+    assert seen.observed == {}
+
+
+@pytest.mark.usefixtures("optimizers")
+def test_an_optimizer_of_others_is_not_judged_by_its_name(seen: Observations) -> None:
+    """Bitsandbytes' `AdamW` learns only later in how many bits it keeps its states."""
+    kind = type("AdamW", (torch.optim.SGD,), {"__module__": "bitsandbytes.optim.adamw"})
+    kind([torch.nn.Parameter(torch.ones(1))])
+    assert seen.observed == {}
+
+
+class Accelerator:
+    """As much of accelerate's as the guard asks for."""
+
+    gradient_accumulation_steps = 4
+
+    def __init__(self, mixed_precision: str) -> None:
+        self.mixed_precision = mixed_precision
+
+    def accumulate(self, *models: Any) -> tuple[Any, ...]:
+        """A context in reality."""
+        return models
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("mixed", "engine", "observed"),
+    [
+        ("bf16", "ddp", {"accumulation": 4, "precision": "bf16", "gradient_checkpointing": "off"}),
+        ("no", "ddp", {"accumulation": 4, "precision": "fp32", "gradient_checkpointing": "off"}),
+        ("no", "deepspeed", {}),
+    ],
+)
+def test_a_loop_around_accelerate(
+    seen: Observations,
+    monkeypatch: pytest.MonkeyPatch,
+    mixed: str,
+    engine: str,
+    observed: dict[str, Any],
+) -> None:
+    """Its own guard has seen more of a DeepSpeed engine."""
+    monkeypatch.setattr(Accelerator, "accumulate", Accelerator.accumulate)
+    module: Any = ModuleType("accelerate.accelerator")
+    module.Accelerator = Accelerator
+    accelerate.install(module, seen)
+    before = {"engine": engine, "loaded_precision": "fp32"}
+    seen.see(**before)
+    wrapped = SimpleNamespace(module=LlamaForCausalLM(CONFIG))
+    assert module.Accelerator(mixed).accumulate(wrapped) == (wrapped,)
+    assert seen.observed == before | observed
+
+
+class Trainer:
+    """As much of transformers' as the guard asks for."""
+
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+    def train(self) -> str:
+        """Trains nothing."""
+        return "trained"
+
+    def training_step(self, _model: Any, _inputs: Any) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("held", "observed"),
+    [
+        ({"model": torch.nn.Linear(4, 5)}, {}),
+        ({"ref_model": None}, {"reference_model": False}),
+        ({"ref_model": torch.nn.Linear(4, 5), "count": 3}, {"reference_model": True}),
+        (
+            {
+                "ref_model": None,
+                "reward_funcs": [torch.nn.Linear(4, 1), len],
+                "teacher_model": torch.nn.Linear(9, 9),
+            },
+            {"reference_model": False, "frozen_beside": 95},
+        ),
+    ],
+)
+def test_the_models_of_a_trainer(
+    seen: Observations,
+    monkeypatch: pytest.MonkeyPatch,
+    held: dict[str, Any],
+    observed: dict[str, Any],
+) -> None:
+    """It trains one of them, whatever the others' parameters say."""
+    own = held.get("model", torch.nn.Linear(4, 5))
+    seen.see_model(own)
+    for name in ("__init__", "train", "training_step"):
+        monkeypatch.setattr(Trainer, name, getattr(Trainer, name))
+    module: Any = ModuleType("transformers.trainer")
+    module.Trainer = Trainer
+    trainer = Trainer(**{"model": own, "model_wrapped": torch.nn.Sequential(own), **held})
+    transformers.install(module, seen)
+    assert trainer.train() == "trained"
+    assert seen.observed == {"frozen_parameters": False, **observed}
