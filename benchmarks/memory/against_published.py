@@ -41,6 +41,9 @@ CARDS = {
     "a10": 22.1,
     "v100": 31.7,
     "l40s": 44.4,
+    "a100-40gb": 39.4,
+    "a100-44gb": 44.4,
+    "v100-16gb": 15.8,
 }
 """GiB that torch reports as the device's total."""
 CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)

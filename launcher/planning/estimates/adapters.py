@@ -53,7 +53,7 @@ _WRAPPERS = ("base_model", "model", "module", "thinker", "transformer")
 _FUSED_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
 _GATE_AND_UP = (".gate_proj", ".up_proj", ".w1", ".w3")
 _REGULAR = re.compile(r"[\\^$*+?()\[\]{}|]")
-_TRANSPOSED = ("gpt2", "gpt_bigcode", "openai-gpt")
+_TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types whose linear layers store their weights as [inputs, outputs]."""
 
 

@@ -92,6 +92,12 @@ _FUSED_FFN = """
 _LLAMA = _ENDS + _ATTENTION + _OUT + _FFN
 _QWEN2_ATTENTION = _ATTENTION.replace("+attention_bias", "+") + "  self_attn.o_proj hidden q\n"
 _GEMMA2 = _LLAMA + "  pre_feedforward_layernorm hidden\n" + "  post_feedforward_layernorm hidden\n"
+_STABLELM = (
+    _ENDS.replace("norm hidden", "norm hidden +")
+    + _ATTENTION.replace("attention_bias", "use_qkv_bias")
+    + "  self_attn.o_proj hidden q\n"
+    + _FFN
+)
 _GLM = _ENDS + _ATTENTION + "  self_attn.o_proj hidden q\n" + _FUSED_FFN
 _LATENT_ATTENTION = """
   self_attn.q_proj heads*qk_head_dim hidden ?!q_lora_rank
@@ -183,6 +189,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "max_position_embeddings": 131072,
         },
     ),
+    "granite": Architecture(_LLAMA),
+    "stablelm": Architecture(_STABLELM),
     "mixtral": Architecture(
         _ENDS
         + _ATTENTION

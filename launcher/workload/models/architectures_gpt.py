@@ -96,6 +96,43 @@ gpt_neox.layers.*
         {"attention_bias": True},
         gated=False,
     ),
+    "gpt_bigcode": Architecture(
+        """
+transformer.wte vocab hidden
+transformer.wpe positions hidden
+transformer.ln_f hidden +
+transformer.h.*
+  ln_1 hidden +
+  ln_2 hidden +
+  attn.c_attn hidden+2*k hidden +
+  attn.c_proj hidden hidden +
+  mlp.c_fc ffn hidden +
+  mlp.c_proj hidden ffn +
+""",
+        {"multi_query": True},
+        derive=lambda sizes: {
+            "kv": 1 if sizes.raw("multi_query") else sizes["heads"],
+            "ffn": sizes.get("n_inner") or 4 * sizes["hidden"],
+        },
+        gated=False,
+        tied=True,
+    ),
+    "phi": Architecture(
+        """
+model.embed_tokens vocab hidden
+model.final_layernorm hidden +
+lm_head vocab hidden + ?!tied
+model.layers.*
+  input_layernorm hidden +
+  self_attn.q_proj q hidden +
+  self_attn.k_proj k hidden +
+  self_attn.v_proj k hidden +
+  self_attn.dense hidden q +
+  mlp.fc1 ffn hidden +
+  mlp.fc2 hidden ffn +
+""",
+        gated=False,
+    ),
     "opt": Architecture(
         """
 model.decoder.embed_tokens vocab word
