@@ -25,7 +25,7 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model
 from safe_launch.core.settings import Fact, Framework, Precision, Setting, name_of, parse_value
 from safe_launch.core.workload import Known, Workload
-from safe_launch.planning.estimates.estimate import Estimate
+from safe_launch.planning.estimates.estimate import Component, Estimate
 from safe_launch.planning.estimates.families import Family, family_of
 from safe_launch.planning.estimates.memory import estimate
 from safe_launch.planning.estimates.model_sizes import model_sizes_of
@@ -87,6 +87,7 @@ class Row:
         known: whether so many tokens were really there, as far as that can be known.
         held_out: whether no formula was changed for it.
         ours: our estimate.
+        expected: its bytes; where allocated memory was read, without what the allocator adds.
         others: the estimates of others' rules that cover it, in bytes, by name.
     """
 
@@ -98,6 +99,7 @@ class Row:
     known: bool
     held_out: bool
     ours: Estimate
+    expected: int
     others: Mapping[str, float]
 
     def error(self, estimated: float) -> float:
@@ -118,9 +120,6 @@ def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) 
     for fact in (Fact.LORA_RANK, Fact.QUANTIZATION_BITS):
         if row[fact.value]:
             facts[fact] = int(row[fact.value])
-    if row["kind"] == "max_memory_allocated":
-        facts[Fact.EXPANDABLE_SEGMENTS] = True  # what was read has no fragments,
-        facts[Fact.CACHE_EMPTIED] = True  # and nothing that the allocator keeps
     if row["precision"] == "fp16":
         facts[Fact.LOADED_PRECISION] = Precision.FP16.value
     facts |= own(row)
@@ -239,7 +238,19 @@ def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) 
         known=row["length"] == "exact" or row["micro_batch"] == "1",
         held_out=row["held_out"] == "true",
         ours=ours,
+        expected=_expected(ours, row["kind"]),
         others={name: value for name, value in others.items() if value is not None},
+    )
+
+
+def _expected(ours: Estimate, kind: str) -> int:
+    """The estimate of what was read: allocated memory has no fragments, and nothing kept."""
+    if kind != "max_memory_allocated":
+        return ours.expected
+    added = (Component.SLACK, Component.KEPT)
+    return max(
+        sum(size for part, size in phase.components.items() if part not in added)
+        for phase in ours.phases
     )
 
 
@@ -281,7 +292,7 @@ def table(head: str, groups: Iterable[tuple[str, list[Row]]]) -> list[str]:
     ]
     for name, group in groups:
         above = sum(row.measured > row.ours.bound for row in group) / max(len(group), 1)
-        errors = (row.error(row.ours.expected) for row in group)
+        errors = (row.error(row.expected) for row in group)
         lines.append(f"| {name} | {summary(errors)} | {above:.1%} |")
     return lines
 
@@ -299,7 +310,7 @@ def beside_others(rows: list[Row]) -> list[str]:
     for rule in RULES:
         covered = [row for row in rows if rule in row.others]
         theirs = [row.error(row.others[rule]) for row in covered]
-        ours = [row.error(row.ours.expected) for row in covered]
+        ours = [row.error(row.expected) for row in covered]
         for name, errors in ((rule, theirs), ("ours, same rows", ours)):
             below = sum(one < 0 for one in errors) / max(len(errors), 1)
             lines.append(f"| {name} | {summary(errors)} | {below:.0%} |")
@@ -312,7 +323,7 @@ def worst(rows: list[Row], count: int = 15) -> list[str]:
     over.sort(key=lambda row: row.ours.bound / row.measured)
     lines = ["| source | run | measured | estimate | bound |", "|---|---|---:|---:|---:|"]
     for row in over[:count]:
-        sizes = (row.measured, row.ours.expected, row.ours.bound)
+        sizes = (row.measured, row.expected, row.ours.bound)
         cells = " | ".join(f"{size / GIB:.1f}" for size in sizes)
         lines.append(f"| {row.source} | {row.label} | {cells} |")
     return lines
@@ -351,7 +362,7 @@ def plot(rows: list[Row], path: Path) -> bool:
     for source in _sources(rows):
         group = [row for row in rows if row.source == source]
         measured = [row.measured / GIB for row in group]
-        axes.scatter(measured, [row.ours.expected / GIB for row in group], s=12, label=source)
+        axes.scatter(measured, [row.expected / GIB for row in group], s=12, label=source)
     axes.plot([4, 90], [4, 90], color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="measured, GiB", ylabel="estimated, GiB")
     axes.legend(fontsize=7)

@@ -88,6 +88,8 @@ class Stack:
         image: side of the image that the tower takes, in pixels; 0 where any size is taken, or in
             a language model.
         merge: patches along each side that become one token of the language model; 1 for none.
+        slice: side of the slices that an image is cut into, in pixels; 0 where it isn't.
+        slices: how many there are at most, with the image as a whole; 1 where it isn't cut.
         activation: the feed-forward part's function, e.g. `silu`; empty where it isn't known.
         rotary: whether queries and keys are rotated, which makes new tensors of them.
         scales_in_fp32: whether a norm multiplies with its weight in fp32, as Gemma's do.
@@ -106,6 +108,8 @@ class Stack:
     patch: int = 0
     image: int = 0
     merge: int = 1
+    slice: int = 0
+    slices: int = 1
     activation: str = ""
     rotary: bool = True
     scales_in_fp32: bool = False

@@ -29,12 +29,6 @@ SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
 """Tensors that a function saves besides its result: none where the result is enough, one for
 torch's, more where it is written in Python (transformers/activations.py)."""
 
-SLICED = "vpm"
-"""In the names of MiniCPM-V's tower."""
-SLICE, SLICES = 448, 10
-"""Side of the slices that MiniCPM-V makes of an image, in pixels, and how many there are at most,
-with the image as a whole (its `scale_resolution` and `max_slice_nums`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -72,11 +66,9 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
     stated, tower = workload.value(Fact.IMAGE_PATCHES), model.vision
     if tower is None:
         return Tokens(int(length), int(stated or 0), 0)
-    is_sliced = SLICED in tower.prefix
-    side = SLICE if is_sliced else tower.image
-    image = (side // tower.patch) ** 2 if tower.patch else 0
+    image = ((tower.slice or tower.image) // tower.patch) ** 2 if tower.patch else 0
     # Where any size is taken, every token of the language model could come from an image.
-    patches = image * (SLICES if is_sliced else 1) or int(length) * tower.merge**2
+    patches = image * tower.slices or int(length) * tower.merge**2
     patches = patches if stated is None else int(stated)
     return Tokens(int(length), patches, min(image or patches, patches))
 
@@ -273,7 +265,7 @@ def _vision(
     weights = copied or tuple(model.within(tower))
     if not any(weight.trained for weight in weights):
         return 0
-    if SLICED in tower.prefix and attention is not Attention.FLASH:
+    if tower.slice and attention is not Attention.FLASH:
         attention = Attention.EAGER  # MiniCPM-V's modeling_minicpmv.py, `init_vision_module`
     layer = layer_of(tower, weights, types, attention, tokens.image)
     count = tokens.patches * micro_batch

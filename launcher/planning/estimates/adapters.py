@@ -38,6 +38,8 @@ _DEFAULT_TARGETS: dict[str, str] = {
 
 _BITS = {4: 4.5, 8: 8.0}
 """Bits of an element, scales included: NF4 has 32 bits of scale for 64 elements."""
+_CALIBRATED_BITS = 20 / 128
+"""Bits that GPTQ and AWQ add for an element: a scale of 16 and a zero of 4 for 128 elements."""
 
 _PROJECTORS = {
     "aligner",
@@ -137,9 +139,11 @@ def _quantized(model: Model, workload: Workload) -> Model:
     if not isinstance(bits, int) or bits not in _BITS:
         return model
     stored = any(weight.bits is not None for weight in model.weights)
-    within = model.language.prefix if stored or workload.value(Fact.CALIBRATED) else ""
+    calibrated = bool(workload.value(Fact.CALIBRATED))
+    within = model.language.prefix if stored or calibrated else ""
+    held = bits + _CALIBRATED_BITS if calibrated else _BITS[bits]
     weights = (
-        replace(weight, bits=_BITS[bits], trained=False)
+        replace(weight, bits=held, trained=False)
         if weight.is_linear and weight.bits is None and weight.name.startswith(within)
         else weight
         for weight in model.weights

@@ -9,6 +9,7 @@ from ...core.hardware import Hardware
 from ...core.settings import Fact
 from ...core.workload import Workload
 from .estimate import Component
+from .logits import unfit_share
 
 MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
 OF_BACKWARD = (*MOVES_WITH_TOKENS, Component.GATHERED)
@@ -27,6 +28,7 @@ class Allocator:
         fragments: share of all such memory that is lost in fragments.
         varying: share of the logits that is kept where lengths vary: no larger blocks are free for
             those of a longer sequence, while smaller tensors fit into the blocks of shorter ones.
+        segments: whether segments have the size of their first tensor, so that some stay unused.
         gathered: share of what ZeRO-3 gathers that is kept, in blocks of all sizes.
         margin: the bound's margin on the memory that changes.
         margin_of_kept: the same where there is room for what is kept.
@@ -36,6 +38,7 @@ class Allocator:
 
     fragments: float
     varying: float
+    segments: bool
     gathered: float
     margin: float
     margin_of_kept: float
@@ -57,7 +60,8 @@ class Allocator:
         """
         if workload.value(Fact.CACHE_EMPTIED):
             return dict.fromkeys(moments, 0)
-        varying = self.varying if workload.value(Fact.LENGTHS_VARY) else 0.0
+        unfit = unfit_share(workload) if self.segments else 0.0
+        varying = self.varying if workload.value(Fact.LENGTHS_VARY) else unfit
         kept = {
             name: int(varying * moving.get(Component.LOGITS, 0) + self.gathered * gathered)
             for name, moving in moments.items()
@@ -87,6 +91,7 @@ def _sum(moving: Mapping[Component, int], parts: tuple[Component, ...]) -> int:
 EXPANDABLE = Allocator(
     fragments=0.04,
     varying=0.1,
+    segments=False,
     gathered=0.1,
     margin=0.15,
     margin_of_kept=0.4,
@@ -99,7 +104,8 @@ PROCESS = replace(EXPANDABLE, margin_in_bytes=2**26)
 training."""
 CACHING = Allocator(
     fragments=0.04,
-    varying=1.3,
+    varying=2.2,
+    segments=True,
     gathered=3.0,
     margin=0.3,
     margin_of_kept=1.0,

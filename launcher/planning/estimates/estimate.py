@@ -61,7 +61,7 @@ class Estimate:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
         bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
-        error: relative error that nine of ten estimates of such trainings stay below; 0 where the
+        error: relative error that 19 of 20 estimates of such trainings stay below; 0 where the
             memory of an attempt was measured.
         assumed: assumptions about unknown values, as phrases.
     """

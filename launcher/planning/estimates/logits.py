@@ -14,8 +14,10 @@ LOGIT_BYTES = 12
 """Bytes per token and vocabulary entry in the loss's backward: the saved log-softmax, the gradient
 that enters it and the gradient that leaves it, fp32 each (torch's cross_entropy;
 transformers/loss/loss_utils.py casts the logits to fp32 before)."""
-LOGIT_BYTES_BEFORE_4_45 = 16
-"""transformers up to 4.44 also holds the fp32 logits, which it returns."""
+LOGIT_BYTES_SHIFTED = 14
+"""From 4.46 to 4.48 the forward pass holds more: the logits, their fp32 copy, the one that is
+shifted by a token, and the log-softmax (`ForCausalLMLoss`; until then the first was replaced by the
+second). Since then the labels are shifted instead."""
 CHUNK = 1024
 """Tokens in one chunk of a chunked loss."""
 
@@ -70,12 +72,31 @@ def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
     accelerate makes fp32 under autocast (`convert_outputs_to_fp32`). A distilled loss holds logits
     and their logarithms of both models.
     """
-    old = "transformers" in workload.versions and not is_at_least(workload, "transformers", 4, 45)
-    each = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_BEFORE_4_45 if old else LOGIT_BYTES
+    shifted = _is_shifted(workload) and is_at_least(workload, "transformers", 4, 46)
+    each = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_SHIFTED if shifted else LOGIT_BYTES
     match workload.value(Fact.OBJECTIVE):
         case Objective.PREFERENCE:
             by_row = "trl" not in workload.versions or is_at_least(workload, "trl", 0, 15)
-            return 4 * (4 if workload.engine is Engine.DDP else size) if by_row else each
+            return 3 * (4 if workload.engine is Engine.DDP else size) if by_row else each
         case Objective.DISTILLATION:
             return 2 * each
     return each
+
+
+def unfit_share(workload: Workload) -> float:
+    """Blocks that no later tensor of a step fits into, as a share of the logits' bytes.
+
+    Where the logits are shifted, their gradient has a token more than any block that is free by
+    then, so that a caching allocator reserves 18 bytes in all: 16-bit logits, an fp32 copy, the
+    shifted one, the log-softmax, the gradient. Without that it is 14 bytes: the gradient doesn't
+    fit into the block of the 16-bit logits.
+    """
+    if not _is_shifted(workload):
+        return 14 / LOGIT_BYTES - 1
+    in_16_bit = is_at_least(workload, "transformers", 4, 46)
+    return 18 / (LOGIT_BYTES_SHIFTED if in_16_bit else LOGIT_BYTES) - 1
+
+
+def _is_shifted(workload: Workload) -> bool:
+    """Whether the loss shifts the logits by a token, and so copies them."""
+    return "transformers" in workload.versions and not is_at_least(workload, "transformers", 4, 49)

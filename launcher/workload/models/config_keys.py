@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -96,6 +96,10 @@ class ConfigSizes:
             return self[name]
         except MissingSizeError:
             return default
+
+    def derive(self, sizes: Mapping[str, int]) -> ConfigSizes:
+        """The same with further sizes, which don't replace those that are derived already."""
+        return replace(self, derived={**sizes, **self.derived})
 
     def _checked(self, name: str, key: str, value: object) -> int:
         least = 1 if name in _POSITIVE else 0

@@ -188,12 +188,7 @@ def _weights(
     output: bool,
 ) -> tuple[Weight, ...]:
     """All weights, from the templates."""
-    declared = ConfigSizes(
-        language.config,
-        language.where,
-        language.defaults,
-        {**language.derived, "tied": int(not output)},
-    )
+    declared = language.derive({"tied": int(not output)})
     if join is None:
         return counted([("", architecture.template, declared)])
     tower_config = vision or {}
@@ -205,14 +200,18 @@ def _weights(
         "query_num": ConfigSizes(config, label).get("query_num"),
         "multimodal_projector_bias": int(config.get("multimodal_projector_bias") is not False),
     }
-    sizes = ConfigSizes(sizes.config, label, sizes.defaults, {**extra, **sizes.derived})
-    return counted(
-        [
-            (join.tower_prefix, tower.template, sizes),
-            ("", join.projector, sizes),
-            (join.language_prefix, architecture.template, declared),
-        ]
-    )
+    sizes = sizes.derive(extra)
+    parts = [
+        (join.tower_prefix, tower.template, sizes),
+        ("", join.projector, sizes),
+        (join.language_prefix, architecture.template, declared),
+    ]
+    for key, part in join.beside.items():
+        section = config.get(key)
+        if isinstance(section, Mapping):
+            found = _sizes(section, f"{language.where}{key}.", part)
+            parts.append(("", part.template, found.derive({"width": declared["hidden"]})))
+    return counted(parts)
 
 
 def _tower_type(vision: Config, join: Join) -> str:
@@ -314,7 +313,7 @@ def _tower(
     architecture = None if join is None else TOWERS[_tower_type(vision or {}, join)]
     sizes = _sizes(vision or {}, label, architecture, None if join is None else join.tower_defaults)
     try:
-        return _stack(
+        stack = _stack(
             prefix,
             sizes,
             weights,
@@ -325,6 +324,11 @@ def _tower(
         )
     except MissingSizeError:
         return None
+    if join is None or not join.slice:
+        return stack
+    found = _section(config, label, ("slice_config",))
+    cut = ConfigSizes(*found or ({}, label))
+    return replace(stack, slice=join.slice, slices=(cut.get("max_slice_nums") or 9) + 1)
 
 
 def _activation(config: Config) -> str:

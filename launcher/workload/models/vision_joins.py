@@ -6,9 +6,11 @@ The templates of projectors are in the language of `architectures.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+from .architectures import Architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class Join:
         tied: the default of whether the output projection is the embedding; None for the language
             model's default.
         versions: type of the language model by the configuration's `version`, if that decides.
+        slice: side of the slices that an image is cut into, in pixels; 0 where it isn't.
+        beside: further parts, by their section of the configuration; `width` is the language
+            model's hidden size there too.
     """
 
     tower: str
@@ -38,6 +43,8 @@ class Join:
     tower_defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     tied: bool | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    slice: int = 0
+    beside: Mapping[str, Architecture] = field(default_factory=lambda: MappingProxyType({}))
 
 
 _LLAVA_PROJECTOR = """
@@ -55,11 +62,71 @@ resampler.ln_kv width +
 resampler.ln_post width +
 =resampler.proj width width
 """
+_WHISPER = Architecture(
+    """
+apm.conv1 d_model num_mel_bins 3 +
+apm.conv2 d_model d_model 3 +
+apm.embed_positions max_source_positions d_model
+apm.layer_norm d_model +
+audio_projection_layer.linear1 width d_model +
+audio_projection_layer.linear2 width width +
+apm.layers.*
+  self_attn.k_proj d_model d_model
+  self_attn.v_proj d_model d_model +
+  self_attn.q_proj d_model d_model +
+  self_attn.out_proj d_model d_model +
+  self_attn_layer_norm d_model +
+  fc1 encoder_ffn_dim d_model +
+  fc2 d_model encoder_ffn_dim +
+  final_layer_norm d_model +
+""",
+    {"num_mel_bins": 80, "max_source_positions": 1500},
+    derive=lambda sizes: {"layers": sizes["encoder_layers"]},
+)
+_SPEECH = Architecture(
+    """
+tts.projector.linear1 hidden width +
+tts.projector.linear2 hidden hidden +
+tts.emb_text num_text_tokens hidden
+tts.emb_code.0 num_vq*num_audio_tokens hidden
+tts.head_code.0 num_vq*num_audio_tokens hidden
+tts.model.embed_tokens 32000 hidden
+tts.model.norm hidden
+tts.model.layers.*
+  self_attn.q_proj hidden hidden
+  self_attn.k_proj hidden hidden
+  self_attn.v_proj hidden hidden
+  self_attn.o_proj hidden hidden
+  mlp.gate_proj ffn hidden
+  mlp.up_proj ffn hidden
+  mlp.down_proj hidden ffn
+  input_layernorm hidden
+  post_attention_layernorm hidden
+""",
+    {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 20,
+        "num_attention_heads": 12,
+        "num_audio_tokens": 626,
+        "num_text_tokens": 21178,
+        "num_vq": 4,
+    },
+)
 _INTERNVL_PROJECTOR = """
 mlp1.0 merged*hidden +
 mlp1.1 width merged*hidden +
 mlp1.3 width width +
 """
+
+_MINICPM_V = Join(
+    "minicpmv_vision",
+    "vpm.",
+    "llm.",
+    _RESAMPLER,
+    versions=MappingProxyType({"2.5": "llama", "2.6": "qwen2"}),
+    slice=448,
+)
 
 JOINS: dict[str, Join] = {
     "llava": Join(
@@ -116,12 +183,10 @@ multi_modal_projector.mm_soft_emb_norm hidden
         language="internlm2",
         merge=2,
     ),
-    "minicpmv": Join(
-        "minicpmv_vision",
-        "vpm.",
-        "llm.",
-        _RESAMPLER,
-        versions={"2.5": "llama", "2.6": "qwen2"},
+    "minicpmv": _MINICPM_V,
+    "minicpmo": replace(
+        _MINICPM_V,
+        beside=MappingProxyType({"audio_config": _WHISPER, "tts_config": _SPEECH}),
     ),
 }
 """By `model_type`."""

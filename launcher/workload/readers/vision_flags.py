@@ -74,10 +74,17 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
     """The maximum of patches in an image, if model and script determine it.
 
     A tower for any size (Qwen-VL's) takes as many patches as `max_pixels` holds; a tower of a fixed
-    size (InternVL's) takes the image in tiles, and a small copy of the whole image.
+    size (InternVL's) takes the image in tiles, and a small copy of the whole image; so does one of
+    slices (MiniCPM-V's).
     """
     tower = None if model is None else model.vision
     if tower is None or not tower.patch:
+        return
+    if tower.slice:
+        most = script.number("max_slice_nums")
+        if most is not None:
+            patches = (int(most.value) + 1) * (tower.slice // tower.patch) ** 2
+            yield Fact.IMAGE_PATCHES, Known(patches, most.origin, f"{most.source}, one image")
         return
     if tower.image:
         tiles = script.number("max_dynamic_patch")

@@ -13,6 +13,20 @@ from safe_launch.workload.read_workload import read_workload
 from support.models import QWEN2_7B, model_of
 
 PLAIN = "from transformers import Trainer, TrainingArguments, HfArgumentParser\n"
+MINICPM_V = {
+    **QWEN2_7B,
+    "model_type": "minicpmv",
+    "version": 2.6,
+    "query_num": 64,
+    "vision_config": {
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "image_size": 980,
+        "patch_size": 14,
+    },
+}
 ARGUMENTS = "--output_dir out --per_device_train_batch_size 1"
 
 
@@ -125,6 +139,10 @@ def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
 
 def test_slices_of_minicpm_v(tmp_path: Path) -> None:
     """As many as asked for, and the image as a whole, of 1024 patches each."""
-    source = PLAIN + "from trainer import CPMTrainer\n"
-    workload = read(tmp_path, f"{ARGUMENTS} --max_slice_nums 4", source=source)
+    config = {**MINICPM_V, "slice_config": {"max_slice_nums": 6}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    workload = read(tmp_path, f"{ARGUMENTS} --model_name_or_path {tmp_path} --max_slice_nums 4")
     assert workload.value(Fact.IMAGE_PATCHES) == 5 * 1024
+    assert workload.model is not None
+    assert workload.model.vision is not None
+    assert workload.model.vision.slices == 7

@@ -193,6 +193,25 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
 """Configurations as they are published, and the number of parameters that the hub shows."""
 
 
+def test_minicpm_o() -> None:
+    """MiniCPM-V with Whisper's encoder and speech: 8.67 billion by the hub, with its vocoder."""
+    config, vision = PUBLISHED["MiniCPM-V-2_6"]
+    audio = {
+        "d_model": 1024,
+        "encoder_layers": 24,
+        "encoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16,
+    }
+    parts = {"model_type": "minicpmo", "audio_config": audio, "tts_config": {}}
+    model = known({**config, **parts})
+    encoder = sum(weight.total for weight in model.weights if weight.name.startswith("apm."))
+    assert encoder == 307_216_384
+    assert 0.56e9 < model.parameters - vision < 0.575e9
+    assert model.vision is not None
+    assert model.vision.slices == 10
+    assert known({**config, "model_type": "minicpmo"}).parameters == vision
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_number_of_parameters(name: str) -> None:
     """A configuration alone gives every parameter."""

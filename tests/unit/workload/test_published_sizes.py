@@ -43,7 +43,7 @@ def test_every_row_is_a_measurement_of_one_gpu():
         assert 0 < float(row["measured_gib"]) < 80, row
         assert int(row["seq_len"]) > 0
         assert int(row["micro_batch"]) > 0
-        assert "/blob/" in row["url"]
+        assert "/blob/" in row["url"] or "/pull/" in row["url"]
         assert row["held_out"] in ("", "true")
         assert row["kind"] in ("max_memory_reserved", "max_memory_allocated", "unknown")
         assert (row["lora_targets"] != "") == (row["method"] == "lora")
@@ -66,15 +66,15 @@ def test_rows_speak_in_settings_and_facts_too():
             parse_value(name_of(name), yaml.safe_load(raw))
 
 
-def test_nine_of_ten_estimates_are_within_their_error():
+def test_19_of_20_estimates_are_within_their_error():
     """Of each family, on rows of one sample a batch or of a known length; the bounds hold."""
     sys.path.insert(0, str(BENCHMARKS))
     published = load("against_published")
     rows = [row for row in published.read_rows() if row.known and not row.full]
     for family in published.Family:
         group = [row for row in rows if row.family is family]
-        within = [abs(row.error(row.ours.expected)) <= row.ours.error for row in group]
-        assert sum(within) >= 0.9 * len(group), family
+        within = [abs(row.error(row.expected)) <= row.ours.error for row in group]
+        assert sum(within) >= 0.95 * len(group), family
     assert sum(row.measured > row.ours.bound for row in rows) <= 0.03 * len(rows)
 
 
