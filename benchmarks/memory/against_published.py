@@ -59,8 +59,9 @@ isn't known of them are in [their folder](../../benchmarks/memory/published/READ
 constants are chosen by them, both about what torch's allocator keeps without expandable segments
 though nothing uses it (`launcher/planning/estimates/allocator.py`): `varying` by ms-swift's
 benchmark, `gathered` by Qwen's ZeRO-3 rows. The error is that of the estimate relative
-to what was measured; the last column says how often the bound, which is what the launcher budgets,
-was exceeded. Only rows that fill less than 90 % of their card.
+to what was measured, without what the allocator adds where allocated memory was read; the last
+column says how often the bound, which is what the launcher budgets, was exceeded. Only rows that
+fill less than 90 % of their card.
 
 ## By family
 
