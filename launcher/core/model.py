@@ -93,6 +93,8 @@ class Stack:
         activation: the feed-forward part's function, e.g. `silu`; empty where it isn't known.
         rotary: whether queries and keys are rotated, which makes new tensors of them.
         scales_in_fp32: whether a norm multiplies with its weight in fp32, as Gemma's do.
+        drops_hidden: whether the outputs of attention and feed-forward part go through dropout.
+        drops_attention: whether the attention's probabilities do.
     """
 
     prefix: str
@@ -113,6 +115,8 @@ class Stack:
     activation: str = ""
     rotary: bool = True
     scales_in_fp32: bool = False
+    drops_hidden: bool = False
+    drops_attention: bool = False
 
 
 @dataclass(frozen=True, slots=True)

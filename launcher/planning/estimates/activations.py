@@ -150,6 +150,8 @@ def layer_of(
         scores = stack.heads * length
         attended, temporary = 4 * e * q + (4 + e) * scores, (8 + e) * scores
         attended += 0 if e == 2 else -4 * scores
+        if stack.drops_attention:  # the mask, and in fp32 the probabilities before it too
+            attended += (1 if e == 2 else 1 + e) * scores
     else:
         attended, temporary = 2 * e * q + 2 * e * k + 4 * stack.heads, 3 * e * q
     if stack.rotary and any(re.search(FUSED, weight.name) for weight in weights):
@@ -161,7 +163,8 @@ def layer_of(
     ffn = (3 - fused if stack.gated else SAVED_BY.get(stack.activation, 1)) * e * width
     ffn += 2 * e * h * routed  # each expert's input and output, gathered
     inputs = (into_attention + into_ffn) * h
-    saved = norms * norm + narrow + inputs + attended + ffn + down
+    masks = 2 * h if stack.drops_hidden else 0
+    saved = norms * norm + narrow + inputs + attended + ffn + down + masks
     return Layer(
         saved=saved,
         ffn=ffn + down + into_ffn * h,

@@ -28,7 +28,7 @@ class Family(StrEnum):
 
 ERRORS: Mapping[Family, float] = MappingProxyType(
     {
-        Family.FULL: 0.35,
+        Family.FULL: 0.25,
         Family.LORA: 0.3,
         Family.QUANTIZED: 0.3,
         Family.PREFERENCE: 0.2,

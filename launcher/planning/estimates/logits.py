@@ -18,6 +18,8 @@ LOGIT_BYTES_SHIFTED = 14
 """From 4.46 to 4.48 the forward pass holds more: the logits, their fp32 copy, the one that is
 shifted by a token, and the log-softmax (`ForCausalLMLoss`; until then the first was replaced by the
 second). Since then the labels are shifted instead."""
+OWN_LOSS = {"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt"}
+"""Model types that cast no logits before transformers 4.49 (models/gpt2/modeling_gpt2.py)."""
 CHUNK = 1024
 """Tokens in one chunk of a chunked loss."""
 
@@ -56,6 +58,8 @@ def logits_of(
         )
     if loss is Loss.CHUNKED:
         count = min(count, CHUNK)
+    if _in_own_type(model, workload):
+        loss = Loss.NATIVE
     return Logits(_loss_bytes(loss, size, workload) * vocabulary * count, size * vocabulary * count)
 
 
@@ -95,6 +99,12 @@ def unfit_share(workload: Workload) -> float:
         return 14 / LOGIT_BYTES - 1
     in_16_bit = is_at_least(workload, "transformers", 4, 46)
     return 18 / (LOGIT_BYTES_SHIFTED if in_16_bit else LOGIT_BYTES) - 1
+
+
+def _in_own_type(model: Model, workload: Workload) -> bool:
+    """Whether a model's class takes the loss of 16-bit logits, unless autocast makes them fp32."""
+    older = model.model_type in OWN_LOSS and _is_shifted(workload)
+    return older and workload.engine is Engine.DEEPSPEED
 
 
 def _is_shifted(workload: Workload) -> bool:

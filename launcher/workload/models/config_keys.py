@@ -28,6 +28,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Keys of config.json by the name that the templates use."""
 
+HIDDEN_DROPOUT = ("hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "dropout")
+ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""Keys of rates of dropout: of a layer's two outputs, of the attention's probabilities."""
+
 _POSITIVE = ("hidden", "layers", "heads", "kv", "head_dim", "ffn", "vocab", "patch")
 
 
@@ -117,3 +121,28 @@ class ConfigSizes:
                 "the model can't be built from this configuration; restore the file as published",
             )
         return int(value)
+
+
+def activation(config: Mapping[str, Any]) -> str:
+    """The feed-forward part's function, under its various names in configurations."""
+    nested = [value for value in config.values() if isinstance(value, dict)]
+    for part in (config, *nested):
+        for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
+            if isinstance(part.get(key), str):
+                return str(part[key])
+    return ""
+
+
+def stored_type(config: Mapping[str, Any]) -> str:
+    """The type of the weights in the configuration, e.g. `bfloat16`."""
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        named = part.get("dtype") or part.get("torch_dtype")
+        if isinstance(named, str):
+            return named.removeprefix("torch.")
+    return ""
+
+
+def drops(config: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
+    """Whether a rate of dropout among these keys is above zero."""
+    rates = (config.get(key) for key in keys)
+    return any(isinstance(rate, int | float) and rate > 0 for rate in rates)

@@ -11,7 +11,15 @@ from ...core.model import Model, Stack, Weight
 from .architectures import ARCHITECTURES, Architecture
 from .architectures_gpt import GPT_ARCHITECTURES
 from .architectures_vision import TOWERS
-from .config_keys import ConfigSizes, MissingSizeError
+from .config_keys import (
+    ATTENTION_DROPOUT,
+    HIDDEN_DROPOUT,
+    ConfigSizes,
+    MissingSizeError,
+    activation,
+    drops,
+    stored_type,
+)
 from .vision_joins import JOINS, Join
 from .weight_patterns import counted
 
@@ -95,9 +103,11 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
             vocabulary=_vocabulary(weights, language, tied=tied),
             language=replace(
                 _stack(prefix, language, weights, architecture),
-                activation=_activation(config),
+                activation=activation(config),
                 rotary=model_type not in WITHOUT_ROTATION,
                 scales_in_fp32=model_type.startswith("gemma"),
+                drops_hidden=drops(config, HIDDEN_DROPOUT),
+                drops_attention=drops(config, ATTENTION_DROPOUT),
             ),
             vision=_tower(tower_prefix, vision, vision_label, join, config, weights),
             weights=weights,
@@ -105,7 +115,7 @@ def shape(config: Config, weights: tuple[Weight, ...] | None, path: str, source:
             tied=tied,
             context=language.get("positions"),
             model_type=model_type,
-            stored=_stored(config),
+            stored=stored_type(config),
         )
     except MissingSizeError as error:
         raise UnknownShapeError(f"{error} is missing, so the model's size isn't known") from None
@@ -329,22 +339,3 @@ def _tower(
     found = _section(config, label, ("slice_config",))
     cut = ConfigSizes(*found or ({}, label))
     return replace(stack, slice=join.slice, slices=(cut.get("max_slice_nums") or 9) + 1)
-
-
-def _activation(config: Config) -> str:
-    """The feed-forward part's function, under its various names in configurations."""
-    nested = [value for value in config.values() if isinstance(value, dict)]
-    for part in (config, *nested):
-        for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
-            if isinstance(part.get(key), str):
-                return str(part[key])
-    return ""
-
-
-def _stored(config: Config) -> str:
-    """The type of the weights in the configuration, e.g. `bfloat16`."""
-    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
-        named = part.get("dtype") or part.get("torch_dtype")
-        if isinstance(named, str):
-            return named.removeprefix("torch.")
-    return ""

@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.settings import Attention, Fact, Name, Setting, Value
 from safe_launch.core.workload import Measured, Workload
+from safe_launch.planning.estimates.activations import Types, layer_of
 from safe_launch.planning.estimates.estimate import Component, Estimate, Phase
 from safe_launch.planning.estimates.families import ERRORS, Family
 from safe_launch.planning.estimates.logits import unfit_share
@@ -203,6 +204,29 @@ def test_shifted_logits(transformers: str, bytes_each: int, kept: int) -> None:
     loss = moment(estimated(workload), "loss").components
     assert loss[Component.LOGITS] / (152064 * 2048) == bytes_each
     assert unfit_share(workload) * bytes_each == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    ("engine", "transformers", "each"),
+    [("deepspeed", "4.48.0", 8), ("deepspeed", "4.49.0", 12), ("ddp", "4.48.0", 14)],
+)
+def test_gpt2_takes_the_loss_of_16_bit_logits(engine: str, transformers: str, each: int) -> None:
+    """Before transformers 4.49, where autocast doesn't make them fp32."""
+    workload = workload_with({**ALONE, Fact.ENGINE: engine}, transformers=transformers)
+    model = replace(MODEL, model_type="gpt2")
+    loss = moment(estimated(replace(workload, model=model)), "loss").components
+    assert loss[Component.LOGITS] / (152064 * 2048) == each
+
+
+@pytest.mark.parametrize(("size", "each"), [(2, 1), (4, 5)])
+def test_dropout_leaves_masks(size: int, each: int) -> None:
+    """Of a layer's two outputs, and of the probabilities; in fp32 these are kept twice."""
+    stack = replace(MODEL.language, drops_hidden=True, drops_attention=True)
+    weights, types = tuple(MODEL.within(stack)), Types(size, size, size)
+    plain, dropped = (
+        layer_of(one, weights, types, Attention.EAGER, 64) for one in (MODEL.language, stack)
+    )
+    assert dropped.saved - plain.saved == 2 * stack.hidden + each * stack.heads * 64
 
 
 def test_towers_attend_within_an_image() -> None:

@@ -193,6 +193,22 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
 """Configurations as they are published, and the number of parameters that the hub shows."""
 
 
+def test_dropout() -> None:
+    """By the rates in the configuration, under the names of GPT-2 and of BERT."""
+    gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 4}
+    stacks = [
+        known({**gpt2, "n_positions": 4, **rates}).language
+        for rates in (
+            {"resid_pdrop": 0.1, "attn_pdrop": 0.0},
+            {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.1},
+        )
+    ]
+    assert [(stack.drops_hidden, stack.drops_attention) for stack in stacks] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def test_minicpm_o() -> None:
     """MiniCPM-V with Whisper's encoder and speech: 8.67 billion by the hub, with its vocoder."""
     config, vision = PUBLISHED["MiniCPM-V-2_6"]
