@@ -25,7 +25,7 @@ from .situation import Trait, required
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
 """The headings that an entry may have; the first two are required."""
 
-FOR_PLANS = re.compile(rb"^(forbids|points_at):", re.MULTILINE)
+FOR_PLANS = (b"\nforbids:", b"\npoints_at:")
 """What the front matter of an entry has that tells on a plan, before anything has failed."""
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -78,10 +78,13 @@ def read_catalogue(
         return tuple(read_entry(path, is_site_specific=True) for path in _entries(folder))
     shipped = _entries(Path(str(files("safe_launch.presets.failures"))))
     return tuple(
-        read_entry(path)
-        for path in shipped
-        if not for_plan or FOR_PLANS.search(path.read_bytes()) is not None
+        read_entry(path) for path in shipped if not for_plan or _tells_on_plans(path.read_bytes())
     )
+
+
+def _tells_on_plans(text: bytes) -> bool:
+    front_matter = text.partition(b"\n---\n")[0]
+    return any(key in front_matter for key in FOR_PLANS)
 
 
 def _entries(folder: Path) -> list[Path]:
