@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from .catalogue.entry import KnownFailure
-from .commands import lookup, wrap
-from .commands.template import template_command
 from .core.errors import ExitCode, LaunchError
 from .core.hardware import Hardware
 from .core.placement import Placement
@@ -31,15 +30,20 @@ from .system.typed_yaml import meant
 from .workload.config_files import accelerate
 from .workload.config_files.accelerate import Configuration
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "catalogue": lookup.catalogue,
-    "diagnose": lookup.diagnose,
-    "explain": lookup.explain,
-    "hardware": lookup.hardware,
-    "template": template_command.template,
-    "wrap": wrap.wrap,
+if TYPE_CHECKING:
+    from .catalogue.entry import KnownFailure
+
+
+COMMANDS = {
+    "catalogue": "lookup",
+    "diagnose": "lookup",
+    "explain": "lookup",
+    "hardware": "lookup",
+    "template": "template.template_command",
+    "wrap": "wrap",
 }
-"""The commands that need no script; `plan` takes the options of a launch."""
+"""The commands that need no script, by the module that has a function of that name, which is
+imported when it is run; `plan` takes the options of a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     command = command_of(arguments)
     if command.name in COMMANDS:
-        return COMMANDS[command.name](command.words)
+        module = import_module(f".commands.{COMMANDS[command.name]}", __package__)
+        return int(getattr(module, command.name)(command.words))
     words = [*by_variables(os.environ), *command.words]
     options = parsed(words)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
@@ -119,6 +124,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     if command.is_launch:
         return launch(options)
+    gc.disable()  # soon over: to look for garbage would be an eighth of the time
     return plan(options)
 
 
@@ -189,6 +195,7 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
     Raises:
         LaunchError: they are incomplete or invalid.
     """
+    from .commands import lookup
     from .machine import detect, profiles
     from .options import misplaced
     from .planning import named_presets
@@ -224,7 +231,8 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
-    return Training(request, hardware, lookup.known_failures(options.catalogue), wanted)
+    catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
+    return Training(request, hardware, catalogue, wanted)
 
 
 def request_of(

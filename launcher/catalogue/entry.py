@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -144,3 +144,8 @@ def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
     reference = entry.sources[0] if entry.sources else ""
     cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
     return tuple(Constraint(terms, cause) for terms in entry.forbids)
+
+
+def known_constraints(entries: Iterable[KnownFailure]) -> tuple[Constraint, ...]:
+    """The constraints of all entries."""
+    return tuple(constraint for entry in entries for constraint in constraints_of(entry))

@@ -95,19 +95,24 @@ def catalogue(arguments: Sequence[str]) -> int:
     return ExitCode.SUCCESS
 
 
-def known_failures(folder: Path | None) -> tuple[KnownFailure, ...]:
+def known_failures(folder: Path | None, *, for_plan: bool = False) -> tuple[KnownFailure, ...]:
     """The shipped catalogue, and that of the user's folder.
+
+    Args:
+        folder: the user's, if any.
+        for_plan: leave out what is shipped and can't tell on a plan.
 
     Raises:
         LaunchError: there is no such folder, or an entry doesn't follow the schema.
     """
     from ..catalogue.reader import read_catalogue
 
+    shipped = read_catalogue(for_plan=for_plan)
     if folder is None:
-        return read_catalogue()
+        return shipped
     if not folder.is_dir():
         raise LaunchError(ExitCode.USAGE, f"--catalogue {folder}: no such folder")
-    return read_catalogue() + read_catalogue(folder)
+    return shipped + read_catalogue(folder)
 
 
 def _parser(name: str, description: str) -> Parser:

@@ -9,6 +9,8 @@ from string import Template
 
 OUT, ERR = 1, 2
 """A worker's stdout and stderr: their descriptors, and torchrun's numbers for them."""
+SHARED_CONSOLE = "SAFE_LAUNCH_SHARED_CONSOLE"
+"""Environment variable of launchers on many nodes whose output comes to the same console."""
 EVERY = -1
 """The key for all local ranks."""
 PREFIX = "[${role_name}${local_rank}]:"

@@ -51,7 +51,9 @@ class Preset:
         }
 
     def __str__(self) -> str:
-        return ", ".join(describe(setting, value) for setting, value in self.settings().items())
+        """The settings in words, without the switches that are off."""
+        told = ((name, value) for name, value in self.settings().items() if value is not False)
+        return ", ".join(describe(setting, value) for setting, value in told)
 
 
 def preset_of(values: Mapping[Setting, Value]) -> Preset:

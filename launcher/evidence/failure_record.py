@@ -80,6 +80,7 @@ class FailureRecord:
             device.
         log_tail: the last lines of its output.
         finished: the script had already run to its end.
+        has_trained: before the training that failed, the script had done another.
     """
 
     rank: int | None
@@ -101,6 +102,7 @@ class FailureRecord:
     memory: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     log_tail: tuple[str, ...] = ()
     finished: bool = False
+    has_trained: bool = False
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None

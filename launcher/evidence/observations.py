@@ -22,11 +22,13 @@ class Observations:
         observed: settings in force and facts, by name.
         before_model: bytes of the process's data when the first model was seen, less the model's
             own.
+        has_trained: another training of this process had made steps before this one began.
     """
 
     def __init__(self) -> None:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
+        self.has_trained = False
         self._models: list[weakref.ref[Any]] = []
         self._others = OtherModels()
         self._steps: list[Callable[[], int | None]] = []
@@ -101,6 +103,7 @@ class Observations:
 
     def count_steps(self, counter: Callable[[], int | None]) -> None:
         """Adds a counter of optimizer steps; the one added last takes precedence."""
+        self.has_trained = self.has_trained or bool(self.step())
         self._steps.append(counter)
 
     def step(self) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+MEMORY = Path("/proc/meminfo")
 
 
 def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
@@ -35,9 +36,8 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
 
 def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
     """Bytes of memory that this job may use: the host's, or a lower limit of a cgroup."""
-    import psutil
-
-    limits = [int(psutil.virtual_memory().total)]
+    lines = _text(MEMORY).splitlines()
+    limits = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")]
     for folder in _groups(root, membership, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             limits += [limit for limit in _numbers(folder / name) if limit > 0]

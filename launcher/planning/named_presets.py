@@ -36,6 +36,8 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     Raises:
         LaunchError: there is no such preset, or a key or a value isn't valid.
     """
+    if name is None and not overrides:
+        return MappingProxyType({})
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -8,12 +8,15 @@ from functools import partial
 
 from ..core.constraint import Constraint
 from ..core.hardware import Hardware
+from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from .plan import NoPlan, Plan
 from .remedies import proposals, remedies
 from .search import resolve, rules_of
 from .uncertain import doubt_of
+
+STRICT = "--strict allows no change"
 
 
 def planned(
@@ -47,3 +50,8 @@ def planned(
     if isinstance(found, NoPlan):
         return replace(found, remedies=remedies(found, rules))
     return replace(found, proposals=proposals(found, rules))
+
+
+def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:
+    """Why `--strict` refuses a plan; None where it doesn't."""
+    return Refused(STRICT) if request.limits.strict and plan.changes else None

@@ -16,6 +16,7 @@ from ..planning.search import contradiction
 from .costs import cost_text
 from .plan_table import components_text
 
+NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
 
@@ -137,7 +138,7 @@ def why_text(plan: Plan, change: Change) -> str:
     if change.old is not None:
         point[change.setting] = change.old
     if change.constraint.forbids(point) or not changed:
-        kept = "kept, it " if cause.kind is CauseKind.MEMORY else ""
+        kept = "if kept, it " if cause.kind is CauseKind.MEMORY else ""
         known = f" [{cause.name}]" if cause.kind is CauseKind.KNOWN_FAILURE else ""
         return f"{kept}{cause.summary}{known}"
     return f"goes with {', '.join(sorted(setting.value for setting in changed))}"

@@ -7,15 +7,15 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..catalogue.entry import Finding
-from ..catalogue.situation import traits_of
 from ..core.errors import ExitCode, LaunchError, meaning
-from ..core.source_location import SourceLocation
-from ..core.workload import Workload
-from ..evidence.exit_reason import death_text
-from ..planning.plan import NoPlan
-from . import explain_failure, explain_plan
+
+if TYPE_CHECKING:
+    from ..catalogue.entry import Finding
+    from ..core.source_location import SourceLocation
+    from ..core.workload import Workload
+    from ..planning.plan import NoPlan
 
 VARIABLE = "SAFE_LAUNCH_TERMINATION_LOG"
 """Environment variable that names the file; empty for none."""
@@ -38,6 +38,10 @@ def failure_line(
         workload: what is known of the training.
         spots: lines of the user's that the failure is about.
     """
+    from ..catalogue.situation import traits_of
+    from ..evidence.exit_reason import death_text
+    from . import explain_failure
+
     record, entry = finding.record, finding.entry
     parts = [death_text(record)]
     if entry is not None:
@@ -53,6 +57,8 @@ def failure_line(
 
 def dead_end_line(refused: NoPlan) -> str:
     """A training without a plan: what rules out all presets, and what would help."""
+    from . import explain_plan
+
     rows = explain_plan.dead_end_rows(refused)
     because = [text for label, text in rows if label == "because"]
     helps = [f"would do: {text}" for label, text in rows if label == "would do"]

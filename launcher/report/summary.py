@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..catalogue.entry import Finding
 from ..core.errors import LaunchError
-from ..core.output_routing import ERR
+from ..core.output_routing import ERR, SHARED_CONSOLE
 from ..diagnosis.attempt import Failed, Interrupted, Outcome
 from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import RunEnded
@@ -36,15 +36,17 @@ def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> Non
     """Prints the full traceback of the rank that failed first, or its last output, if hidden.
 
     A worker prints its own traceback, unless it is stopped before. Hidden are also ranks that this
-    console doesn't show, and those of other nodes.
+    console doesn't show, and those of other nodes whose output goes elsewhere.
     """
     if not isinstance(outcome, Failed):
         return
     record = findings[outcome.attempt.number].record
     streams = outcome.attempt.plan.request.worker_options.streams
+    is_here = not record.host or SHARED_CONSOLE in os.environ
     # This is node 0, whose ranks come first: here a local rank is the rank.
+    local = record.rank if record.local_rank is None else record.local_rank
     is_printed = not record.traceback or record.traceback.splitlines()[-1] in record.log_tail
-    if is_printed and not record.host and streams.is_shown(record.rank or 0, ERR):
+    if is_printed and is_here and streams.is_shown(local or 0, ERR):
         return
     if record.traceback and not record.exception.endswith("SystemExit"):
         terminal.verbatim(record.traceback)

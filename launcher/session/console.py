@@ -21,7 +21,6 @@ from ..system import terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
-NOTHING_LEFT = "nothing is left to launch"
 SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "gets", "note", "may end", "do")
 """Labels of the rows that `--quiet` keeps."""
 
@@ -42,7 +41,9 @@ class ConsoleReporter:
 
     def no_plan(self, refused: NoPlan) -> None:
         """Prints why there is no plan, and what would permit one."""
-        terminal.say(NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused)))
+        terminal.say(
+            explain_plan.NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused))
+        )
 
     def attempt_failed(
         self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..catalogue.entry import KnownFailure, constraints_of
-from ..catalogue.reader import concerns
+from ..catalogue.entry import KnownFailure
 from ..core.constraint import Constraint
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware
-from ..core.refused import Refused
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
 from ..nodes.messages import RunEnded
 from ..planning.plan import NoPlan, Plan
-from ..planning.planner import planned
+from ..planning.planner import planned, refused_by_strict
 from ..planning.search import as_asked
 from ..report import pod_status
-from .console import NOTHING_LEFT
-from .reporter import Reporter
+from ..report.explain_plan import NOTHING_LEFT
 from .suspect_lines import suspect_lines
 
-STRICT = "--strict allows no change"
-
-
-def known_constraints(
-    workload: Workload, catalogue: Sequence[KnownFailure]
-) -> tuple[Constraint, ...]:
-    """What the catalogue forbids with the installed versions."""
-    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    return tuple(constraint for entry in entries for constraint in constraints_of(entry))
+if TYPE_CHECKING:
+    from .reporter import Reporter
 
 
 def first_plan(
@@ -64,8 +55,3 @@ def first_plan(
         reporter.note(f"not launched: {refused.sentence}")
         return RunEnded(ExitCode.NO_PLAN, refused.sentence)
     return plan
-
-
-def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:
-    """Why `--strict` refuses a plan; None where it doesn't."""
-    return Refused(STRICT) if request.limits.strict and plan.changes else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from ..catalogue.entry import KnownFailure
+from ..catalogue.entry import KnownFailure, known_constraints
 from ..catalogue.reader import concerns
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
@@ -25,7 +25,7 @@ from ..workers.forkserver.client import Server
 from .all_nodes import AllNodes
 from .console import ConsoleReporter
 from .decision import RunState
-from .first_plan import first_plan, known_constraints
+from .first_plan import first_plan
 from .loop import Effects, run_attempts
 from .resume import prepare
 
@@ -94,7 +94,7 @@ def _train(
     """Makes the first plan and runs the loop with its effects."""
     reporter = ConsoleReporter()
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    known = known_constraints(workload, catalogue)
+    known = known_constraints(entries)
     plan = first_plan(request, workload, hardware, known, entries, reporter)
     if isinstance(plan, RunEnded):
         return plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ..catalogue.entry import KnownFailure
+from ..catalogue.entry import KnownFailure, known_constraints
 from ..catalogue.reader import concerns
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware
@@ -14,11 +14,9 @@ from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
-from ..planning.planner import planned
+from ..planning.planner import planned, refused_by_strict
 from ..report import explain_plan, plan_table
 from ..system import terminal
-from .console import NOTHING_LEFT, suspect_rows
-from .first_plan import known_constraints, refused_by_strict
 from .suspect_lines import SuspectLine, suspect_lines
 
 
@@ -31,8 +29,8 @@ def show_plan(
     as_json: bool,
 ) -> ExitCode:
     """Prints the plan in full; returns the exit code."""
-    plan = planned(request, workload, hardware, known_constraints(workload, catalogue))
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    plan = planned(request, workload, hardware, known_constraints(entries))
     suspects = suspect_lines(plan, entries) if isinstance(plan, Plan) else ()
     if as_json:
         document = plan_table.document(request, workload, hardware, plan)
@@ -57,15 +55,22 @@ def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLin
     job = model_sizes_of(workload)
     model = ("model", plan_table.model_text(workload, None if job is None else job.trained))
     if isinstance(plan, NoPlan):
-        lines = [NOTHING_LEFT, *terminal.table([*explain_plan.dead_end_rows(plan), model])]
+        lines = [
+            explain_plan.NOTHING_LEFT,
+            *terminal.table([*explain_plan.dead_end_rows(plan), model], indent=0),
+        ]
         table = plan_table.table(plan.rejected, None)
     else:
-        suspicions = suspect_rows(suspects, workload)
-        rows = [*explain_plan.plan_rows(plan, whole=whole), *suspicions, model]
+        rows = explain_plan.plan_rows(plan, whole=whole)
+        if suspects:
+            from .console import suspect_rows  # which imports all of the session
+
+            rows += suspect_rows(suspects, workload)
+        rows.append(model)
         lines = terminal.table(rows, indent=0)
         table = plan_table.table(plan.considered, plan.chosen) if plan.chosen.estimate else []
     if not whole:
-        more = "-v before the script shows what is known, where it was read, and the candidates"
+        more = "-v before the script: what is known, where it was read, the candidates"
         return [*lines, *terminal.table([("more", more)], indent=0)]
     head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
     known = terminal.table(plan_table.known_rows(workload), indent=0)

@@ -15,12 +15,22 @@ from ..diagnosis.attempt import Failed, Outcome, Superseded
 from ..planning.plan import Plan
 from ..system import orphans
 
+AGAIN = "what the script had trained before the training that failed is trained again"
+
 
 def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
     """Prepares on disk the start of the attempt after these outcomes.
 
     No worker of the job runs meanwhile; processes started here carry the run's mark, like workers.
     """
+    start = _prepared(following, outcomes, run_id)
+    if isinstance(start, Refused) or not (start.training or _has_trained(outcomes[-1])):
+        return start
+    return replace(start, sentence="; ".join(filter(None, [start.sentence, AGAIN])))
+
+
+def _prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:
+    """Prepares the start of the training that failed last."""
     steps = [steps_of(outcome) for outcome in outcomes]
     if resume_point.is_stuck(steps):
         return Refused(f"{resume_point.PATIENCE} attempts in a row have made no new step")
@@ -41,6 +51,11 @@ def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start 
         if not isinstance(made, Refused):
             return _move_newer(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
         checkpoints = resume_point.without(checkpoints, start.checkpoint, made.sentence)
+
+
+def _has_trained(outcome: Outcome) -> bool:
+    """Whether a training of the script was over when another one failed."""
+    return isinstance(outcome, Failed) and any(record.has_trained for record in outcome.records)
 
 
 def clean_up(start: Start) -> None:

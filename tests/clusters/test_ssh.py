@@ -204,10 +204,11 @@ def test_the_exit_code_is_the_workers(site: Site, how: str) -> None:
 
 @needs_ssh
 def test_a_failure_on_the_second_host_ends_both(site: Site) -> None:
-    """The code is the failing worker's, and its traceback is printed."""
+    """The code is the failing worker's, and its traceback is printed once."""
     end = site.run(PROGRAMS / "fails.py", "1:raise")
     assert end.code == 1, end.stderr
     assert "ValueError: the bug of rank 1" in end.stderr
+    assert end.stderr.count("Traceback (most recent call last)") == 1
     assert "[safe-launch] beta:" not in end.stderr, "the first host's launcher has said it all"
 
 

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from safe_launch.catalogue.entry import KnownFailure
-from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.catalogue.entry import KnownFailure, known_constraints
+from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.core.certainty import Origin
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Accelerator, Hardware
@@ -32,7 +32,6 @@ from safe_launch.core.workload import Known, Workload
 from safe_launch.machine.profiles import hardware_of, nodes
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import resolve
-from safe_launch.session.first_plan import known_constraints
 from safe_launch.workload.models.from_config import model_from_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +102,10 @@ def differences(
     machines = {one.name: hardware_of(one.name, NOWHERE) for one in nodes()}
     found = []
     for name, stack, workload in workloads(matrix):
-        rules = [known_constraints(workload, one) for one in (before, after)]
+        rules = [
+            known_constraints(entry for entry in one if concerns(entry, workload.versions))
+            for one in (before, after)
+        ]
         if rules[0] == rules[1]:
             continue  # nothing that concerns these versions has changed
         for node, hardware in machines.items():

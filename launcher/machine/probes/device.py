@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
 
 def said(command: Sequence[str]) -> str | None:
     """The output of a vendor's tool; None where it isn't installed, fails or hangs."""
+    if shutil.which(command[0]) is None:
+        return None
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"

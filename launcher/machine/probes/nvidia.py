@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from .device import Device, visible
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
     """The GPUs that CUDA would see, including instances of divided GPUs (MIG)."""
+    if not _has_driver():
+        return ()
     try:
         import pynvml
     except ImportError:
@@ -33,6 +36,15 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _has_driver() -> bool:
+    """Whether the library that pynvml loads is there; importing pynvml to learn it is slow."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _shown(pynvml: Any, handle: Any) -> Device:

@@ -22,6 +22,7 @@ from functools import partial
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.hardware import VISIBLE
+from ...core.output_routing import SHARED_CONSOLE
 from ...system import orphans, terminal
 
 BEAT = 5.0
@@ -135,6 +136,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     for name, value in job.expanded.items():
         os.environ[name] = os.path.expandvars(value)
     os.environ.update(device_variables(tuple(job.devices)))
+    os.environ[SHARED_CONSOLE] = "1"
     prepared = []
     if job.venv_script:
         if not os.path.isfile(job.venv_script):  # noqa: PTH113

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from .files import package_folders
 from .source_files import SourceFile
-from .user_files import tree_of
+from .user_files import parsed_text
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "transformers": ("training_args.py", "training_args_seq2seq.py"),
@@ -25,16 +26,22 @@ def library_class(name: str) -> tuple[SourceFile, ast.ClassDef] | None:
         for folder in package_folders(package):
             for pattern in patterns:
                 for path in sorted(folder.glob(pattern)):
-                    if f"class {name}" in path.read_text(encoding="utf-8", errors="replace"):
-                        found = _defined(path, name)
-                        if found is not None:
-                            return found
+                    found = _defined(path, name)
+                    if found is not None:
+                        return found
             break
     return None
 
 
 def _defined(path: Path, name: str) -> tuple[SourceFile, ast.ClassDef] | None:
-    tree = tree_of(path)
+    """The definition of a class at the top level of a file."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    start = re.search(rf"^class {name}\b", text, re.MULTILINE)
+    if start is None:
+        return None
+    methods = re.compile(r"^    def ", re.MULTILINE).search(text, start.end())
+    # Without the methods, which declare no options, that is half the work.
+    tree = parsed_text(text[: methods and methods.start()]) or parsed_text(text)
     for node in tree.body if tree is not None else ():
         if tree is not None and isinstance(node, ast.ClassDef) and node.name == name:
             return SourceFile(path, tree, is_script=False), node

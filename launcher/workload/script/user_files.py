@@ -31,8 +31,16 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
 def tree_of(path: Path) -> ast.Module | None:
     """A file's syntax tree; None if it doesn't exist or isn't Python."""
     try:
-        return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        return parsed_text(path.read_bytes())
+    except OSError:
+        return None
+
+
+def parsed_text(source: str | bytes) -> ast.Module | None:
+    """The syntax tree of a source; None where it isn't Python."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
         return None
 
 

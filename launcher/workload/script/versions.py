@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Iterable
-from importlib import metadata
+from contextlib import suppress
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions by distribution name, without importing anything."""
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    """Installed versions by distribution name, without importing anything.
+
+    They are in the names of the folders `NAME-VERSION.dist-info`, or `.egg-info` of old
+    (packaging.python.org, "Recording installed projects"): to parse the metadata takes 20 ms.
+    """
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        with suppress(OSError):
+            for file in os.listdir(folder or "."):  # noqa: PTH208 - half the time
+                stem, kind = os.path.splitext(file)  # noqa: PTH122
+                if kind in (".dist-info", ".egg-info"):
+                    name, _, version = stem.partition("-")
+                    found.setdefault(_normalized(name), version.partition("-")[0])
+    there = [name for name in names if _normalized(name) in found]
+    return {name: found[_normalized(name)] or _described(name) for name in there}
+
+
+def _normalized(name: str) -> str:
+    """The name by which distributions are compared (packaging.python.org, "Names")."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _described(name: str) -> str:
+    """The version in a distribution's metadata, where its folder's name has none."""
+    from importlib import metadata
+
+    return metadata.version(name)

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from safe_launch.catalogue.entry import KnownFailure, constraints_of
+from safe_launch.catalogue.entry import Kind, KnownFailure, constraints_of
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import FRAMEWORKS
@@ -258,3 +258,10 @@ def test_patterns_are_taken_literally(tmp_path: Path) -> None:
     entry = read_entry(path)
     assert entry.matches(FailureRecord(0, 0.0, "builtins.RuntimeError", "cost: ${12}"))
     assert str(entry.forbids[0][1]) == "gradient_checkpointing=off"
+
+
+def test_a_plan_reads_all_that_tells_on_it() -> None:
+    """Entries that forbid something or point at lines, the silent ones among them; no others."""
+    expected = [entry.id for entry in CATALOGUE if entry.forbids or entry.points_at]
+    assert [entry.id for entry in read_catalogue(for_plan=True)] == expected
+    assert {entry.id for entry in CATALOGUE if entry.kind is Kind.SILENT} <= set(expected)

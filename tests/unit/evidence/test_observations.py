@@ -185,3 +185,16 @@ def test_what_is_known_is_sent_once() -> None:
     first = Observed({"zero_stage": 2, "gradient_checkpointing": "reentrant"}, 3)
     assert seen.messages == [first]
     assert seen.observed == first.observed
+
+
+def test_another_training_of_the_process_is_seen() -> None:
+    """When the next one is made ready; one that counts from 0 until then is the same training."""
+    seen, first = Observations(), [0]
+    seen.count_steps(lambda: first[0])
+    seen.count_steps(lambda: 0)
+    assert not seen.has_trained
+    seen = Observations()
+    seen.count_steps(lambda: first[0])
+    first[0] = 5
+    seen.count_steps(lambda: 0)
+    assert (seen.has_trained, seen.step()) == (True, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -321,6 +322,12 @@ class FakeNvml:
         return answers[name]
 
 
+def answer_for_nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the fake answer instead of the driver's library."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monkeypatch.setattr(nvidia, "_has_driver", lambda: True)
+
+
 def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:
     """A device as NVML has it."""
     memory = SimpleNamespace(total=int(gib * GIB), used=int(used * GIB))
@@ -344,7 +351,7 @@ def test_nvidia(
     nvml = FakeNvml(
         [gpu("NVIDIA A100-SXM4-80GB", "GPU-1", 80), gpu("divided", "GPU-2", 80, parts=parts)]
     )
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    answer_for_nvml(nvml, monkeypatch)
     assert [one.name for one in nvidia.probe(environment)] == expected
 
 
@@ -404,7 +411,7 @@ def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
 
     nvml = FakeNvml([])
     nvml.nvmlInit = refuse  # type: ignore[attr-defined]
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    answer_for_nvml(nvml, monkeypatch)
     for name in ("nvidia0", "nvidia1", "nvidiactl"):
         (tmp_path / name).touch()
     assert detect({}, tmp_path).accelerators == 2
@@ -415,7 +422,7 @@ def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
 def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVML numbers them by their bus, CUDA by their speed unless told otherwise."""
     nvml = FakeNvml([gpu("Tesla V100-SXM2-32GB", "GPU-1", 32), gpu("NVIDIA L40S", "GPU-2", 45)])
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    answer_for_nvml(nvml, monkeypatch)
     found = detect({"CUDA_VISIBLE_DEVICES": "0,1"})
     assert "CUDA numbers devices that differ by speed" in found.notes[-1]
     by_bus = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -96,7 +96,7 @@ def test_a_change_has_its_own_cause() -> None:
     new = {change.setting: change.new for change in changes}
     plan = replace(asked, changes=changes, preset=preset_of({**world(values).asked, **new}))
     assert [change_text(plan, change) for change in changes] == [
-        "micro_batch: 4 -> 1 (from --micro): kept, it needs 9 GiB a rank at most",
+        "micro_batch: 4 -> 1 (from --micro): if kept, it needs 9 GiB a rank at most",
         "accumulation: 1 -> 4 (from --steps): the global batch is kept",
         (
             "offload: none -> optimizer (from ds.json: offload): "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
-from safe_launch.core.output_routing import ERR, EVERY, Streams
+from safe_launch.core.output_routing import ERR, EVERY, SHARED_CONSOLE, Streams
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Succeeded
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.messages import RunEnded
@@ -65,20 +65,32 @@ def test_a_script_that_exits_by_itself_has_no_traceback(
 
 
 @pytest.mark.parametrize(
-    ("host", "streams", "is_printed"),
+    ("host", "tail", "streams", "shared", "is_printed"),
     [
-        ("", Streams(), False),
-        ("", Streams(redirected=((EVERY, ERR),)), True),
-        ("", Streams(redirected=((EVERY, ERR),), teed=((EVERY, ERR),)), False),
-        ("", Streams(shown=frozenset({1})), True),
-        ("beta", Streams(), True),
+        ("", "Traceback: the label", Streams(), "", False),
+        ("", "stopped before", Streams(), "", True),
+        ("", "Traceback: the label", Streams(redirected=((EVERY, ERR),)), "", True),
+        (*("", "Traceback: the label"), Streams(((EVERY, ERR),), ((EVERY, ERR),)), "", False),
+        ("", "Traceback: the label", Streams(shown=frozenset({1})), "", True),
+        ("beta", "Traceback: the label", Streams(), "", True),
+        ("beta", "Traceback: the label", Streams(), "1", False),
+        ("beta", "stopped before", Streams(), "1", True),
     ],
 )
 def test_a_traceback_is_printed_once(
-    host: str, streams: Streams, capsys: pytest.CaptureFixture[str], *, is_printed: bool
+    host: str,
+    tail: str,
+    streams: Streams,
+    shared: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_printed: bool,
 ) -> None:
-    """By the worker itself, unless this console doesn't show it."""
-    record = replace(RECORD, host=host, traceback="Traceback: the label\n")
+    """By the worker itself, unless it was stopped before or this console doesn't show it."""
+    if shared:
+        monkeypatch.setenv(SHARED_CONSOLE, shared)
+    record = replace(RECORD, host=host, traceback="Traceback: the label\n", log_tail=(tail,))
     request = replace(REQUEST, worker_options=replace(REQUEST.worker_options, streams=streams))
     attempt = replace(ATTEMPT, plan=replace(ATTEMPT.plan, request=request))
     finding = Finding(record, Role.INITIATING, None)

@@ -34,7 +34,10 @@ ASKED = as_asked(REQUEST, WORKLOAD, HARDWARE)
 BETTER = resolve(REQUEST, WORKLOAD, HARDWARE, known_rules(CURRENT))
 ATTEMPT = Attempt(0, ASKED, Path("run/attempt-1"))
 RECORD = FailureRecord(
-    0, 1.0, "builtins.RuntimeError", "odd", traceback="Traceback: odd\n", exit_code=3
+    *(0, 1.0, "builtins.RuntimeError", "odd"),
+    traceback="Traceback: odd\n",
+    exit_code=3,
+    log_tail=("Traceback: odd",),
 )
 ROOT = Finding(RECORD, Role.INITIATING, None)
 FAILED = RunState(REQUEST, WORKLOAD).after(Failed(ATTEMPT, (RECORD,)), ROOT)

@@ -11,7 +11,8 @@ from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.nodes.messages import RunEnded
 from safe_launch.planning.plan import Plan
-from safe_launch.session.first_plan import STRICT, first_plan, refused_by_strict
+from safe_launch.planning.planner import STRICT, refused_by_strict
+from safe_launch.session.first_plan import first_plan
 from support.attempts import Recorder
 from support.worlds import (
     CURRENT,

@@ -18,7 +18,7 @@ from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Outcome,
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.search import as_asked
-from safe_launch.session.resume import clean_up, latest_saves, prepare, steps_of, target_of
+from safe_launch.session.resume import AGAIN, clean_up, latest_saves, prepare, steps_of, target_of
 from support.checkpoints import plain_checkpoint, zero_checkpoint
 from support.worlds import HARDWARE, LORA_DDP, REQUEST, ZERO2, ZERO3, world
 
@@ -63,11 +63,32 @@ def test_resumes_from_the_newest_of_its_own(tmp_path: Path) -> None:
     assert start.variable == f"1:{tmp_path / 'checkpoint-4'}"
     assert start.sentence == (
         "resumes from checkpoint-4 (7 steps had been done); checkpoint-6 is skipped: "
-        f"trainer_state.json is missing; checkpoint-6 moved to {tmp_path / 'set-aside-1'}"
+        f"trainer_state.json is missing; checkpoint-6 moved to {tmp_path / 'set-aside-1'}; {AGAIN}"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("checkpoint-2", "checkpoint-4", "set-aside-1")
     ]
+
+
+def test_it_is_told_what_is_trained_again(tmp_path: Path) -> None:
+    """A script with two trainings, of which the second has failed: with and without steps."""
+    (tmp_path / "second").mkdir()
+    saves = Saves(str(tmp_path / "second"), 1)
+    start = prepare(PLAN, [failed(0, saves)], "run")
+    assert isinstance(start, Start)
+    assert start.sentence == AGAIN
+    plain_checkpoint(tmp_path / "second", 3)
+    start = prepare(PLAN, [failed(3, saves)], "run")
+    assert isinstance(start, Start)
+    assert start.sentence == f"resumes from checkpoint-3; {AGAIN}"
+
+
+def test_it_is_told_that_an_own_loop_trains_again() -> None:
+    """Where a worker has seen that another training had made steps before."""
+    record = FailureRecord(0, 1.0, step=0, has_trained=True)
+    start = prepare(PLAN, [Failed(ATTEMPT, (record,))], "run")
+    assert isinstance(start, Start)
+    assert start.sentence == AGAIN
 
 
 def test_the_folders_of_all_attempts_count(tmp_path: Path) -> None:
