@@ -15,13 +15,14 @@ from unittest import mock
 
 import yaml
 from safe_launch import cli
+from safe_launch.catalogue.entry import known_constraints
+from safe_launch.catalogue.reader import concerns
 from safe_launch.commands import lookup
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.options.parser import parsed
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
-from safe_launch.session.first_plan import known_constraints
 from safe_launch.workload.models import from_folder
 
 SHAPES = Path(__file__).resolve().parents[1] / "commands" / "models.yaml"
@@ -80,7 +81,8 @@ def plan(line: CommandLine, hardware: str) -> Plan | NoPlan:
     with _at(line):
         training = _training(line, hardware)
         workload = training.workload(training.request)
-        known = known_constraints(workload, training.catalogue)
+        entries = [each for each in training.catalogue if concerns(each, workload.versions)]
+        known = known_constraints(entries)
         return planned(training.request, workload, training.hardware, known)
 
 
