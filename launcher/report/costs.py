@@ -31,7 +31,10 @@ def cost_text(
         case Setting.OFFLOAD if new == Offload.NONE:
             return "device memory; in return nothing moves between host and device"
         case Setting.OFFLOAD:
-            return "the optimizer runs on the CPU; gradients and weights move to the host and back"
+            return (
+                "host memory, and gradients and weights that move there and back; where DeepSpeed "
+                "builds its optimizer for the CPU, a C++ compiler"
+            )
         case Setting.MICRO_BATCH | Setting.ACCUMULATION:
             return "the global batch stays; more and smaller passes make a step slower"
         case _:
