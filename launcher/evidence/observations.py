@@ -94,6 +94,14 @@ class Observations:
                 self._describe_first(model)
         self.see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
+    def is_first(self, model: Any) -> bool:
+        """Whether a model is the first trained one that is alive, maybe wrapped or extended."""
+        *_, first = (None, *self.models())
+        if first is None or model is None or first is model:
+            return True
+        own = {id(parameter) for parameter in first.parameters()}
+        return any(id(parameter) in own for parameter in model.parameters())
+
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
         self.before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)

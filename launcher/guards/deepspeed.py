@@ -23,9 +23,6 @@ from .model_facts import see_facts
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
 
-trained: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The engines with an optimizer that are alive; what is observed is the first one's."""
-
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps `initialize` of the package, or `Init` of ZeRO-3's module."""
@@ -41,9 +38,8 @@ def _initialize(
     """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
-    if is_trained and not trained:
-        with suppress(AttributeError, TypeError):
-            see_facts(model, observations)
+    if is_trained and observations.is_first(model):
+        see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
         return wrapped(*given.args, **given.kwargs)
@@ -51,12 +47,11 @@ def _initialize(
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
-    if all(engine.module is model for engine in trained):
+    if observations.is_first(model):  # beside which others may have engines: a critic
         # A name that differs in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0], observations)
             first_batch.watch(result[0], observations)
-            trained.add(result[0])
     return result
 
 

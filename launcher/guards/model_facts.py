@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ..core.settings import Checkpointing, Setting
@@ -17,13 +18,14 @@ def see_facts(model: Any, observations: Observations) -> None:
 
     It is seen before the model, whose report has the launcher estimate again.
     """
-    floating = (weight for weight in model.parameters() if weight.is_floating_point())
-    weight = next(floating, None)
-    config = getattr(model, "config", None)
-    observations.see(
-        attention=attention_named(str(getattr(config, "_attn_implementation", ""))),
-        loaded_precision=None if weight is None else dtype_named(str(weight.dtype)),
-    )
+    with suppress(AttributeError, TypeError, ValueError):  # an unusual model
+        floating = (weight for weight in model.parameters() if weight.is_floating_point())
+        weight = next(floating, None)
+        config = getattr(model, "config", None)
+        observations.see(
+            attention=attention_named(str(getattr(config, "_attn_implementation", ""))),
+            loaded_precision=None if weight is None else dtype_named(str(weight.dtype)),
+        )
 
 
 def see_no_checkpointing(model: Any, observations: Observations) -> None:

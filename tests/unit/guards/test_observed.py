@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -76,7 +75,6 @@ def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[
     module.initialize = of_the_package
     deepspeed.install(module, seen)
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(deepspeed, "trained", weakref.WeakSet())
     wrapped: Callable[..., Any] = module.initialize
     return wrapped
 
@@ -102,6 +100,19 @@ def test_only_engines_with_an_optimizer_are_changed(
     assert seen.observed["reference_model"] is True
     assert seen.observed["trained_beside"] == 10
     assert "frozen_beside" not in seen.observed
+
+
+def test_a_reference_with_an_optimizer_by_its_configuration(
+    initialize: Callable[..., Any], seen: Observations
+) -> None:
+    """As trl prepares it, before the model and with the model's own configuration."""
+    policy, reference = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5)
+    seen.see_model(policy)
+    initialize(reference, config={**configured(0), "optimizer": {"type": "Adam"}})
+    assert "zero_stage" not in seen.observed
+    wrapped = torch.nn.Sequential(policy, torch.nn.Linear(5, 1))
+    initialize(wrapped, config={**configured(2), "optimizer": {"type": "Adam"}})
+    assert seen.observed["zero_stage"] == 2
 
 
 def test_the_first_batch_of_an_engine_in_training(
