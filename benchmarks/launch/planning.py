@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -96,7 +96,7 @@ def write_jobs(folder: Path) -> None:
 
 def cost(command: Sequence[str], folder: Path) -> tuple[float, float]:
     """CPU seconds of a command, and seconds to its first output or its end."""
-    before, start = os.times(), time.monotonic()
+    before, start = used(), time.monotonic()
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -104,9 +104,13 @@ def cost(command: Sequence[str], folder: Path) -> tuple[float, float]:
         process.stdout.read()
     if process.returncode != 0:
         raise SystemExit(f"{command}: exit code {process.returncode}")
-    after = os.times()
-    used = after.children_user + after.children_system
-    return used - before.children_user - before.children_system, first
+    return used() - before, first
+
+
+def used() -> float:
+    """CPU seconds of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...core.source_location import SourceLocation
 from . import unguarded_calls
 from .parameter_reductions import parameter_reductions
+from .user_files import tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,10 @@ def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
     """
     parsed: list[tuple[str, list[str], ast.AST]] = []
     for path in paths:
-        try:
+        tree = tree_of(Path(path))
+        if tree is not None:
             text = Path(path).read_text(encoding="utf-8", errors="replace")
-            parsed.append((path, text.splitlines(), ast.parse(text)))
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            continue
+            parsed.append((path, text.splitlines(), tree))
     search = SEARCHES[name]
     words = {word for _, _, tree in parsed for word in _words(tree)}
     if words & search.unless or not search.only_with <= words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from ...core.request import LaunchRequest
@@ -36,8 +37,9 @@ def tree_of(path: Path) -> ast.Module | None:
         return None
 
 
+@cache
 def parsed_text(source: str | bytes) -> ast.Module | None:
-    """The syntax tree of a source; None where it isn't Python."""
+    """The syntax tree of a source, which nobody changes; None where it isn't Python."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
