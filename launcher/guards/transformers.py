@@ -115,11 +115,11 @@ def _construct(
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)
     with suppress(AttributeError, TypeError, ValueError):  # as another version has it
         _see_arguments(instance, observations)
-    observations.see_model(instance.model)
     observations.see(
         micro_batch=instance.args.per_device_train_batch_size,
         accumulation=instance.args.gradient_accumulation_steps,
     )
+    observations.see_model(instance.model)  # the last: then the launcher estimates again
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
