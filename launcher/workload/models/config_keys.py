@@ -69,6 +69,8 @@ class ConfigSizes:
             LaunchError: the value isn't a size.
         """
         if name in self.derived:
+            if name in _POSITIVE and self.derived[name] < 1:
+                raise MissingSizeError(f"{self.where}{ALIASES[name][0]}, which can't be 0")
             return self.derived[name]
         for source in (self.config, self.defaults):
             for key in ALIASES.get(name, (name,)):
