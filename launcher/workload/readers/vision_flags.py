@@ -25,17 +25,18 @@ FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
 
 def read(script: Script) -> Iterator[Statement]:
     """Which towers are trained; for a language model with adapters see `_part`."""
+    parts = script.text("mm_tunable_parts")
+    if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
+        names_ = str(parts.value).split(",")
+        yield from _part(script, VISION, parts, trained="mm_vision_tower" in names_)
+        yield from _part(script, LANGUAGE, parts, trained="mm_language_model" in names_)
+        return
     for fact, when, names in FLAGS:
         for name in names:
             switch = script.boolean(name)
             if switch is not None:
                 yield from _part(script, fact, switch, trained=bool(switch.value) is when)
     yield from _backbone(script)
-    parts = script.text("mm_tunable_parts")
-    if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
-        names_ = str(parts.value).split(",")
-        yield from _part(script, VISION, parts, trained="mm_vision_tower" in names_)
-        yield from _part(script, LANGUAGE, parts, trained="mm_language_model" in names_)
     projector = script.boolean("tune_mm_mlp_adapter")
     if projector is not None and projector.value:  # LLaVA's first stage trains nothing else
         yield from _part(script, VISION, projector, trained=False)

@@ -54,6 +54,7 @@ def found_in_calls(evaluator: Evaluator, bases: Mapping[str, Sequence[str]]) -> 
         bases: names of the classes that the script's own classes inherit from.
     """
     yield from _training(evaluator, bases)
+    yield from _trained_by(evaluator, bases)
     for find in (_lora, _quantized, _loaded, _checkpointed, _accelerated, _made):
         yield from find(evaluator)
 
@@ -62,6 +63,16 @@ def _training(evaluator: Evaluator, bases: Mapping[str, Sequence[str]]) -> Itera
     """Arguments of the Trainer that the source makes itself."""
     for site, call, is_sure in reached_calls(evaluator, lambda name: is_training(name, bases)):
         yield from _words(evaluator, site, call, is_sure=is_sure)
+
+
+def _trained_by(evaluator: Evaluator, bases: Mapping[str, Sequence[str]]) -> Iterator[Found]:
+    """The class of the Trainer; for one of the script's own, what it inherits from."""
+    for site, call, is_sure in reached_calls(evaluator, lambda name: name.endswith("Trainer")):
+        name, seen = called(call), set[str]()
+        while name in bases and bases[name] and name not in seen:
+            seen.add(name)
+            name = bases[name][0]
+        yield "source_trainer", name if is_sure else Unknown(), site, call
 
 
 def _lora(evaluator: Evaluator) -> Iterator[Found]:

@@ -168,3 +168,37 @@ def test_losses_that_span_the_batch(trainer: str, folder: Path) -> None:
     """The micro batch isn't only a matter of memory there."""
     workload = read(folder, f"from trl import {trainer}\n{HEAD}")
     assert workload.value(Fact.LOSS_SPANS_BATCH) is True
+
+
+BOTH = """
+from dataclasses import dataclass
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+from trl import DPOTrainer
+class Pairs(DPOTrainer):
+    pass
+@dataclass
+class Own(TrainingArguments):
+    task: str = "sft"
+(args,) = HfArgumentParser((Own,)).parse_args_into_dataclasses()
+if args.task == "sft":
+    trainer = Trainer(args=args)
+else:
+    trainer = Pairs(args=args)
+"""
+
+
+def test_the_trainer_that_is_made(folder: Path) -> None:
+    """A script may import several: the arguments decide which of them trains."""
+    assert read(folder, BOTH).value(Fact.OBJECTIVE) is None
+    assert read(folder, BOTH, "--task", "dpo").value(Fact.OBJECTIVE) == "preference"
+    undecided = BOTH.replace("args.task ==", "task() ==")
+    assert read(folder, undecided).value(Fact.OBJECTIVE) is None
+
+
+def test_parts_that_take_precedence_over_switches(folder: Path) -> None:
+    """LLaVA-NeXT's list says all of it, whatever the older switches default to."""
+    parts = "mm_vision_tower,mm_mlp_adapter,mm_language_model"
+    flags = ("--mm_tunable_parts", parts, "--unfreeze_mm_vision_tower", "False")
+    workload = read(folder, HEAD + END, *flags)
+    assert workload.value(Fact.VISION_TRAINED) is True
+    assert Fact.FROZEN_PARAMETERS not in workload.known
