@@ -19,6 +19,8 @@ ADAPTING = re.compile(
 )
 """Functions that give a model adapters: peft's, trl's, and those of scripts that have their own."""
 LORA = ("LoraConfig", "AdaLoraConfig")
+LOADED = re.compile(r"Peft(Mixed)?Model\w*\.from_pretrained$")
+"""peft's functions that load adapters which were saved."""
 
 
 def adapter_made(evaluator: Evaluator) -> Given | None:
@@ -36,7 +38,7 @@ def adapter_made(evaluator: Evaluator) -> Given | None:
             made[name] = site
         else:
             skipped.append(site)
-    if len(made) > 1 or (not made and any(reached_calls(evaluator, _adapts))):
+    if len(made) > 1 or (not made and _is_adapted(evaluator)):
         return None
     frozen = None if made else _frozen(evaluator)
     if frozen is not None:
@@ -68,6 +70,14 @@ def _frozen(evaluator: Evaluator) -> Site | None:
             ) if evaluator.reaches(site) is not False:
                 return site
     return None
+
+
+def _is_adapted(evaluator: Evaluator) -> bool:
+    """Whether a call gives the model adapters of a kind that isn't told, or may do so."""
+    calls = reached_calls(evaluator, lambda name: name == "from_pretrained" or _adapts(name))
+    return any(
+        _adapts(called(call)) or LOADED.search(ast.unparse(call.func)) for _, call, _ in calls
+    )
 
 
 def _adapts(name: str) -> bool:

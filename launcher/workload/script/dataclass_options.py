@@ -36,13 +36,15 @@ class Fields:
 
     Attributes:
         options: by name.
-        classes: names of the class and of what it inherits from.
+        classes: names of the libraries' classes among it and what it inherits from.
         is_all: all of them could be read.
+        selves: ids of the nodes that stand for an object of the class in its `__post_init__`.
     """
 
     options: Mapping[str, Option] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     is_all: bool = True
+    selves: frozenset[int] = frozenset()
 
 
 def parsed_classes(call: ast.Call, file: SourceFile) -> list[str] | None:
@@ -92,7 +94,7 @@ def fields_of(name: str, file: SourceFile, classes: Classes, evaluator: Evaluato
             case ast.Name(id=above) if above not in ("object", "ABC"):
                 inherited = _joined(inherited, fields_of(above, where, fewer, evaluator))
     own = {each.names[0]: each for each in _fields(node, where, Origin.SCRIPT, evaluator)}
-    return _joined(inherited, Fields(own, (name,)))
+    return _joined(inherited, Fields(own, selves=frozenset(_selves(node))))
 
 
 def _joined(first: Fields, second: Fields) -> Fields:
@@ -100,7 +102,15 @@ def _joined(first: Fields, second: Fields) -> Fields:
         {**first.options, **second.options},
         first.classes + second.classes,
         first.is_all and second.is_all,
+        first.selves | second.selves,
     )
+
+
+def _selves(node: ast.ClassDef) -> Iterator[int]:
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__post_init__":
+            names = (part for part in ast.walk(statement) if isinstance(part, ast.Name))
+            yield from (id(name) for name in names if name.id == "self")
 
 
 def _of_library(name: str, evaluator: Evaluator) -> Fields:
@@ -142,9 +152,14 @@ def _fields(
                 text = ast.unparse(annotation)
                 if "ClassVar" not in text:
                     default, aliases = _default(value, Site(statement, file), evaluator)
-                    kind = next((k for k, pattern in KINDS if re.search(pattern, text)), "str")
+                    kind = kind_of(text)
                     place = file.place(statement)
                     yield Option((name, *aliases), kind, default, place, origin)
+
+
+def kind_of(annotation: str) -> str:
+    """The kind of an option of which only the annotation is known."""
+    return next((kind for kind, pattern in KINDS if re.search(pattern, annotation)), "str")
 
 
 def _default(

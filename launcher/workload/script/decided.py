@@ -76,8 +76,13 @@ def _given(
     evaluator: Evaluator,
 ) -> Given:
     """A value with its place; what is handed on from a flag is as sure as the flag."""
-    is_argument = isinstance(node, ast.Attribute) and evaluator.is_arguments(node.value)
-    given = flags.get(node.attr) if is_argument and isinstance(node, ast.Attribute) else None
+    given = None
+    match node:
+        case ast.Attribute(attr=argument, value=owner) if evaluator.is_arguments(owner):
+            given = flags.get(argument)
+        case ast.Name(id=argument) if site.functions:
+            is_fires = site.functions[-1].name in evaluator.holders
+            given = flags.get(argument) if is_fires else None
     if given is None and name in flags and _is_same(value, flags[name]):
         given = flags[name]
     if given is not None:

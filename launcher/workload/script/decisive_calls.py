@@ -20,6 +20,8 @@ TRAINING = re.compile(
 """transformers' arguments of its Trainer, and trl's, which inherit from them."""
 RANK = 8
 """peft's default of LoraConfig.r (peft/tuners/lora/config.py)."""
+LOADED_IN = ("load_in_4bit", "load_in_8bit")
+"""Arguments of bitsandbytes' configuration, and of loading in older versions of transformers."""
 MODEL = re.compile(r"Model|For[A-Z]|LM")
 OUTPUTS = {
     Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
@@ -31,13 +33,16 @@ OUTPUTS = {
 """What models of transformers' classes make of their last hidden states, by the classes' names."""
 CHECKPOINTED = (
     *("gradient_checkpointing_enable", "prepare_model_for_kbit_training"),
+    "prepare_model_for_int8_training",
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
     *("checkpoint", "checkpoint_sequential"),
 )
 """Calls that have activations recomputed: transformers' and peft's, which take the installed
 transformers' implementation, then diffusers', timm's and torch's."""
 LOADING = ("from_pretrained", "from_config")
-OF_TRANSFORMERS = CHECKPOINTED[:2]
+HANDED_ON = ("attn_implementation", "device_map", *LOADED_IN)
+"""Arguments of loading a model that mean the same as a flag of their name."""
+OF_TRANSFORMERS = CHECKPOINTED[:3]
 OPTIMIZERS = re.compile(r"^(Fused|DeepSpeedCPU|Paged)*(Adam|AdamW|Lamb|SGD|Lion|Adafactor)(8bit)?$")
 
 ANYTHING = "**"
@@ -91,7 +96,7 @@ def _lora(evaluator: Evaluator) -> Iterator[Found]:
 
 
 def _quantized(evaluator: Evaluator) -> Iterator[Found]:
-    kinds = {"BitsAndBytesConfig": ("load_in_4bit", "load_in_8bit"), "GPTQConfig": ("bits",)}
+    kinds = {"BitsAndBytesConfig": LOADED_IN, "GPTQConfig": ("bits",)}
     for site, call, is_sure in reached_calls(evaluator, lambda name: name in kinds):
         for found in _words(evaluator, site, call, is_sure=is_sure):
             if found[0] in kinds[called(call)]:
@@ -110,7 +115,7 @@ def _loaded(evaluator: Evaluator) -> Iterator[Found]:
         for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
             if name in ("torch_dtype", "dtype") and value is not None:
                 yield "torch_dtype", value, *rest
-            elif name in ("attn_implementation", "device_map") and value is not None:
+            elif name in HANDED_ON and value is not None:
                 yield name, value, *rest
 
 
@@ -221,11 +226,12 @@ def _words(evaluator: Evaluator, site: Site, call: ast.Call, *, is_sure: bool) -
 
 
 def is_training(name: str, bases: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a class is one of training arguments, or inherits from one."""
+    """Whether a class is one of training arguments, or inherits from one; not by its name alone."""
     seen: set[str] = set()
     names = [name]
     for each in names:
-        if TRAINING.search(each):
+        above = bases.get(each)
+        if TRAINING.search(each) and (above is None or each in above):
             return True
         if each not in seen:
             seen.add(each)

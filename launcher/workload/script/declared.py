@@ -1,4 +1,4 @@
-"""The options that a script's own parser declares: by argparse, and as fields of dataclasses."""
+"""The options that a script's own parser declares: by argparse, by Fire, as dataclasses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from .argparse_options import argument, with_default
 from .dataclass_options import Fields, fields_of, parsed_classes
 from .expressions import Evaluator
+from .function_options import options_of_function
 from .given import PARSERS
 from .known_values import Unknown
 from .option import Option
@@ -26,16 +27,17 @@ class Declared:
 
     Attributes:
         options: by every spelling.
-        classes: names of the dataclasses whose fields are options, those that they inherit from
-            included.
-        is_parsed: every class that a parser is made of was found.
+        classes: names of the libraries' dataclasses whose fields are options.
+        is_parsed: a parser is made of dataclasses, and all of them were found.
         is_all: nothing else can declare any.
+        selves: ids of the nodes that stand for the arguments in methods of those classes.
     """
 
     options: Mapping[str, Option] = field(default_factory=dict)
     classes: frozenset[str] = frozenset()
-    is_parsed: bool = True
+    is_parsed: bool = False
     is_all: bool = True
+    selves: frozenset[int] = frozenset()
 
 
 def declared(sites: Sequence[Site], world: int, *, is_all: bool) -> Declared:
@@ -53,8 +55,7 @@ def declared(sites: Sequence[Site], world: int, *, is_all: bool) -> Declared:
         if isinstance(site.node, ast.Call) and evaluator.reaches(site) is not False
     ]
     found: list[Option] = []
-    classes: set[str] = set()
-    is_parsed = True
+    parsed: list[Fields] = []
     for site, call in calls:
         name = called(call)
         if name == "add_argument" and isinstance(call.func, ast.Attribute):
@@ -64,15 +65,19 @@ def declared(sites: Sequence[Site], world: int, *, is_all: bool) -> Declared:
         elif name == "add_config_arguments":
             place = site.file.place(call)
             found += [Option((each,), "bool", it, place) for each, it in OF_DEEPSPEED.items()]
+        elif name == "Fire":
+            found += options_of_function(call, sites, evaluator)
         elif name in PARSERS:
-            for fields in _parsed(site, call, evaluator):
-                found += fields.options.values()
-                classes.update(fields.classes)
-                is_parsed = is_parsed and fields.is_all
+            parsed += _parsed(site, call, evaluator)
+    found += [option for fields in parsed for option in fields.options.values()]
     for site, call in calls:
         if called(call) == "set_defaults":
             found = [with_default(option, call, site, evaluator) for option in found]
-    return Declared(_merged(found), frozenset(classes), is_parsed, is_all and is_parsed)
+    classes = frozenset(name for fields in parsed for name in fields.classes)
+    is_parsed = all(fields.is_all for fields in parsed)
+    selves = frozenset(node for fields in parsed for node in fields.selves)
+    is_all = is_all and is_parsed
+    return Declared(_merged(found), classes, bool(parsed) and is_parsed, is_all, selves)
 
 
 def _parsed(site: Site, call: ast.Call, evaluator: Evaluator) -> list[Fields]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +21,12 @@ from .known_values import (
     COMPARISONS,
     FUNCTIONS,
     METHODS,
+    OF_ELASTIC,
     WORLD,
     Built,
     NotKnown,
     Unknown,
+    applied,
 )
 from .site_index import SiteIndex, index
 from .statements import Function, Site
@@ -44,13 +46,16 @@ class Evaluator:
         sites: all statements and calls of the script's files that may be reached.
         arguments: values of the script's arguments by name, as its parser makes them.
         world: number of workers.
-        holders: names that the result of parsing the arguments is given to.
+        holders: names that the result of parsing the arguments is given to; functions that Fire
+            gives them to as parameters.
+        selves: ids of the nodes that stand for the arguments in methods of their own classes.
     """
 
     sites: Sequence[Site]
     arguments: Mapping[str, Any]
     world: int
     holders: Set[str] = frozenset()
+    selves: Set[int] = frozenset()
     _called: dict[int, bool | None] = field(default_factory=dict, init=False)
     _found: dict[tuple[int, int], Any] = field(default_factory=dict, init=False)
     _index: SiteIndex = field(default_factory=SiteIndex, init=False)
@@ -142,16 +147,16 @@ class Evaluator:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return not self.value(operand, site)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._applied(operator.neg, self.value(operand, site))
+                return applied(operator.neg, self.value(operand, site))
             case ast.Compare(left=left, ops=[kind], comparators=[right]):
                 both = (self.value(left, site), self.value(right, site))
-                return self._applied(COMPARISONS[type(kind)], *both)
+                return applied(COMPARISONS[type(kind)], *both)
             case ast.BinOp(left=left, op=sign, right=right) if type(sign) in ARITHMETIC:
                 both = (self.value(left, site), self.value(right, site))
-                return self._applied(ARITHMETIC[type(sign)], *both)
+                return applied(ARITHMETIC[type(sign)], *both)
             case ast.Subscript(value=whole, slice=key):
                 both = (self.value(whole, site), self.value(key, site))
-                return self._applied(operator.getitem, *both)
+                return applied(operator.getitem, *both)
             case ast.Call():
                 return self._call(node, site)
         raise NotKnown
@@ -187,18 +192,6 @@ class Evaluator:
         except NotKnown:
             return Unknown()
 
-    @staticmethod
-    def _applied(function: Callable[..., Any], *values: Any) -> Any:
-        if any(isinstance(value, Unknown) for value in values):
-            raise NotKnown
-        try:
-            result = function(*values)
-        except Exception as error:
-            raise NotKnown from error
-        if isinstance(result, Unknown):
-            raise NotKnown
-        return result
-
     def _attribute(self, node: ast.Attribute, name: str) -> Any:
         whole = dotted(node)
         if whole.startswith("torch.") and whole.count(".") == 1:
@@ -211,6 +204,8 @@ class Evaluator:
     def is_arguments(self, node: ast.expr) -> bool:
         """Whether an expression stands for the script's parsed arguments."""
         name = dotted(node).removeprefix("self.")
+        if id(node) in self.selves:
+            return True
         return name in self.holders or ("." not in name and bool(ARGUMENTS.search(name)))
 
     def _dict(
@@ -222,7 +217,7 @@ class Evaluator:
         found: dict[Any, Any] = {}
         for key, value in zip(keys, values, strict=True):
             if key is None:
-                found |= self._applied(dict, self.value(value, site))
+                found |= applied(dict, self.value(value, site))
             else:
                 found[self.value(key, site)] = self.value_or_unknown(value, site)
         return found
@@ -240,12 +235,14 @@ class Evaluator:
 
     def _call(self, node: ast.Call, site: Site) -> Any:
         name = called(node)
+        if ast.unparse(node).startswith(OF_ELASTIC):
+            return str(self.world)
         if isinstance(node.func, ast.Attribute) and name in METHODS:
             owner = self.value(node.func.value, site)
             if not isinstance(owner, str | dict):
                 raise NotKnown
             values = [self.value(argument, site) for argument in node.args]
-            return self._applied(operator.methodcaller(name, *values), owner)
+            return applied(operator.methodcaller(name, *values), owner)
         if name in WORLD:
             return self.world
         if name == "getattr" and len(node.args) > 1:
@@ -253,7 +250,7 @@ class Evaluator:
         if isinstance(node.func, ast.Name) and name in FUNCTIONS:
             values = [self.value(argument, site) for argument in node.args]
             words = self.keywords(node, site) if name == "dict" else {}
-            return self._applied(lambda *each: FUNCTIONS[name](*each, **words), *values)
+            return applied(lambda *each: FUNCTIONS[name](*each, **words), *values)
         if isinstance(node.func, ast.Name) and len(self._index.defined.get(name, ())) == 1:
             return self._returned(self._index.defined[name][0].node)
         if name[:1].isupper():
@@ -328,15 +325,17 @@ class Evaluator:
                 return self.value(new, binding)
             case ast.Assign(targets=[ast.Subscript(slice=key)], value=new):
                 changed = self.value_or_unknown(new, binding)
-                return {**self._applied(dict, value), self.value(key, binding): changed}
+                return {**applied(dict, value), self.value(key, binding): changed}
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[new])):
-                return [*self._applied(list, value), self.value(new, binding)]
+                return [*applied(list, value), self.value(new, binding)]
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=[new])):
-                return {**self._applied(dict, value), **self.value(new, binding)}
+                return {**applied(dict, value), **self.value(new, binding)}
         raise NotKnown
 
     def _parameter(self, function: Function, name: str) -> Any:
         """What the one call of a function gives a parameter, or its default."""
+        if function.name in self.holders:
+            return applied(lambda value: value, self.arguments.get(name, Unknown()))
         every = self._index.calls_of(function)
         calls = [call for call in every if self.reaches(call) is not False]
         if len(calls) != 1 or not isinstance(calls[0].node, ast.Call):

@@ -35,6 +35,8 @@ METHODS = {"lower", "upper", "strip", "split", "startswith", "endswith", "get", 
 """Methods of texts and dicts that change nothing."""
 WORLD = ("get_world_size", "device_count")
 """Functions that tell the number of workers."""
+OF_ELASTIC = ("os.environ.get('WORLD_SIZE'", "os.getenv('WORLD_SIZE'", "os.environ['WORLD_SIZE']")
+"""How scripts read the number of workers that torchrun has in the environment."""
 
 
 class NotKnown(Exception):  # noqa: N818 - it isn't an error: the value depends on the run
@@ -44,6 +46,23 @@ class NotKnown(Exception):  # noqa: N818 - it isn't an error: the value depends 
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """A value inside a dict that isn't known."""
+
+
+def applied(function: Callable[..., Any], *values: Any) -> Any:
+    """What a function makes of values.
+
+    Raises:
+        NotKnown: one of them isn't known, or the function fails with them.
+    """
+    if any(isinstance(value, Unknown) for value in values):
+        raise NotKnown
+    try:
+        result = function(*values)
+    except Exception as error:
+        raise NotKnown from error
+    if isinstance(result, Unknown):
+        raise NotKnown
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +32,15 @@ class Option:
     def value(self, given: Given) -> Any:
         """What the parser makes of what is given for the option."""
         if self.kind == "list":
-            return list(given.value) if isinstance(given.value, list) else list(given.words)
+            return given.value if isinstance(given.value, list) else _list(given.words)
         return value_of(given, self.kind)
+
+
+def _list(words: Sequence[str]) -> list[str]:
+    """The items of a list: several words, or one in brackets, as Fire takes it."""
+    if len(words) == 1 and words[0].startswith("[") and words[0].endswith("]"):
+        return [item.strip(" '\"") for item in words[0][1:-1].split(",")]
+    return list(words)
 
 
 def value_of(given: Given, kind: str = "") -> Any:

@@ -11,10 +11,11 @@ from ...core.certainty import Origin
 from .argument_files import given_in_files
 from .assigned import assigned
 from .decided import decided
-from .decisive_calls import ANYTHING, TRAINING
+from .decisive_calls import ANYTHING, LOADED_IN, TRAINING
 from .declared import Declared, declared
 from .expressions import Evaluator
 from .given import Given
+from .harmless_calls import dotted
 from .known_values import Unknown
 from .option import value_of
 from .reached import reached
@@ -31,9 +32,9 @@ class OwnParser:
         options: names of those that the script itself declares.
         defaults: defaults of the libraries whose classes it parses.
         unknown: arguments that the source decides, in a way that isn't known.
-        classes: dataclasses whose fields are options, with those that they inherit from.
+        classes: libraries' dataclasses whose fields are options.
         builds: classes of training arguments that it makes by calling them.
-        is_parsed: every class that a parser is made of was found.
+        is_parsed: a parser is made of dataclasses, and all of them were found.
         adapter: what it says of adapters: a member of `Adapter`, or empty for another kind than
             those; None where nothing tells.
         is_all: nothing else can declare an option.
@@ -68,7 +69,8 @@ def own_parser(
     """
     sites = reached(files.files)
     known = declared(sites, world, is_all=files.is_all)
-    evaluator = Evaluator(sites, _arguments(known, given), world, _holders(sites))
+    given = {_in_full(name, known): each for name, each in given.items()}
+    evaluator = Evaluator(sites, _arguments(known, given), world, _holders(sites), known.selves)
     filed = given_in_files(evaluator)
     if filed is None:
         known = replace(known, options={})
@@ -87,7 +89,11 @@ def own_parser(
         for name, option in known.options.items()
         if isinstance(option.default, Unknown) and not given.keys() & set(option.names)
     }
-    own = _defaults(known, given, Origin.SCRIPT)
+    own = {
+        name: each
+        for name, each in _defaults(known, given, Origin.SCRIPT).items()
+        if name not in LOADED_IN
+    }
     flags = {**own, **_named(known, given), **changed, **found.values}
     parser = OwnParser(
         frozenset(n for n, option in known.options.items() if option.origin is Origin.SCRIPT),
@@ -95,12 +101,18 @@ def own_parser(
         frozenset(unknown),
         known.classes,
         found.builds,
-        known.is_parsed and bool(known.classes),
+        known.is_parsed,
         found.adapter,
         known.is_all,
         frozenset(n for n, each in known.options.items() if _is_zero(each.default)),
     )
     return parser, {name: each for name, each in flags.items() if name not in unknown}
+
+
+def _in_full(name: str, known: Declared) -> str:
+    """The option's name of which a flag is the beginning: argparse takes one that fits no other."""
+    fitting = [] if name in known.options else [n for n in known.options if n.startswith(name)]
+    return fitting[0] if known.is_all and len(fitting) == 1 else name
 
 
 def _is_zero(default: Any) -> bool:
@@ -123,7 +135,7 @@ def _arguments(known: Declared, given: Mapping[str, Given]) -> dict[str, Any]:
     for name, each in given.items():
         option_ = known.options.get(name)
         if option_ is None:
-            values[name] = value_of(each)
+            values[name] = list(each.words) if len(each.words) > 1 else value_of(each)
         else:
             values[option_.names[0]] = option_.value(each)
     return values
@@ -142,13 +154,16 @@ def _defaults(known: Declared, given: Mapping[str, Given], origin: Origin) -> di
 
 
 def _holders(sites: list[Site]) -> frozenset[str]:
-    """The names that parsed arguments are given to."""
+    """The names that parsed arguments are given to, and the functions that Fire gives them to."""
     found: set[str] = set()
     for site in sites:
         match site.node:
             case ast.Assign(targets=[target], value=ast.Call() as call):
                 if called(call).startswith("parse"):
-                    found |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+                    names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+                    found |= {dotted(name).removeprefix("self.") for name in names} - {""}
+            case ast.Call(args=[ast.Name(id=name), *_]) if called(site.node) == "Fire":
+                found.add(name)
     return frozenset(found)
 
 

@@ -26,8 +26,16 @@ class SiteIndex:
     calls: dict[str, list[Site]] = field(default_factory=dict)
 
     def calls_of(self, function: Function) -> list[Site]:
-        """The calls that may be a function's: of its bare name where there are any."""
-        every = self.calls.get(function.name, [])
+        """The calls that may be a function's: of its bare name where there are any.
+
+        Those in the function itself aren't among them, as `trainer.train()` in `train`, and none
+        are of a special method, which Python calls.
+        """
+        if function.name.startswith("__") and function.name.endswith("__"):
+            return []
+        every = [
+            site for site in self.calls.get(function.name, []) if function not in site.functions
+        ]
         bare = [
             site
             for site in every

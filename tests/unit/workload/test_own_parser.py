@@ -8,7 +8,7 @@ import pytest
 from safe_launch.core.certainty import Origin
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Workload
+from safe_launch.core.workload import Known, Workload
 from safe_launch.workload.read_workload import read_workload
 
 CLASSES = """
@@ -344,3 +344,138 @@ def test_a_class_that_shares_its_name_with_its_base(folder: Path) -> None:
         "a = b\nb = a\nmodel.from_pretrained(torch_dtype=f(), attn_implementation=a)\n"
     )
     assert read(folder, source).value(Setting.PRECISION) == "bf16"
+
+
+OWN = """
+from dataclasses import dataclass
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from transformers import HfArgumentParser
+
+@dataclass
+class TrainingArguments:
+    train_batch_size: int = 2
+    gradient_accumulation_steps: int = 16
+    use_lora: bool = False
+    quantized: bool = False
+    load_in_4bit: bool = True
+
+    def __post_init__(self):
+        if self.quantized:
+            self.use_lora = True
+
+args = HfArgumentParser(TrainingArguments).parse_args()
+accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
+train_loader = DataLoader(train_set, batch_size=args.train_batch_size)
+"""
+"""Arguments of a loop of its own, in a class that has the name of transformers'."""
+CALLED = """
+import os
+import fire
+from typing import List
+from peft import LoraConfig, get_peft_model
+from transformers import Trainer, TrainingArguments
+
+def train(
+    batch: int = 128, micro: int = 4, epochs: int = 3, rank: int = 8,
+    names: List[str] = ["q_proj"],
+):
+    steps = batch // micro
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    if world != 1:
+        steps = steps // world
+    model = get_peft_model(base, LoraConfig(r=rank, target_modules=names))
+    args = TrainingArguments(per_device_train_batch_size=micro, gradient_accumulation_steps=steps)
+    trainer = Trainer(model=model, args=args)
+    trainer.train()
+
+fire.Fire(train)
+"""
+"""A function whose parameters are the options, with a method of its own name called in it."""
+
+
+def test_a_class_of_the_librarys_name(folder: Path) -> None:
+    """It isn't the library's: what the Trainer defaults to says nothing of it."""
+    read_ = read(folder, OWN, "--train_batch_size", "12")
+    names = (Setting.MICRO_BATCH, Setting.ACCUMULATION, Setting.PRECISION, Fact.ENGINE)
+    assert read_values(read_, *names) == [12, 16, None, None]
+
+
+def test_the_beginning_of_an_options_name(folder: Path) -> None:
+    """It is taken for the option that it fits alone, as argparse does."""
+    read_ = read(folder, OWN, "--gradient_acc", "3")
+    assert read_.known[Setting.ACCUMULATION] == Known(3, Origin.FLAG, "--gradient_acc")
+    assert read(folder, OWN, "--t", "3").value(Setting.MICRO_BATCH) == 3
+
+
+def test_what_a_class_sets_itself(folder: Path) -> None:
+    """In `__post_init__`, where `self` stands for the arguments."""
+    assert read(folder, OWN).value(Fact.ADAPTER) == "none"
+    assert read(folder, OWN, "--quantized").value(Fact.ADAPTER) == "lora"
+
+
+def test_bits_that_no_call_is_given(folder: Path) -> None:
+    """The default of an option for them says nothing; the user's flag does."""
+    assert read(folder, OWN).value(Fact.QUANTIZATION_BITS) is None
+    assert read(folder, OWN, "--load_in_4bit").value(Fact.QUANTIZATION_BITS) == 4
+
+
+def test_a_function_whose_parameters_are_options(folder: Path) -> None:
+    """With their defaults, or as they are given; the worker count comes from the environment."""
+    names = (Setting.MICRO_BATCH, Setting.ACCUMULATION, Fact.LORA_RANK, Fact.LORA_TARGETS)
+    assert read_values(read(folder, CALLED), *names) == [4, 16, 8, "q_proj"]
+    given = ("--micro", "8", "--names", "[q_proj, k_proj]")
+    read_ = read(folder, CALLED, *given)
+    assert read_values(read_, *names) == [8, 8, 8, "q_proj,k_proj"]
+    assert read_.known[Setting.MICRO_BATCH] == Known(8, Origin.FLAG, "--micro")
+
+
+INHERITED = """
+from dataclasses import dataclass
+from peft import LoraConfig, get_peft_model, PeftModel
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+@dataclass
+class ModelArguments:
+    use_adapters: bool = False
+    saved: str = ""
+
+class Base:
+    def __init__(self, args):
+        if args.use_adapters:
+            self.model = get_peft_model(base, LoraConfig(r=4))
+        if args.saved:
+            self.model = PeftModel.from_pretrained(base, args.saved)
+
+class Wrapped(Base):
+    def __init__(self, args):
+        super().__init__(args)
+
+class Unused(Base):
+    def never(self):
+        super().__init__(None)
+
+parser = HfArgumentParser((ModelArguments, TrainingArguments))
+model_args, training_args = parser.parse_args_into_dataclasses()
+Trainer(Wrapped(model_args), training_args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("", "none"), ("--use_adapters", "lora"), ("--saved adapters", None)],
+)
+def test_adapters_made_with_an_object(folder: Path, line: str, expected: str | None) -> None:
+    """Python calls `__init__`; adapters that are loaded may be of any kind."""
+    assert read(folder, INHERITED, *line.split()).value(Fact.ADAPTER) == expected
+
+
+def test_several_words_of_an_undeclared_flag(folder: Path) -> None:
+    """They are a list, also where a call is given them."""
+    source = (
+        "from unknown import parse\nfrom peft import LoraConfig, get_peft_model\n"
+        "args = parse()\n"
+        "model = get_peft_model(base, LoraConfig(target_modules=args.names))\n"
+    )
+    read_ = read(folder, source, "--names", "q_proj", "k_proj")
+    assert read_.value(Fact.LORA_TARGETS) == "q_proj,k_proj"
