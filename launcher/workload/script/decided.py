@@ -49,6 +49,7 @@ def decided(
     for name, value, site, node in found_in_calls(evaluator, bases):
         if isinstance(value, Unknown | Built):
             unknown.add(name)
+        if value is None or name in unknown:  # None leaves it to the default
             continue
         given = _given(name, value, site, node, flags, evaluator)
         if name in values and values[name].value != given.value:

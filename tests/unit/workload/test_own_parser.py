@@ -385,7 +385,9 @@ def train(
     if world != 1:
         steps = steps // world
     model = get_peft_model(base, LoraConfig(r=rank, target_modules=names))
-    args = TrainingArguments(per_device_train_batch_size=micro, gradient_accumulation_steps=steps)
+    args = TrainingArguments(
+        per_device_train_batch_size=micro, gradient_accumulation_steps=steps, deepspeed=None
+    )
     trainer = Trainer(model=model, args=args)
     trainer.train()
 
@@ -428,6 +430,7 @@ def test_a_function_whose_parameters_are_options(folder: Path) -> None:
     read_ = read(folder, CALLED, *given)
     assert read_values(read_, *names) == [8, 8, 8, "q_proj,k_proj"]
     assert read_.known[Setting.MICRO_BATCH] == Known(8, Origin.FLAG, "--micro")
+    assert read_.value(Fact.ENGINE) == "ddp"
 
 
 INHERITED = """
@@ -451,6 +454,9 @@ class Wrapped(Base):
     def __init__(self, args):
         super().__init__(args)
 
+    def gradient_checkpointing_enable(self):
+        self.model.gradient_checkpointing_enable()
+
 class Unused(Base):
     def never(self):
         super().__init__(None)
@@ -467,7 +473,8 @@ Trainer(Wrapped(model_args), training_args).train()
 )
 def test_adapters_made_with_an_object(folder: Path, line: str, expected: str | None) -> None:
     """Python calls `__init__`; adapters that are loaded may be of any kind."""
-    assert read(folder, INHERITED, *line.split()).value(Fact.ADAPTER) == expected
+    read_ = read(folder, INHERITED, *line.split())
+    assert read_values(read_, Fact.ADAPTER, Setting.GRADIENT_CHECKPOINTING) == [expected, "off"]
 
 
 def test_several_words_of_an_undeclared_flag(folder: Path) -> None:
