@@ -23,6 +23,8 @@ RANK = 8
 LOADED_IN = ("load_in_4bit", "load_in_8bit")
 """Arguments of bitsandbytes' configuration, and of loading in older versions of transformers."""
 MODEL = re.compile(r"Model|For[A-Z]|LM")
+TOWER = re.compile(r"CLIP|Siglip|Vision(Model|Tower)|Audio(Model|Tower)|Autoencoder")
+"""Classes of parts that are loaded on their own, beside the language model."""
 OUTPUTS = {
     Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
     Output.VOCABULARY: re.compile(
@@ -107,7 +109,7 @@ def _loaded(evaluator: Evaluator) -> Iterator[Found]:
     """Type, attention and devices that the model is loaded with, and what it puts out."""
     for site, call, is_sure in reached_calls(evaluator, LOADING.__contains__):
         owner = ast.unparse(call.func).rpartition(".")[0]
-        if not MODEL.search(owner):
+        if not MODEL.search(owner) or TOWER.search(owner):
             continue
         for output, names in OUTPUTS.items():
             if names.search(owner):

@@ -486,3 +486,14 @@ def test_several_words_of_an_undeclared_flag(folder: Path) -> None:
     )
     read_ = read(folder, source, "--names", "q_proj", "k_proj")
     assert read_.value(Fact.LORA_TARGETS) == "q_proj,k_proj"
+
+
+def test_a_tower_that_is_loaded_on_its_own(folder: Path) -> None:
+    """How it is loaded says nothing of the language model."""
+    source = (
+        "import torch\nfrom transformers import AutoModelForCausalLM, SiglipVisionModel\n"
+        "tower = SiglipVisionModel.from_pretrained('tower', attn_implementation='eager')\n"
+        "model = AutoModelForCausalLM.from_pretrained('model', torch_dtype=torch.float16)\n"
+    )
+    names = (Fact.ATTENTION, Fact.LOADED_PRECISION)
+    assert read_values(read(folder, source), *names) == [None, "fp16"]
