@@ -117,6 +117,16 @@ class Workload:
         return name in self.wanted or is_known
 
     @property
+    def is_length_stated(self) -> bool:
+        """Whether the user has said how long sequences are, or a worker has seen it.
+
+        What a script sets by itself, often 32,768 tokens, is a limit that the data may stay far
+        below.
+        """
+        known = self.known.get(Fact.SEQUENCE_LENGTH)
+        return known is not None and known.origin.certainty > Certainty.DERIVED
+
+    @property
     def facts(self) -> dict[Name, Value]:
         """The facts that are known."""
         return {name: known.value for name, known in self.known.items() if isinstance(name, Fact)}

@@ -22,7 +22,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     """
     seen = f"the script, as seen in attempt {attempt.number + 1}"
     longest = attempt.plan.workload.value(Fact.SEQUENCE_LENGTH)
-    is_stated = attempt.plan.workload.is_certain(Fact.SEQUENCE_LENGTH)
+    is_stated = attempt.plan.workload.is_length_stated
     named = [(name_of(raw), value) for raw, value in observed.items()]
     return tuple(
         (

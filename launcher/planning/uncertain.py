@@ -142,12 +142,12 @@ def uncertain(workload: Workload) -> list[Name]:
         *(OF_ADAPTERS if is_whole else ()),
         *(() if has_tower else TOWERS),
         *(OF_DEEPSPEED if is_plain else ()),
-        *({Fact.SEQUENCE_LENGTH, Fact.OUTPUT} - workload.known.keys()),
+        *({Fact.OUTPUT} - workload.known.keys()),
     }
+    is_limit = Fact.SEQUENCE_LENGTH in workload.known and not workload.is_length_stated
     return [
-        name
-        for name in (*LIGHTEST, Fact.SEQUENCE_LENGTH)
-        if name not in pointless and not workload.is_certain(name)
+        *(name for name in LIGHTEST if name not in pointless and not workload.is_certain(name)),
+        *((Fact.SEQUENCE_LENGTH,) if is_limit else ()),
     ]
 
 

@@ -129,7 +129,11 @@ def _group(script: Script) -> Iterator[Statement]:
     again = passages if "reranker" in script.program else 1
     total = passages * int(passage.value) + again * queries
     source = f"{passage.source}, {passages} passages and {again} times the query"
-    yield Fact.SEQUENCE_LENGTH, Known(total, passage.origin, source)
+    # Each is a sequence of its own, padded to the longest that there is: all together are a limit.
+    yield Fact.SEQUENCE_LENGTH, Known(total, min(passage.origin, Origin.SCRIPT), source)
+    if again == 1:
+        negatives = f"{passage.source}: the passages of a batch are compared with every query"
+        yield Fact.LOSS_SPANS_BATCH, Known(True, passage.origin, negatives)
 
 
 def _optimizer(script: Script) -> Iterator[Statement]:

@@ -146,3 +146,13 @@ def test_slices_of_minicpm_v(tmp_path: Path) -> None:
     assert workload.model is not None
     assert workload.model.vision is not None
     assert workload.model.vision.slices == 7
+
+
+def test_a_group_of_passages_is_a_limit_and_part_of_the_loss(tmp_path: Path) -> None:
+    """Whoever trains it: each passage is padded by itself, and compared with the batch's others."""
+    line = f"{ARGUMENTS} --train_group_size 4 --passage_max_len 300 --query_max_len 30"
+    workload = read(tmp_path, line)
+    assert workload.value(Fact.SEQUENCE_LENGTH) == 4 * 300 + 30
+    assert not workload.is_length_stated
+    assert workload.value(Fact.LOSS_SPANS_BATCH) is True
+    assert read(tmp_path, f"{ARGUMENTS} --max_seq_length 300").is_length_stated
