@@ -250,6 +250,15 @@ def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
 
 
 MEMORY = SCENARIOS / "hf_memory.py"
+SMALL_HOST = """\
+name: small-host
+accelerator: cpu
+accelerators: 1
+cores: 2
+host_memory_gib: {gib}
+sources: [a test]
+"""
+"""A profile of a host with little memory, which no process is really held to."""
 
 
 SHORT = [one for one in TRAINER if not one.startswith("--max_steps")]

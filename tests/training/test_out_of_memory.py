@@ -21,7 +21,15 @@ from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import Rules, as_asked, resolve
 from support.models import HARDWARE, QWEN2_7B, model_of, workload_of
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
-from support.trainings import MEMORY, SHORT, attempts, launched, reference, trains_smaller
+from support.trainings import (
+    MEMORY,
+    SHORT,
+    SMALL_HOST,
+    attempts,
+    launched,
+    reference,
+    trains_smaller,
+)
 
 GIB, MIB = 2**30, 2**20
 
@@ -37,14 +45,6 @@ WIDE = {
     "tie_word_embeddings": False,
 }
 """A model of 68 million parameters: 0.25 GiB of weights, four times that to train them all."""
-SMALL_HOST = """\
-name: small-host
-accelerator: cpu
-accelerators: 1
-cores: 2
-host_memory_gib: {gib}
-sources: [a test]
-"""
 
 
 @pytest.mark.parametrize("stack", [OLDER], ids=[OLDER.name], indirect=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.stacks import CURRENT, TESTS
+from support.trainings import SMALL_HOST
 
 OTHERS = TESTS / "programs" / "others"
 PLACES = ("--report_to=none", "--use_cpu=True", "--save_strategy=no", "--disable_tqdm=True")
@@ -265,16 +266,6 @@ def read(plan: Mapping[str, Any]) -> dict[str, object]:
         for name, known in plan["known"].items()
         if known["certainty"] != "assumed"
     }
-
-
-SMALL_HOST = """\
-name: small-host
-accelerator: cpu
-accelerators: 1
-cores: 2
-host_memory_gib: {gib}
-sources: [a test]
-"""
 
 
 def enlarged(script: str, *sizes: tuple[str, str]) -> Case:
