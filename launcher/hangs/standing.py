@@ -1,0 +1,95 @@
+"""Where a rank stands, as it was found from outside: evidence, without interpretation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..evidence.failure_record import Frame
+from ..progress.board import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective, or a message from rank to rank, as torch's flight recorder has it.
+
+    Attributes:
+        number: its place among the collectives of its group, from 1
+            (`collective_seq_id`); for a message, among the messages (`p2p_seq_id`).
+        kind: as in `all_reduce`.
+        shapes: shapes of its inputs.
+        dtypes: their types, as the recorder names them.
+        group: name and description of the process group.
+        is_retired: the process group has taken it off its list: it is done.
+        is_message: it is a send or a receive.
+        ranks: the ranks of the group; empty where the recorder doesn't say.
+    """
+
+    number: int
+    kind: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    group: str = ""
+    is_retired: bool = False
+    is_message: bool = False
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process that a rank has started, such as a data loader's worker.
+
+    Attributes:
+        pid: its process id.
+        name: its command, shortened.
+        state: its state in /proc, one letter.
+        cpu: processor seconds used while it was watched.
+        frames: its main thread's stack, outermost first; empty where it can't be read.
+    """
+
+    pid: int
+    name: str
+    state: str
+    cpu: float
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rank stands.
+
+    Attributes:
+        rank: the rank.
+        host: the node that it runs on; empty for node 0.
+        pid: its process.
+        phase: what it was doing, by the board.
+        step: optimizer steps done; None where unknown.
+        quiet: seconds since it last moved, by the board.
+        state: its state in /proc (proc_pid_stat(5)): R, S, D, T stopped, t traced, Z; empty where
+            the process is gone.
+        cpu: processor seconds that it used while it was watched, without its children.
+        io: bytes that it and its children read and wrote while they were watched, by system calls.
+        window: seconds for which it was watched.
+        frames: its main thread's Python stack, outermost first; empty where it can't be read.
+        own_files: the files among these frames that belong to the user.
+        collectives: what its recorder holds, the oldest first; None where it can't be read.
+        children: the processes that it has started.
+        utilization: of its device, from 0 to 1; None where unknown.
+        problem: what couldn't be asked, and why; empty where everything could.
+    """
+
+    rank: int
+    host: str = ""
+    pid: int = 0
+    phase: Phase = Phase.LOADING
+    step: int | None = None
+    quiet: float = 0.0
+    state: str = "S"
+    cpu: float = 0.0
+    io: int = 0
+    window: float = 0.0
+    frames: tuple[Frame, ...] = ()
+    own_files: tuple[str, ...] = ()
+    collectives: tuple[Collective, ...] | None = None
+    children: tuple[Child, ...] = ()
+    utilization: float | None = None
+    problem: str = ""

@@ -1,0 +1,256 @@
+"""The progress board of a node: shared memory with a slot for each rank.
+
+The launcher makes it (`Board`), each worker writes its own slot (`Slot`), and everybody who can
+open it reads all slots (`rows`). No lock is needed: a slot has one writer, and a reader that meets
+a write is off by one movement.
+
+The memory has no name (memfd_create(2)), so no file can be left behind, and its pages are allocated
+at once: with a mapped file on a full disk, SIGBUS would kill a worker that marks a step. It is
+opened by way of the launcher's process, which only the same user may do (proc_pid_fd(5)).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+VARIABLE = "SAFE_LAUNCH_BOARD"
+"""Environment variable with the board's path, for the workers."""
+WINDOW = 16
+"""How many of the latest steps a slot keeps the times of."""
+_HEAD = struct.Struct("<8sII")
+"""Mark with the version of this layout, the first rank, the number of ranks."""
+_MARK = b"slboard1"
+_STATE = struct.Struct("<IIqQQQQQ")
+"""Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
+and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps."""
+_TIMES = struct.Struct("<QQ")
+"""A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
+_SIZE = _STATE.size + WINDOW * _TIMES.size
+
+
+class Phase(IntEnum):
+    """What a rank is doing, as far as the guards see it."""
+
+    STARTING = 0
+    """The worker's process is being made; the script hasn't begun."""
+    LOADING = 1
+    """The script runs and no step is done yet: imports, data, model, compilation."""
+    TRAINING = 2
+    EVALUATION = 3
+    SAVING = 4
+    ENDED = 5
+    """The script has run to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """How far a rank has come.
+
+    Attributes:
+        rank: the rank.
+        pid: its process; 0 before it has begun.
+        thread: its main thread (`threading.get_ident`); 0 before it has begun.
+        phase: what it is doing.
+        step: optimizer steps done; None where nothing counts them.
+        quiet: seconds since anything last moved.
+        in_phase: seconds since the phase began.
+        longest_quiet: the longest time without a movement in this phase so far, in seconds, in
+            all of its turns; 0 where nothing has moved yet.
+        own: seconds of each of the latest steps that the rank spent on its own, before it
+            waited for others; the latest last, at most `WINDOW`.
+        whole: seconds of the same steps from end to end.
+    """
+
+    rank: int
+    pid: int
+    thread: int
+    phase: Phase
+    step: int | None
+    quiet: float
+    in_phase: float
+    longest_quiet: float
+    own: tuple[float, ...] = ()
+    whole: tuple[float, ...] = ()
+
+
+class Slot:
+    """A rank's own slot; without a board, memory that nobody reads."""
+
+    def __init__(self, memory: mmap.mmap, offset: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._pid = self._thread = 0
+        self._phase = Phase.STARTING
+        self._step = -1
+        self._changed = self._entered = time.monotonic_ns()
+        self._longest = [0] * len(Phase)
+        self._timed = 0
+
+    @property
+    def phase(self) -> Phase:
+        """The current phase."""
+        return self._phase
+
+    def begin(self, thread: int) -> None:
+        """Notes the process and its main thread; called once in the worker's own process."""
+        self._pid, self._thread = os.getpid(), thread
+        self.enter(Phase.STARTING)
+
+    def enter(self, phase: Phase) -> Phase:
+        """Enters a phase, which is a movement; returns the phase before."""
+        before = self._phase
+        self._move()
+        if phase is not before:
+            self._phase, self._entered = phase, self._changed
+        self._write()
+        return before
+
+    def moved(self, step: int | None = None) -> None:
+        """Marks a movement, and the optimizer steps done if they are known."""
+        if step is not None:
+            self._step = step
+        self._move()
+        self._write()
+
+    def timed(self, own: int, whole: int) -> None:
+        """Keeps the times of a step, in nanoseconds; they count from the next movement on."""
+        _TIMES.pack_into(self._memory, _times_at(self._offset, self._timed), own, whole)
+        self._timed += 1
+
+    def _move(self) -> None:
+        now = time.monotonic_ns()
+        quiet = now - self._changed
+        if quiet > self._longest[self._phase]:
+            self._longest[self._phase] = quiet
+        self._changed = now
+
+    def _write(self) -> None:
+        _STATE.pack_into(
+            self._memory,
+            self._offset,
+            self._pid,
+            self._phase,
+            self._step,
+            self._thread,
+            self._changed,
+            self._entered,
+            self._longest[self._phase],
+            self._timed,
+        )
+
+
+def unread_slot() -> Slot:
+    """A slot that nobody reads."""
+    return Slot(mmap.mmap(-1, _SIZE), 0)
+
+
+def slot_of(path: str | None, rank: int) -> Slot:
+    """A rank's slot of the board at a path; one that nobody reads where there is none."""
+    with suppress(OSError, ValueError, struct.error):
+        if path:
+            memory = _mapped(path, writable=True)
+            mark, first, count = _HEAD.unpack_from(memory)
+            if mark == _MARK and first <= rank < first + count:
+                return Slot(memory, _HEAD.size + (rank - first) * _SIZE)
+    return unread_slot()
+
+
+class Board:
+    """A node's board, as its launcher makes it.
+
+    Attributes:
+        path: where processes of the same user on this host can open it.
+    """
+
+    def __init__(self, first: int, count: int) -> None:
+        """Makes the board for ranks `first` to `first + count - 1`.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
+        size = _HEAD.size + count * _SIZE
+        self._descriptor = os.memfd_create("safe-launch-board")
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+            self._memory = mmap.mmap(self._descriptor, size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        _HEAD.pack_into(self._memory, 0, _MARK, first, count)
+        now = time.monotonic_ns()
+        for local in range(count):
+            offset = _HEAD.size + local * _SIZE
+            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0)
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def rows(self) -> tuple[RankProgress, ...]:
+        """How far each rank has come."""
+        return tuple(_rows(self._memory))
+
+    def close(self) -> None:
+        """Gives the memory back once no worker has it any more."""
+        self._memory.close()
+        os.close(self._descriptor)
+
+
+def rows(path: str | Path) -> tuple[RankProgress, ...]:
+    """How far each rank has come, from a board of this host.
+
+    Raises:
+        OSError: it can't be opened: its launcher has ended, or belongs to another user.
+        ValueError: it isn't a board of this version.
+    """
+    memory = _mapped(str(path), writable=False)
+    with memory:
+        if memory[: len(_MARK)] != _MARK:
+            raise ValueError(f"{path} is not a board of this version of safe-launch")
+        return tuple(_rows(memory))
+
+
+def _mapped(path: str, *, writable: bool) -> mmap.mmap:
+    descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(
+            descriptor, 0, access=mmap.ACCESS_DEFAULT if writable else mmap.ACCESS_READ
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
+    now = time.monotonic_ns()
+    _, first, count = _HEAD.unpack_from(memory)
+    for local in range(count):
+        offset = _HEAD.size + local * _SIZE
+        pid, phase, step, thread, changed, entered, longest, timed = _STATE.unpack_from(
+            memory, offset
+        )
+        times = [
+            _TIMES.unpack_from(memory, _times_at(offset, number))
+            for number in range(max(0, timed - WINDOW), timed)
+        ]
+        yield RankProgress(
+            rank=first + local,
+            pid=pid,
+            thread=thread,
+            phase=Phase(phase),
+            step=None if step < 0 else step,
+            quiet=max(0, now - changed) / 1e9,
+            in_phase=max(0, now - entered) / 1e9,
+            longest_quiet=longest / 1e9,
+            own=tuple(own / 1e9 for own, _ in times),
+            whole=tuple(whole / 1e9 for _, whole in times),
+        )
+
+
+def _times_at(slot: int, number: int) -> int:
+    """Where the times of a step stand, by the number of steps timed before it."""
+    return slot + _STATE.size + number % WINDOW * _TIMES.size
