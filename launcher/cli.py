@@ -26,6 +26,7 @@ from .options import host_options, node_options, output_options, process_options
 from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
 from .system import terminal
+from .system.signals import REPORT, STOPS
 from .system.typed_yaml import meant
 from .workload.config_files import accelerate
 from .workload.config_files.accelerate import Configuration
@@ -174,7 +175,7 @@ def launch(options: argparse.Namespace) -> int:
 
     training = training_of(options, is_launch=True)
     request, hardware, catalogue = training.request, training.hardware, training.catalogue
-    for number in options.signals_to_handle:  # for the workers, but none are running
+    for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
     output_options.make_folder(request.worker_options.streams)
@@ -275,6 +276,7 @@ def request_of(
         limits=Limits(Fix(options.fix), options.strict, options.allow_restart),
         worker_options=WorkerOptions(
             stop_times=process_options.stop_times(options, environment),
+            hang_times=process_options.hang_times(options),
             streams=output_options.streams(options, environment),
         ),
         placement=replace(placement, shows_all_devices=shows_all),
@@ -320,13 +322,13 @@ def guarded(arguments: Sequence[str]) -> int:
     """Runs the command line; every error becomes a message and an exit code."""
     from .report import pod_status
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for number in (*STOPS, REPORT):
         signal.signal(number, _stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers, but none are running
         signal.signal(number, signal.SIG_IGN)
     try:
         code = run(arguments)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in (*STOPS, REPORT):
             signal.signal(number, signal.SIG_IGN)  # nothing is left to stop
         return code
     except LaunchError as error:

@@ -23,7 +23,7 @@ from .commands.wrap_failure import end_quietly, error_of
 from .commands.wrap_protocol import MARK, OPTIONS, address, unhooked
 from .evidence import failed_workers
 from .system import orphans
-from .system.signals import STOPS
+from .system.signals import REPORT, STOPS
 
 POSITIONALS = ("training_script", "training_script_args")
 """torchrun's arguments that aren't options."""
@@ -108,13 +108,13 @@ def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 @contextmanager
 def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Passes the signals that would stop torchrun on to the launch that replaces it."""
+    """Passes the signals that torchrun would handle on to the launch that replaces it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     earlier = {
         number: signal.signal(number, lambda number, _frame: child.send_signal(number))
-        for number in STOPS
+        for number in (*STOPS, REPORT)
     }
     try:
         yield

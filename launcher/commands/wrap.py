@@ -18,10 +18,10 @@ from ..options import process_options
 from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
 from ..system.event_loop import EventLoop
-from ..system.signals import STOPS, SignalWakeup
+from ..system.signals import REPORT, STOPS, SignalWakeup
 from .wrap_protocol import MARK, address, hooked
 
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)
 """Signals for the workers; not passed on while the command has none."""
 HINT = "safe-launch wrap [safe-launch options] -- COMMAND..."
 

@@ -39,6 +39,21 @@ class StopTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class HangTimes:
+    """When a run that doesn't move is spoken of, and when it is ended.
+
+    Attributes:
+        report: seconds without a movement after which the ranks are asked where they stand, at
+            least; 0 for never.
+        timeout: seconds without a movement after which the run is ended; None to end it only where
+            it is proven that waiting can't help.
+    """
+
+    report: float = 60.0
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What the launcher may do on its own.
 
@@ -61,6 +76,7 @@ class WorkerOptions:
 
     Attributes:
         stop_times: grace periods of the workers.
+        hang_times: the patience with workers that don't move.
         start_method: `spawn` for fresh processes, or `forkserver`.
         interpreter: the Python that runs the workers; empty for this one.
         role: the workers' role, as in torchrun.
@@ -74,6 +90,7 @@ class WorkerOptions:
     """
 
     stop_times: StopTimes = StopTimes()
+    hang_times: HangTimes = HangTimes()
     start_method: Literal["spawn", "forkserver"] = "forkserver"
     interpreter: str = ""
     role: str = "default"

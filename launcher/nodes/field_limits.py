@@ -19,6 +19,8 @@ from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.settings import Value, name_of, parse_value, range_of
 from ..evidence.failure_record import FailureRecord
+from ..hangs.standing import Child, Standing
+from ..progress.board import WINDOW, RankProgress
 from ..system.signals import STOPS
 from .messages import (
     Accepted,
@@ -127,6 +129,12 @@ SETTINGS = Bound("settings and facts with valid values", _are_settings)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
 CODE = number(0, 255)
+PIDS = 1 << 22
+"""The largest process id of Linux (proc_sys_kernel(5), pid_max)."""
+TIMES = Bound(
+    "a few numbers of seconds",
+    lambda times: len(times) <= WINDOW and all(0 <= time < SECONDS for time in times),
+)
 
 BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
     {
@@ -204,6 +212,24 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
                 lambda memory: all(0 <= size <= BYTES for size in memory.values()),
             ),
         },
+        RankProgress: {
+            "rank": number(0, RANKS),
+            "pid": number(0, PIDS),
+            **dict.fromkeys(("step", "thread"), number(0, 1 << 64)),
+            **dict.fromkeys(("quiet", "in_phase", "longest_quiet"), number(0, SECONDS)),
+            **dict.fromkeys(("own", "whole"), TIMES),
+        },
+        Standing: {
+            "rank": number(0, RANKS),
+            "host": Bound("empty: node 0 knows whose connection it is", lambda host: not host),
+            "pid": number(0, PIDS),
+            "step": number(0, BYTES),
+            "state": text(1),
+            "utilization": number(0, 1),
+            "problem": text(LINE),
+            **dict.fromkeys(("quiet", "cpu", "window"), number(0, SECONDS)),
+        },
+        Child: {"pid": number(0, PIDS), "name": text(WORD), "state": text(1)},
         RunEnded: {"code": CODE, "line": text(PARAGRAPHS), "diagnosis": text(LINE)},
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from ..checkpoints.checkpoint import Resume
 from ..core.hardware import Hardware
 from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
+from ..hangs.standing import Standing
+from ..progress.board import RankProgress
 
 
 class Join(Struct, frozen=True, tag=True):
@@ -99,12 +102,18 @@ class Order(Struct, frozen=True, tag=True):
     @property
     def first(self) -> int:
         """Rank of this node's first worker."""
-        return sum(self.workers[: self.rank])
+        return self.ranks.start
 
     @property
     def ranks(self) -> range:
         """Ranks of this node's workers."""
-        return range(self.first, self.first + self.workers[self.rank])
+        return self.spans[self.rank]
+
+    @property
+    def spans(self) -> tuple[range, ...]:
+        """The ranks of each node."""
+        ends = tuple(itertools.accumulate(self.workers))
+        return tuple(range(end - count, end) for count, end in zip(self.workers, ends, strict=True))
 
     @property
     def world(self) -> int:
@@ -168,6 +177,29 @@ class Ended(Struct, frozen=True, tag=True):
     now: float = 0.0
 
 
+class Ping(Struct, frozen=True, tag=True):
+    """A sign of life of node 0's launcher, which wants one in return."""
+
+
+class Pong(Struct, frozen=True, tag=True):
+    """A sign of life of a node's launcher: how far its ranks have come."""
+
+    progress: tuple[RankProgress, ...] = ()
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """Nothing moves, or a person wants to know: where do the ranks stand?
+
+    Node 0 asks a node for its own ranks; a node asks node 0 for a report on all.
+    """
+
+
+class Standings(Struct, frozen=True, tag=True):
+    """Where each rank of a node stands."""
+
+    standings: tuple[Standing, ...] = ()
+
+
 class RunEnded(Struct, frozen=True, tag=True):
     """The run is over.
 
@@ -182,8 +214,8 @@ class RunEnded(Struct, frozen=True, tag=True):
     diagnosis: str = ""
 
 
-FromHead = Accepted | RunStarted | Refusal | Order | Stop | RunEnded
+FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | RunEnded
 """The messages from node 0."""
-FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ended
+FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ask | Pong | Standings | Ended
 """The messages to node 0."""
 Message = FromHead | FromOthers

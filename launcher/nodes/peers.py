@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
+from ..progress.board import RankProgress
 from .connection import Connection, broadcast
 from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop
 
@@ -35,6 +36,8 @@ class Peers:
         deadline: when nodes that owe an answer count as lost; None before they owe it. Other nodes
             owe node 0 an answer to a stop; node 0 owes them an answer to a reported failure.
         is_answered: node 0 has said that the workers are to be stopped.
+        progress: how far the ranks of the other nodes have come, by their last sign of life.
+        mute: nodes whose launchers give no sign of life, though the connection is open.
     """
 
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -46,6 +49,8 @@ class Peers:
     shifts: dict[int, float] = field(default_factory=dict)
     deadline: float | None = None
     is_answered: bool = False
+    progress: dict[int, tuple[RankProgress, ...]] = field(default_factory=dict)
+    mute: set[int] = field(default_factory=set)
 
     @property
     def is_head(self) -> bool:
@@ -125,6 +130,13 @@ class Peers:
             if rank not in self.lost
         ]
         return Peers(dict(enumerate(connections, start=1)), self.listener, self.silence)
+
+    def is_overdue(self) -> bool:
+        """Whether nodes that owe an answer have had their time, or give no sign of life."""
+        if self.deadline is None:
+            return False
+        awaited = self.awaited()
+        return time.monotonic() >= self.deadline or (bool(awaited) and awaited <= self.mute)
 
     def expire(self) -> None:
         """Marks nodes that haven't answered in time as lost."""

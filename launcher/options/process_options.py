@@ -15,9 +15,9 @@ from typing import Literal
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
-from ..core.request import LaunchRequest, StopTimes
+from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
-from ..system.signals import STOPS
+from ..system.signals import REPORT, STOPS
 from ..system.typed_yaml import near
 from ..workload.script.files import package_folders
 from . import local_rank, table
@@ -58,6 +58,22 @@ def declare(parser: argparse.ArgumentParser) -> None:
             help=f"{text} (default: {default:g})",
         )
     table.add(group, "shutdown_timeout", type=_seconds)
+    hangs = HangTimes()
+    group.add_argument(
+        *("--hang-report", "--hang_report"),
+        type=_seconds,
+        default=hangs.report,
+        metavar="SECONDS",
+        help="say where every rank stands once none has moved for so long, at least "
+        "(default: %(default)g; 0: never)",
+    )
+    group.add_argument(
+        *("--hang-timeout", "--hang_timeout"),
+        type=_seconds,
+        metavar="SECONDS",
+        help="end a run in which no rank has moved for so long (default: only where it is "
+        "proven that waiting can't help)",
+    )
 
 
 def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
@@ -76,6 +92,25 @@ def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> Sto
     if terminate is None:
         terminate = StopTimes().terminate
     return StopTimes(given.leave_timeout, given.interrupt_timeout, terminate)
+
+
+def hang_times(given: argparse.Namespace) -> HangTimes:
+    """The patience with workers that don't move.
+
+    Raises:
+        LaunchError: the two times contradict each other.
+    """
+    if given.hang_timeout is not None and given.hang_timeout < given.hang_report:
+        problem = (
+            f"--hang-timeout {given.hang_timeout:g} is shorter than "
+            f"--hang-report {given.hang_report:g}"
+        )
+        hint = "the ranks are asked where they stand before a run is ended: shorten both"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    if given.hang_timeout is not None and not given.hang_report:
+        problem = "--hang-report 0 switches off what --hang-timeout needs"
+        raise LaunchError(ExitCode.USAGE, problem, "give --hang-report a time")
+    return HangTimes(given.hang_report, given.hang_timeout)
 
 
 def applied(
@@ -245,7 +280,7 @@ def _event_log(text: str) -> str:
 
 
 def _signals(text: str) -> tuple[int, ...]:
-    """The numbers of the named signals, without those that always stop the workers.
+    """The numbers of the named signals, without those that the launcher itself answers.
 
     Raises:
         LaunchError: a name is unknown, or the signal can't be caught.
@@ -261,7 +296,7 @@ def _signals(text: str) -> tuple[int, ...]:
         if number in (signal.SIGKILL, signal.SIGSTOP):
             problem = f"--signals-to-handle: {name} can't be caught by any process"
             raise LaunchError(ExitCode.USAGE, problem)
-        if number not in STOPS:
+        if number not in (*STOPS, REPORT):
             numbers.append(int(number))
     return tuple(numbers)
 

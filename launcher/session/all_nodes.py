@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..checkpoints.resume_point import Start
@@ -12,6 +13,7 @@ from ..core.settings import Value
 from ..diagnosis.attempt import Attempt, Outcome, Seen, outcome_of
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import with_seen
+from ..hangs.report import HangReport
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
 from ..planning.plan import Plan
@@ -36,11 +38,13 @@ class AllNodes:
         server: this node's fork server.
         peers: the other nodes; after an attempt, those that are left.
         notice: called with a line that the user should see at once.
+        hung: called with an attempt that doesn't move and where its ranks stand.
     """
 
     server: Server
     peers: Peers
     notice: Callable[[str], None]
+    hung: Callable[[Attempt, HangReport], None]
 
     def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
         """Runs an attempt on all nodes to its end."""
@@ -62,7 +66,9 @@ class AllNodes:
         )
         own = Own(plan.hardware.accelerator.environment, start.variable)
         self.peers.send_orders(order)
-        watch = Watch(permission(attempt, rules), self.notice, server.extend)
+        watch = Watch(
+            permission(attempt, rules), self.notice, server.extend, partial(self.hung, attempt)
+        )
         try:
             part = run_attempt(order, own, plan.request, server, attempt.folder, watch, self.peers)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from ..diagnosis.attempt import Attempt, Failed, Superseded
 from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..diagnosis.user_lines import spots_of
 from ..evidence.failure_record import FailureRecord
+from ..hangs.report import HangReport
 from ..planning.plan import NoPlan, Plan
-from ..report import explain_failure, explain_plan, summary
+from ..report import explain_failure, explain_hang, explain_plan, summary
 from ..system import terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
@@ -84,6 +86,14 @@ class ConsoleReporter:
             traits = traits_of(state.root.record, following.workload)
             rows += explain_failure.advice_rows(state.root.entry, traits)
         terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
+
+    def hung(self, attempt: Attempt, report: HangReport) -> None:
+        """Prints where every rank stands, and keeps it in the attempt's folder."""
+        rows = explain_hang.rows(report, whole=terminal.is_verbose())
+        terminal.say(explain_hang.headline(report), *terminal.table(rows))
+        numbers = itertools.count(1)
+        free = (attempt.folder / f"hang-{number}.json" for number in numbers)
+        summary.write_or_warn(next(path for path in free if not path.exists()), report)
 
     def note(self, sentence: str) -> None:
         """Prints the sentence."""

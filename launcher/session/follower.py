@@ -17,7 +17,18 @@ from ..core.request import LaunchRequest
 from ..evidence import failed_workers
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import Connection
-from ..nodes.messages import Ended, Message, Order, Refusal, RunEnded, RunStarted
+from ..nodes.messages import (
+    Ask,
+    Ended,
+    Message,
+    Order,
+    Ping,
+    Pong,
+    Refusal,
+    RunEnded,
+    RunStarted,
+    Standings,
+)
 from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import orphans, run_directory, terminal
@@ -66,6 +77,10 @@ def follow(
                 case Order() as order:
                     own = Own(environment, _check_order(order, welcome, request, outcomes, link))
                     outcomes.append(_take_part(request, order, own, server, run, link))
+                case Ping():  # node 0's workers still run
+                    link.send(Pong())
+                case Ask():
+                    link.send(Standings())
                 case RunEnded() as farewell:
                     return _end(farewell, own_code(outcomes))
                 case Refusal() as refusal:
@@ -140,7 +155,7 @@ def _take_part(
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = Watch(lambda _observed, _model: True, terminal.say, server.extend)
+    watch = Watch(lambda _observed, _model: True, terminal.say, server.extend, lambda _report: None)
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]

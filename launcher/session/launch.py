@@ -100,7 +100,7 @@ def _train(
         return plan
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
-    nodes = AllNodes(server, peers, reporter.note)
+    nodes = AllNodes(server, peers, reporter.note, reporter.hung)
     effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
     state = RunState(request, workload, known)
     state, end = run_attempts(state, plan, hardware, entries, effects)

@@ -11,6 +11,7 @@ from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..diagnosis.attempt import Attempt
 from ..diagnosis.suspect_corrections import SuspectCorrection
+from ..hangs.report import HangReport
 from ..planning.plan import NoPlan, Plan
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
@@ -38,6 +39,9 @@ class Reporter(Protocol):
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
         """There is another plan, but it may not be launched."""
+
+    def hung(self, attempt: Attempt, report: HangReport) -> None:
+        """No rank of an attempt moves, or somebody has asked where the ranks stand."""
 
     def note(self, sentence: str) -> None:
         """Anything else that the user should know at once."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .signals import STOPS
+from .signals import REPORT, STOPS
 
 VARIABLE = "SAFE_LAUNCH_RUN_ID"
 """Environment variable that marks the processes of one run."""
@@ -156,7 +156,7 @@ def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     try:
         os.close(writer)
         os.setsid()
-        for number in STOPS:
+        for number in (*STOPS, REPORT):
             signal.signal(number, signal.SIG_IGN)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the run."""
+REPORT: Final = signal.SIGQUIT
+"""The signal, Ctrl-\\ at a terminal, that asks where every rank stands; the run goes on."""
 
 
 class SignalWakeup:

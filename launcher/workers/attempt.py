@@ -10,10 +10,13 @@ from ..evidence.worker_receiver import Receiver
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
+from ..progress.board import Board
 from ..system import orphans
-from ..system.signals import STOPS, SignalWakeup
+from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import start
+from .asker import Asker
 from .forkserver.client import Server
+from .hang_watch import HangWatch
 from .output import Output, flush_console
 from .supervisor import Supervisor, Watch
 
@@ -42,26 +45,30 @@ def run_attempt(
         LaunchError: the workers can't be started, or have lost their store.
     """
     server.prepare()
-    receiver = Receiver()
+    receiver, board = Receiver(), Board(order.first, request.nproc)
+    asker = Asker(lambda _rows: ())
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     named = receiver.name, server.mark
     envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
-    with SignalWakeup((*STOPS, *options.forwarded)) as wakeup:
+    with SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup:
         # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
         try:
             context = start.start(request, order.first, envs, output, server)
             wakeup.install()
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, REPORT))
         output.start()
         if server.problem is not None:
             watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
-        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers)
+        hangs = HangWatch(
+            options.hang_times, order.spans, board.rows, asker, peers, watch.hung, watch.notice
+        )
+        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, hangs)
         try:
             supervisor.watch_all()
         finally:
@@ -70,6 +77,8 @@ def run_attempt(
             context.wait(0)  # reaps the workers; all have exited, so it stops nothing
             del context  # closes elastic's own ends of the pipes
             receiver.close()
+            asker.close()
+            board.close()
             output.finish(lambda: bool(wakeup.arrived))
     supervisor.raise_fault()
     if left_behind > len(supervisor.workers.alive):

@@ -20,7 +20,7 @@ from ..evidence import failed_workers, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..system import orphans, run_directory
-from ..system.signals import STOPS
+from ..system.signals import REPORT, STOPS
 from . import local_rank_macro
 from .forkserver.client import Forked, Server
 from .output import Output
@@ -88,7 +88,8 @@ def environments(
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
         "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
-            signal.Signals(number).name for number in (*STOPS, *request.worker_options.forwarded)
+            signal.Signals(number).name
+            for number in (*STOPS, REPORT, *request.worker_options.forwarded)
         ),
         # deepspeed's (deepspeed/launcher/launch.py)
         "CROSS_RANK": order.rank,

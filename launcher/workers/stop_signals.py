@@ -72,16 +72,16 @@ class StopSignals:
     def send(self, rank: int, number: signal.Signals) -> None:
         """Signals a worker and everything in its process group.
 
+        A process that was stopped (SIGSTOP) is continued, or it could not act on the signal.
         Only the worker, if torch elastic has started it in the launcher's own process group, as
         some versions do.
         """
         self.sent.setdefault(rank, set()).add(number)
         pid = self.pids[rank]
         with suppress(ProcessLookupError):
-            if os.getpgid(pid) == pid:
-                os.killpg(pid, number)
-            else:
-                os.kill(pid, number)
+            signal_all = os.killpg if os.getpgid(pid) == pid else os.kill
+            for each in (number, signal.SIGCONT) if number in STOPS else (number,):
+                signal_all(pid, each)
 
     def catches(self, rank: int, number: signal.Signals) -> bool:
         """Whether a worker has a handler for a signal (`SigCgt` in proc_pid_status(5))."""

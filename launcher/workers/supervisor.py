@@ -16,16 +16,19 @@ from ..core.request import LaunchRequest
 from ..core.settings import Value
 from ..evidence.worker_messages import Imports, Reexecution
 from ..evidence.worker_receiver import Envelope, Receiver
+from ..hangs.report import HangReport
 from ..nodes.attempt_end import AttemptEnd
+from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
 from ..nodes.waiting import refuse_late
 from ..system import orphans
 from ..system.event_loop import EventLoop
-from ..system.signals import STOPS, SignalWakeup
+from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
 from .forkserver.client import Server
+from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
 from .output import Output
 from .stop_signals import StopSignals
@@ -40,11 +43,13 @@ class Watch:
             facts, and the model's shape.
         notice: called with a line that the user should see at once.
         imported: called with what a worker has imported (`extra_imports.Report`).
+        hung: called with where every rank stands, when none moves or somebody has asked.
     """
 
     allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
     notice: Callable[[str], None]
     imported: Callable[[dict[str, Any]], None]
+    hung: Callable[[HangReport], None]
 
 
 class Supervisor:
@@ -65,6 +70,7 @@ class Supervisor:
         watch: Watch,
         server: Server,
         peers: Peers,
+        hangs: HangWatch,
     ) -> None:
         self.workers = NodeWorkers(pids, set(pids))
         self.stops = StopSignals(pids)
@@ -76,6 +82,8 @@ class Supervisor:
         self._watch = watch
         self._server = server
         self._peers = peers
+        self._hangs = hangs
+        self._liveness = Liveness(peers, hangs.look, watch.notice)
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
         self._ordered: int | None = None
@@ -89,10 +97,12 @@ class Supervisor:
             self._decide()
             while self.workers.alive or self._peers.awaited():
                 self._loop.wait(self._pause())
+                self._liveness.check()
+                self._hangs.check(self.workers.alive)
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)
                 orphans.reap({*self.workers.pids.values(), *self._server.pids})
-                if self._peers.deadline is not None and time.monotonic() >= self._peers.deadline:
+                if self._peers.is_overdue():
                     self._peers.expire()
                     self._close_lost()
             for connection in list(self._receiver.partial):
@@ -120,7 +130,7 @@ class Supervisor:
             node: this node's rank.
             output: what the workers have printed.
         """
-        failures = self.workers.failures(self.stops.sent, output)
+        failures = (*self._hangs.records(), *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished
         stops = self._own_stops()
         ended = Ended(
@@ -144,6 +154,7 @@ class Supervisor:
         """Registers a handler for every source of events."""
         self._loop.on_readable(self._receiver.listener, self._accept)
         self._loop.on_readable(self._wakeup, self._answer_signals)
+        self._loop.on_readable(self._hangs.asker, self._hangs.answered)
         for rank, pid in self.workers.pids.items():
             self._loop.on_end(pid, partial(self.workers.note_exit, rank))
         if self._server.store_host is not None:
@@ -161,6 +172,7 @@ class Supervisor:
     def _pause(self) -> float | None:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
+        pauses += [self._liveness.pause(), self._hangs.pause()]
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -204,6 +216,8 @@ class Supervisor:
     def _receive_from(self, node: int) -> None:
         """Reads what another node has sent."""
         for message in self._peers.receive(node):
+            self._liveness.hear(node, message)
+            self._hangs.hear(node, message)
             match message:
                 case Stop(signal=number, again=again) | Signalled(signal=number, again=again):
                     self._ordered = number or self._ordered
@@ -229,6 +243,8 @@ class Supervisor:
             message = Stop if self._peers.is_head else Signalled
             if number in self._options.forwarded:
                 self._forward(number)
+            elif number == REPORT:
+                self._hangs.ask_now()
             elif self.progress.state is not AttemptState.INTERRUPTED:
                 self._watch.notice(f"{number.name}: stopping the workers")
                 self._interrupt(number)
@@ -289,7 +305,7 @@ class Supervisor:
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._is_told_to_stop or peers.has_trouble:
+        elif has_failed or self._is_told_to_stop or peers.has_trouble or self._hangs.proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:

@@ -12,7 +12,7 @@ from functools import partial
 from ...core.errors import ExitCode
 from ...options.host_choice import Shell
 from ...options.hostfile import Host
-from ...system.signals import STOPS
+from ...system.signals import REPORT, STOPS
 from . import remote_main
 from .connection import LEAVING, Connection, Event, connect, place, refused
 
@@ -20,7 +20,7 @@ ANSWER = 120.0
 """Seconds within which every host must have answered."""
 TELL = 3.0
 """Seconds after which a failed host's kept output is printed if the others still run."""
-SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (*STOPS, REPORT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the launchers."""
 
 

@@ -48,7 +48,7 @@ def test_earlier_handlers_come_back() -> None:
 
 def test_the_signals_that_stop_a_run() -> None:
     """Those of a terminal, a scheduler and a person."""
-    assert set(STOPS) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+    assert set(STOPS) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def test_handlers_are_called_for_what_has_happened() -> None:

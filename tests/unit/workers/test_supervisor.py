@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
-from safe_launch.core.request import LaunchRequest, StopTimes, WorkerOptions
+from safe_launch.core.request import HangTimes, LaunchRequest, StopTimes, WorkerOptions
 from safe_launch.core.settings import Value
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.worker_channel import Sender
@@ -31,10 +31,15 @@ from safe_launch.evidence.worker_messages import (
     Reexecution,
 )
 from safe_launch.evidence.worker_receiver import Receiver
+from safe_launch.hangs.report import HangReport
+from safe_launch.hangs.standing import Standing
 from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from safe_launch.nodes.peers import Peers
-from safe_launch.system.signals import STOPS, SignalWakeup
+from safe_launch.progress.board import Board
+from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
+from safe_launch.workers.asker import Asker
+from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.supervisor import Supervisor, Watch
 from support.links import LONG, RECORD, heard, linked
@@ -55,6 +60,7 @@ class Node:
         output: what the workers print.
         notices: what it has told the user.
         imports: what it was told of imports.
+        reports: what it was told of ranks that don't move.
     """
 
     supervisor: Supervisor
@@ -62,6 +68,7 @@ class Node:
     output: Output
     notices: list[str]
     imports: list[dict[str, Any]]
+    reports: list[HangReport]
 
     def end(self) -> AttemptEnd:
         """Watches until the end, and returns it."""
@@ -105,7 +112,7 @@ def node(
     with ExitStack() as stack:
         receiver = Receiver()
         stack.callback(receiver.close)
-        wakeup = stack.enter_context(SignalWakeup((*STOPS, *forwarded)))
+        wakeup = stack.enter_context(SignalWakeup((*STOPS, REPORT, *forwarded)))
         processes = [
             subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
             for command in commands
@@ -128,10 +135,24 @@ def node(
             stack.callback(os.close, stream.reader)
             stack.callback(os.close, stream.writer)
         stack.callback(output.finish, lambda: True)
-        watch = Watch(allowed or (lambda _observed, _model: True), notices.append, imports.append)
+        reports: list[HangReport] = []
+        watch = Watch(
+            allowed or (lambda _observed, _model: True),
+            notices.append,
+            imports.append,
+            reports.append,
+        )
         pids = {rank: process.pid for rank, process in enumerate(processes)}
-        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers or Peers())
-        yield Node(supervisor, receiver, output, notices, imports)
+        peers = peers or Peers()
+        asker = Asker(lambda rows: tuple(Standing(row.rank) for row in rows))
+        stack.callback(asker.close)
+        board = Board(0, len(commands))
+        stack.callback(board.close)
+        hangs = HangWatch(
+            HangTimes(), [range(len(commands))], board.rows, asker, peers, watch.hung, watch.notice
+        )
+        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, hangs)
+        yield Node(supervisor, receiver, output, notices, imports, reports)
 
 
 @contextmanager
@@ -372,3 +393,29 @@ def test_a_node_that_does_not_answer_is_lost(tmp_path: Path) -> None:
         with node(tmp_path, ("false",), peers=peers, times=IMPATIENT) as local:
             end = local.end()
     assert end.lost[1][1] == "node 1 (near) is lost: it doesn't answer any more"
+
+
+def test_a_report_on_demand(tmp_path: Path) -> None:
+    """SIGQUIT asks where the ranks stand, and nothing is stopped."""
+    with node(tmp_path, FOREVER, FOREVER) as local:
+
+        def look() -> None:
+            os.kill(os.getpid(), REPORT)
+            limit = time.monotonic() + LONG
+            while not local.reports and time.monotonic() < limit:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with answering(look):
+            ended = local.end().ended[0]
+        (report,) = local.reports
+        assert [standing.rank for standing in report.standings] == [0, 1]
+        assert ended.signal == signal.SIGTERM
+
+
+def test_a_stopped_worker_ends_by_the_first_signal(tmp_path: Path) -> None:
+    """It is continued, so that it can act on SIGTERM."""
+    with node(tmp_path, FOREVER, ("false",)) as local:
+        os.kill(local.supervisor.workers.pids[0], signal.SIGSTOP)
+        local.end()
+        assert local.supervisor.workers.exits[0][0] == -signal.SIGTERM

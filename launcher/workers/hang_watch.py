@@ -1,0 +1,275 @@
+"""Notices that no rank moves, has all of them asked where they stand, and says what follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ..core.request import HangTimes
+from ..evidence.failure_record import FailureRecord
+from ..hangs import failure
+from ..hangs.attribution import attributed
+from ..hangs.report import HangKind, HangReport
+from ..hangs.standing import Standing
+from ..nodes.messages import Ask, Message, Standings
+from ..nodes.peers import Peers
+from ..progress.board import Phase, RankProgress
+from .asker import Asker
+
+FACTOR = 5.0
+"""A quiet of this many times the longest so far in the same phase is unusual."""
+MOST = 10.0
+"""The patience at most, in units of `HangTimes.report`: to ask costs little, and a busy rank is not
+taken for a hanging one."""
+LOOKS = 5.0
+"""Seconds between two looks at the board, at most."""
+ANSWER = 10.0
+"""Seconds that the other nodes get to answer: asking takes about 5 s."""
+
+
+class HangWatch:
+    """The watch over the ranks of an attempt.
+
+    Node 0 looks at its own ranks: in a distributed training all ranks stand still with any of
+    them. Once nothing has moved there for too long, it asks the ranks of all nodes.
+
+    Attributes:
+        look: how far this node's ranks have come.
+        asker: asks this node's ranks; readable once there is an answer.
+        proof: the report for which the run is to be ended; None as long as it may go on.
+    """
+
+    def __init__(
+        self,
+        times: HangTimes,
+        ranks: Sequence[range],
+        look: Callable[[], Sequence[RankProgress]],
+        asker: Asker,
+        peers: Peers,
+        tell: Callable[[HangReport], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        """Begins the watch.
+
+        Args:
+            times: how long to wait.
+            ranks: the ranks of each node.
+            look: how far this node's ranks have come.
+            asker: asks this node's ranks.
+            peers: the other nodes.
+            tell: called with a report for the user.
+            notice: called with a line for the user.
+        """
+        self.proof: HangReport | None = None
+        self._proven_at = 0.0
+        self._times = times
+        self._ranks = ranks
+        self.look = look
+        self.asker = asker
+        self._peers = peers
+        self._tell = tell
+        self._notice = notice
+        self._interval = min(LOOKS, max(times.report / 5, 0.2))
+        self._due = time.monotonic() + self._interval  # the next look
+        self._again = 0.0  # nobody is asked before
+        self._limit = times.report
+        self._deadline: float | None = None  # for the answers; None while nobody is asked
+        self._answers: dict[int, Sequence[Standing]] = {}
+        self._is_wanted = self._is_wanted_by_head = False
+        self._last: HangReport | None = None  # of this standstill
+        self._told: HangReport | None = None  # the last of this standstill that the user has read
+
+    def pause(self) -> float | None:
+        """Seconds until something is due; None if nothing is."""
+        if self._deadline is not None:
+            return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self._due - time.monotonic()) if self._is_watching else None
+
+    def check(self, alive: set[int]) -> None:
+        """Does what is due.
+
+        Args:
+            alive: the ranks of this node that still run.
+        """
+        now = time.monotonic()
+        if self._deadline is not None:
+            if now >= self._deadline:
+                self._judge()
+        elif self._is_watching and now >= self._due:
+            self._due = now + self._interval
+            rows = [row for row in self.look() if row.pid]
+            quiet = quiet_of(rows, alive)
+            self._limit = limit_of(rows, self._times.report)
+            if self._last is not None and quiet < self._interval:
+                self._note_movement()
+            elif quiet >= self._limit and now >= self._again:
+                self._begin()
+
+    def ask_now(self) -> None:
+        """Asks because a person wants to know; node 0 does it for all."""
+        if not self._peers.is_head:
+            self._peers.send(Ask())
+            return
+        self._is_wanted = True
+        if self._deadline is None:
+            self._begin()
+
+    def answered(self) -> None:
+        """Takes the answer of this node's own ranks."""
+        standings = self.asker.take()
+        if self._is_wanted_by_head:
+            self._is_wanted_by_head = False
+            self._peers.send(Standings(standings))
+        self._take(0, standings)
+
+    def hear(self, node: int, message: Message) -> None:
+        """Takes the answer of another node; asks if it wants to know."""
+        match message:
+            case Standings(standings=standings):
+                host = self._peers.connections[node].peer
+                self._take(node, [replace(standing, host=host) for standing in standings])
+            case Ask() if self._peers.is_head:
+                self.ask_now()
+            case Ask():
+                self._is_wanted_by_head = True
+                self.asker.begin(self.look())
+
+    def records(self) -> tuple[FailureRecord, ...]:
+        """The failures of the ranks that the others wait for, if the run was ended for them."""
+        return () if self.proof is None else failure.records(self.proof, self._proven_at)
+
+    @property
+    def _is_watching(self) -> bool:
+        return self._peers.is_head and self._times.report > 0 and self.proof is None
+
+    def _asked(self) -> set[int]:
+        """The nodes whose answers are awaited."""
+        gone = self._peers.ended.keys() | self._peers.lost.keys() | self._peers.mute
+        return {0, *self._peers.connections.keys() - gone}
+
+    def _begin(self) -> None:
+        """Asks all ranks of all nodes, or those of this node if it isn't node 0."""
+        self._answers.clear()
+        self._deadline = time.monotonic() + ANSWER
+        self.asker.begin(self.look())
+        self._peers.send(Ask())
+
+    def _take(self, node: int, standings: Sequence[Standing]) -> None:
+        if self._deadline is not None:
+            self._answers[node] = standings
+            if self._answers.keys() >= self._asked():
+                self._judge()
+
+    def _judge(self) -> None:
+        """Draws the conclusion from the answers."""
+        self._deadline, wanted, self._is_wanted = None, self._is_wanted, False
+        standings = tuple(self._standings())
+        moving = [standing.quiet for standing in standings if _runs(standing)]
+        quiet = min(moving, default=0.0)
+        now = time.monotonic()
+        if quiet < self._limit and not wanted:  # another node moves, or it has just begun again
+            self._again = now + self._limit - quiet
+            return
+        report = attributed(standings, quiet, self._limit, self._last)
+        if quiet < self._limit:
+            self._tell(report)
+            return
+        timeout = self._times.timeout
+        is_over = timeout is not None and quiet >= timeout
+        if is_over and not report.is_proof:
+            report = replace(report, is_proof=True)
+        self._again = now + self._times.report
+        if timeout is not None and quiet < timeout:
+            self._again = min(self._again, now + timeout - quiet)
+        self._last = report
+        if (
+            wanted
+            or is_over
+            or (is_worth_telling(report, self._times.report) and self._is_news(report))
+        ):
+            self._told = report
+            self._tell(report)
+        if report.is_proof:
+            self.proof, self._proven_at = report, now
+
+    def _standings(self) -> Iterator[Standing]:
+        """Where every rank stands; the ranks of nodes that don't answer can't be reached."""
+        for node, ranks in enumerate(self._ranks):
+            if node in self._answers:
+                yield from self._answers[node]
+            elif node in self._peers.ended:
+                yield from (Standing(rank, phase=Phase.ENDED, state="") for rank in ranks)
+            elif node in self._peers.connections:
+                host = self._peers.connections[node].peer
+                problem = f"the launcher of node {node} ({host}) doesn't answer"
+                for rank in ranks:
+                    yield Standing(rank, host, state="", problem=problem, quiet=self._limit)
+
+    def _is_news(self, report: HangReport) -> bool:
+        """Whether the user hasn't read the same of this standstill."""
+        told = self._told
+        return (
+            told is None
+            or report.is_proof
+            or (told.kind, told.culprits)
+            != (
+                report.kind,
+                report.culprits,
+            )
+        )
+
+    def _note_movement(self) -> None:
+        """Forgets a standstill that is over."""
+        if self._told is not None:
+            self._notice("the ranks move again")
+        self._last = self._told = None
+        self._again = 0.0
+
+
+def quiet_of(rows: Sequence[RankProgress], alive: set[int]) -> float:
+    """Seconds since any rank that runs last moved; where none is left, since the last one ended.
+
+    Args:
+        rows: how far the ranks have come.
+        alive: the ranks that run.
+    """
+    running = [row for row in rows if row.rank in alive]
+    return min((row.quiet for row in running or rows), default=0.0)
+
+
+def limit_of(rows: Sequence[RankProgress], report: float) -> float:
+    """Seconds without a movement after which the ranks are asked.
+
+    Args:
+        rows: how far the ranks have come.
+        report: the least patience, in seconds.
+    """
+    longest = max((row.longest_quiet for row in rows), default=0.0)
+    return min(max(report, FACTOR * longest), MOST * report)
+
+
+def is_worth_telling(report: HangReport, patience: float) -> bool:
+    """Whether the user should read a report that nobody has asked for.
+
+    Args:
+        report: the report.
+        patience: `HangTimes.report`.
+
+    A rank that works is no hang; it is told after a long while, as the others' collective may time
+    out. Before the first step, a program in which nobody waits for anybody may be what it is meant
+    to be: a server, or a loop that isn't a training.
+    """
+    match report.kind:
+        case HangKind.BUSY:
+            return report.quiet >= MOST * patience
+        case HangKind.IDLE | HangKind.UNKNOWN:
+            has_begun = any(standing.step for standing in report.standings)
+            return bool(has_begun or report.waiting)
+        case _:
+            return True
+
+
+def _runs(standing: Standing) -> bool:
+    """Whether a rank's process runs and answers."""
+    return bool(standing.state) and standing.phase is not Phase.ENDED

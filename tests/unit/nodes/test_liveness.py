@@ -1,0 +1,105 @@
+"""The signs of life of the launchers, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.nodes import liveness
+from safe_launch.nodes.liveness import Liveness
+from safe_launch.nodes.messages import Ended, Ping, Pong
+from safe_launch.nodes.peers import Peers
+from safe_launch.progress.board import Phase, RankProgress
+from support.links import heard, linked
+
+ROW = RankProgress(2, 77, 1, Phase.TRAINING, 5, 0.1, 9.0, 0.3, (0.1, 0.2), (0.3, 0.3))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic clock, in seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(liveness.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_node_0_asks_and_a_node_answers_with_its_progress(clock: list[float]) -> None:
+    """What has come is kept for whoever wants to know how far the ranks are."""
+    with linked() as (near, far):
+        head, node = Peers({1: near}), Peers({0: far})
+        ours = Liveness(head, tuple, print)
+        theirs = Liveness(node, lambda: (ROW,), print)
+        ours.check()
+        assert heard(far) == Ping()
+        theirs.hear(0, Ping())
+        answer = heard(near)
+        assert answer == Pong((ROW,))
+        ours.hear(1, answer)
+        assert head.progress == {1: (ROW,)}
+        assert ours.pause() == 10.0
+        clock[0] += 4.0
+        assert ours.pause() == 6.0
+
+
+def test_a_launcher_that_gives_no_sign_is_named_once(clock: list[float]) -> None:
+    """Its connection is open, as that of a stopped process; nobody waits for it any more."""
+    said: list[str] = []
+    with linked() as (near, _far):
+        peers = Peers({1: near})
+        ours = Liveness(peers, tuple, said.append)
+        for _ in range(8):
+            clock[0] += 10.0
+            ours.check()
+        (line,) = said
+        assert line.startswith("node 1 (far) has given no sign of life for 40 s: its launcher is")
+        assert not peers.is_overdue()
+        peers.deadline = clock[0] + 1e9
+        assert peers.is_overdue()
+        ours.hear(1, Pong())
+        assert said[1:] == ["node 1 (far) answers again"]
+        assert not peers.is_overdue()
+
+
+def test_any_message_is_a_sign_of_life(clock: list[float]) -> None:
+    """A node that has ended gives none, and isn't missed."""
+    said: list[str] = []
+    with linked() as (near, _), linked() as (gone, _end):
+        peers = Peers({1: near, 2: gone})
+        ours = Liveness(peers, tuple, said.append)
+        peers.ended[2] = Ended(is_success=True)
+        for _ in range(8):
+            clock[0] += 10.0
+            ours.hear(1, Pong())
+            ours.check()
+        assert said == []
+
+
+def test_a_launcher_that_was_stopped_itself_accuses_nobody(clock: list[float]) -> None:
+    """For it, all others were silent as long as it slept."""
+    said: list[str] = []
+    with linked() as (near, _far):
+        ours = Liveness(Peers({1: near}), tuple, said.append)
+        ours.check()
+        clock[0] += 500.0
+        ours.check()
+        assert said == []
+
+
+def test_a_node_misses_node_0_once_it_has_heard_it(clock: list[float]) -> None:
+    """Before its first sign of life, node 0 may still be starting workers."""
+    said: list[str] = []
+    with linked() as (near, _far):
+        node = Liveness(Peers({0: near}), tuple, said.append)
+        for _ in range(8):
+            clock[0] += 10.0
+            node.check()
+        assert said == []
+        node.hear(0, Ping())
+        for _ in range(8):
+            clock[0] += 10.0
+            node.check()
+        (line,) = said
+        assert line.startswith("node 0 (far) has given no sign of life")
+
+
+def test_a_single_node_has_nothing_to_wait_for() -> None:
+    """Its supervisor sleeps until something happens."""
+    assert Liveness(Peers(), tuple, print).pause() is None
