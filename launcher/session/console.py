@@ -92,7 +92,7 @@ class ConsoleReporter:
         rows = explain_hang.rows(report, whole=terminal.is_verbose())
         terminal.say(explain_hang.headline(report), *terminal.table(rows))
         numbers = itertools.count(1)
-        free = (attempt.folder / f"hang-{number}.json" for number in numbers)
+        free = (attempt.folder / f"standings-{number}.json" for number in numbers)
         summary.write_or_warn(next(path for path in free if not path.exists()), report)
 
     def note(self, sentence: str) -> None:

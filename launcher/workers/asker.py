@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from ..hangs.standing import Standing
 from ..progress.board import RankProgress
@@ -42,11 +41,10 @@ class Asker:
         return self._answer
 
     def close(self) -> None:
-        """Closes the descriptor; an answer that comes later is lost."""
-        event, self._event = self._event, -1
-        os.close(event)
+        """Closes the descriptor, unless an answer is still to be written to it."""
+        if self._thread is None or not self._thread.is_alive():
+            os.close(self._event)
 
     def _run(self, rows: tuple[RankProgress, ...]) -> None:
         self._answer = self._ask(rows)
-        with suppress(OSError):  # closed meanwhile
-            os.eventfd_write(self._event, 1)
+        os.eventfd_write(self._event, 1)
