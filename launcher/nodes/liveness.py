@@ -18,6 +18,8 @@ from .peers import Peers
 
 SHARE = 3
 """Signs of life within the seconds after which a silent node counts as mute."""
+STARTING = 10
+"""So many times longer a node may be silent before its first sign: it starts its workers."""
 
 
 class Liveness:
@@ -44,6 +46,7 @@ class Liveness:
         self._notice = notice
         now = time.monotonic()
         self._heard = dict.fromkeys(peers.connections, now) if peers.is_head else {}
+        self._has_begun: set[int] = set()
         self._looked = now
         self._due = now
 
@@ -53,7 +56,9 @@ class Liveness:
 
     def hear(self, node: int, message: Message) -> None:
         """Notes that a node's launcher has said something; answers a sign of life."""
-        if self._peers.is_head or isinstance(message, Ping) or node in self._heard:
+        if isinstance(message, Ping | Pong):
+            self._has_begun.add(node)
+        if self._peers.is_head or node in self._has_begun:
             self._heard[node] = time.monotonic()
         if isinstance(message, Ping):
             self._peers.send(Pong(tuple(self._look())))
@@ -76,7 +81,7 @@ class Liveness:
         gone = self._peers.lost.keys() | self._peers.ended.keys() | self._peers.mute
         for node in sorted(self._heard.keys() - gone):
             quiet = now - self._heard[node]
-            if quiet > silence:
+            if quiet > (silence if node in self._has_begun else STARTING * silence):
                 self._peers.mute.add(node)
                 self._notice(
                     f"{self._name(node)} has given no sign of life for {quiet:.0f} s: its launcher "

@@ -45,6 +45,7 @@ def test_a_launcher_that_gives_no_sign_is_named_once(clock: list[float]) -> None
     with linked() as (near, _far):
         peers = Peers({1: near})
         ours = Liveness(peers, tuple, said.append)
+        ours.hear(1, Pong())
         for _ in range(8):
             clock[0] += 10.0
             ours.check()
@@ -56,6 +57,21 @@ def test_a_launcher_that_gives_no_sign_is_named_once(clock: list[float]) -> None
         ours.hear(1, Pong())
         assert said[1:] == ["node 1 (far) answers again"]
         assert not peers.is_overdue()
+
+
+def test_a_node_may_take_long_to_start(clock: list[float]) -> None:
+    """While it imports what starts its workers, it answers nothing."""
+    said: list[str] = []
+    with linked() as (near, _far):
+        ours = Liveness(Peers({1: near}), tuple, said.append)
+        for _ in range(30):
+            clock[0] += 10.0
+            ours.check()
+        assert said == []
+        for _ in range(8):
+            clock[0] += 10.0
+            ours.check()
+        assert len(said) == 1
 
 
 def test_any_message_is_a_sign_of_life(clock: list[float]) -> None:
