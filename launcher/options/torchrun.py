@@ -147,8 +147,8 @@ WORKERS = (
         "signals that are passed on to the workers, besides those that stop them",
         "SIGNAL,...",
         differs="SIGTERM, SIGINT and SIGHUP always stop the workers, SIGQUIT asks where every rank "
-        "stands; SIGUSR1, SIGUSR2 and whatever else is named goes to the workers with a handler for "
-        "it, and the training continues, where torchrun ends it",
+        "stands; SIGUSR1, SIGUSR2 and whatever else is named goes to the workers with a handler "
+        "for it, and the training continues, where torchrun ends it",
         variable=True,
     ),
     Option(
