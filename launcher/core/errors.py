@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     """A mistake of safe-launch itself; what to report is printed."""
     CANNOT_WRITE = 73
-    """The run directory can't be written."""
+    """The run directory, or the output, can't be written."""
     RETRY_ELSEWHERE = 75
     """A node is at fault, lost or never came: the same job may succeed on others."""
     NO_PLAN = 78
@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.SUCCESS: "the script ran to its end on every rank",
     ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
     ExitCode.INTERNAL: "a mistake of safe-launch itself",
-    ExitCode.CANNOT_WRITE: "the run directory can't be written",
+    ExitCode.CANNOT_WRITE: "the run directory, or the output, can't be written",
     ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; try another allocation",
     ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
 }

@@ -20,23 +20,33 @@ NAMED = {"torch", "deepspeed", "transformers"}
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the constructor; counts the steps of the optimizer that has done the most."""
+    """Wraps the constructor; counts the steps of the optimizer that has done the most.
+
+    Where none has been made, nothing is counted: the loop may have an update of its own.
+    """
     counts: dict[int, int] = {}
 
     def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
 
     module.register_optimizer_step_post_hook(count)
-    observations.count_steps(lambda: max(counts.values(), default=0))
-    made = partial(_construct, observations, [0])
+    observations.count_steps(lambda: max(counts.values(), default=None))
+    made = partial(_construct, observations, counts, [0])
     wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
 
 
 def _construct(
-    observations: Observations, most: list[int], wrapped: Any, instance: Any, args: Any, kwargs: Any
+    observations: Observations,
+    counts: dict[int, int],
+    most: list[int],
+    wrapped: Any,
+    instance: Any,
+    args: Any,
+    kwargs: Any,
 ) -> None:
     """Notes the optimizer that has the most elements so far, which are kept in `most`."""
     wrapped(*args, **kwargs)
+    counts.setdefault(id(instance), 0)
     with suppress(AttributeError, KeyError, TypeError):  # an optimizer of an unusual kind
         groups = instance.param_groups
         size = sum(size_of(parameter) for group in groups for parameter in group["params"])

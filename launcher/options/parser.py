@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
 from ..core.request import Fix
+from ..system import terminal
 from ..system.typed_yaml import meant
 from . import host_options, node_options, output_options, process_options
 from . import table as foreign
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 CODE = "code on the command line can't be launched: write it into a file, and give that"
 
@@ -30,6 +34,17 @@ class Parser(argparse.ArgumentParser):
         if word.startswith("--"):
             hint = meant(word, self._option_string_actions)
         raise LaunchError(ExitCode.USAGE, message, hint or "safe-launch --help lists the options")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Prints the help like any other document.
+
+        Raises:
+            LaunchError: it can't be written.
+        """
+        if file is not None:
+            super().print_help(file)
+        else:
+            terminal.show(self.format_help())
 
     @property
     def spellings(self) -> frozenset[str]:

@@ -46,7 +46,7 @@ def planned(
         launched = search(request, workload, hardware, by_memory=False)
         if isinstance(launched, Plan):
             return replace(launched, doubt=doubt)
-    rules = rules_of(request, hardware, constraints)
+    rules = rules_of(request, hardware, constraints, has_failed=has_failed)
     if isinstance(found, NoPlan):
         return replace(found, remedies=remedies(found, rules))
     return replace(found, proposals=proposals(found, rules))

@@ -55,7 +55,9 @@ def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> C
     """The candidate that would be launched on `times` as many devices, if any fits."""
     more = tuple(workers * times for workers in refused.request.nodes)
     request = replace(refused.request, workers=more)
-    plan = resolve(request, workload, rules.hardware, rules.constraints)
+    plan = resolve(
+        request, workload, rules.hardware, rules.constraints, has_failed=rules.has_failed
+    )
     return plan.chosen if isinstance(plan, Plan) and plan.chosen.constraint is None else None
 
 

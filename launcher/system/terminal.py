@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterable
+from contextlib import suppress
+
+from ..core.errors import ExitCode, LaunchError
 
 MARK = "[safe-launch] "
 WIDTH = 100
@@ -55,13 +59,30 @@ def show(text: str) -> None:
 
     Raises:
         SystemExit: the reader is gone (`| head`).
+        LaunchError: it can't be written.
     """
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        sys.stderr.close()
+        _give_stdout_up()
         raise SystemExit(0) from None
+    except OSError as error:
+        _give_stdout_up()
+        problem = f"the output can't be written: {error.strerror}"
+        hint = "make room where stdout goes, or send it elsewhere"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+
+
+def _give_stdout_up() -> None:
+    """Lets nothing of what stdout still holds be written at the interpreter's end: it would fail.
+
+    https://docs.python.org/3/library/signal.html#note-on-sigpipe
+    """
+    with suppress(OSError, ValueError):  # it isn't a file
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
 
 
 def verbatim(text: str) -> None:

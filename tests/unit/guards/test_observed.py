@@ -174,6 +174,14 @@ def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> Non
 
 
 @pytest.mark.usefixtures("optimizers")
+def test_steps_count_from_the_first_optimizer_on(seen: Observations) -> None:
+    """A loop without one may update its weights itself: how often isn't known."""
+    assert seen.step() is None
+    torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
+    assert seen.step() == 0
+
+
+@pytest.mark.usefixtures("optimizers")
 def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
     """As optimizers of others do; what it keeps isn't known."""
     from torch.optim.optimizer import Optimizer

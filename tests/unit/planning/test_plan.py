@@ -7,14 +7,18 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from safe_launch.core.certainty import Origin
+from safe_launch.core.constraint import Term
 from safe_launch.core.errors import ExitCode
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import Placement
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Fact, Setting
+from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Known
 from safe_launch.machine.profiles import accelerator_of, hardware_of, profile_named
 from safe_launch.planning.budget import capacity
 from safe_launch.planning.estimates.memory import calibrated_sizes
@@ -24,7 +28,7 @@ from safe_launch.planning.planner import planned
 from safe_launch.planning.search import candidates, evaluate, rules_of
 from support.models import LORA, QWEN2_7B, model_of, workload_of
 from support.stacks import CURRENT
-from support.worlds import OLDER, known_rules
+from support.worlds import OLDER, known_rules, rule
 
 QWEN2_72B = {
     **QWEN2_7B,
@@ -423,6 +427,40 @@ def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
     assert stages["a100-80gb", "7b"] == (2, "none")
     assert stages["ascend-910b4", "7b"] == (2, "optimizer")
     assert stages["ascend-910b4", "72b"] is None
+
+
+def test_what_is_proposed_after_a_failure() -> None:
+    """An assumption that a known failure hangs on counts then, also for what would fit."""
+    asked: dict[Name, Value] = {
+        Setting.ZERO_STAGE: 3,
+        Setting.OFFLOAD: "none",
+        Setting.GRADIENT_CHECKPOINTING: "reentrant",
+        Setting.MICRO_BATCH: 8,
+        Setting.ACCUMULATION: 1,
+        Setting.PRECISION: "bf16",
+        Fact.ADAPTER: "none",
+        Fact.OPTIMIZER: "adamw",
+        Fact.LOSS: "cross_entropy",
+        Fact.SEQUENCE_LENGTH: 4096,
+    }
+    workload = workload_of(model_of(QWEN2_7B), asked)
+    assumed = Known(value=True, origin=Origin.DEFAULT, source="transformers")
+    known = {**workload.known, Fact.BLOCK_RUNS_TWICE: assumed}
+    workload = replace(workload, known=MappingProxyType(known))
+    twice = Term(Fact.BLOCK_RUNS_TWICE, frozenset({True}))
+    reentrant = rule(gradient_checkpointing="reentrant")
+    rules = [replace(reentrant, terms=(*reentrant.terms, twice))]
+    request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    hardware = hardware_of("l40s", HERE)
+    before, after = (
+        planned(request, workload, hardware, rules, has_failed=has_failed)
+        for has_failed in (False, True)
+    )
+    assert isinstance(before, Plan)
+    assert isinstance(after, Plan)
+    (fits,), (falls_short,) = before.proposals, after.proposals
+    assert fits.endswith(", and what was asked would fit")
+    assert falls_short.endswith(", which alone isn't enough")
 
 
 def test_the_lattice_is_small() -> None:

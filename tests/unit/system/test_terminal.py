@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from safe_launch.core.errors import ExitCode
 from safe_launch.system import terminal
 
 
@@ -59,6 +63,34 @@ def test_a_console_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as caught:
         terminal.show("to nobody")
     assert caught.value.code == 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["catalogue"]])
+def test_a_document_that_cannot_be_written(words: list[str]) -> None:
+    """Why, and the exit code for it; nothing of the interpreter's own at its end."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "safe_launch.cli", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == ExitCode.CANNOT_WRITE
+    assert done.stderr == (
+        "[safe-launch] error: the output can't be written: No space left on device\n"
+        "[safe-launch] hint: make room where stdout goes, or send it elsewhere\n"
+    )
+
+
+def test_a_reader_that_has_gone() -> None:
+    """`| head` with a document longer than a pipe holds: no word of it, and no error."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "safe_launch.cli", "explain"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (ExitCode.SUCCESS, "")
 
 
 def test_a_table_is_aligned_and_wrapped() -> None:
