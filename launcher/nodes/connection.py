@@ -5,8 +5,8 @@ texts. Anything that no launcher sends ends the connection.
 
 A connection is also how each end knows that the other is alive: where a process ends, the kernel
 closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
-(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Where a launcher is stopped, its kernel goes
-on answering; `liveness` finds that.
+(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Where a launcher is stopped, its kernel
+goes on answering; `liveness` finds that.
 """
 
 from __future__ import annotations
