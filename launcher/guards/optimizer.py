@@ -22,12 +22,15 @@ NAMED = {"torch", "deepspeed", "transformers"}
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps the constructor; counts the steps of the optimizer that has done the most."""
     counts: dict[int, int] = {}
+    most = 0
 
     def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
+        nonlocal most
+        counts[id(optimizer)] = done = counts.get(id(optimizer), 0) + 1
+        most = max(most, done)
 
     module.register_optimizer_step_post_hook(count)
-    observations.count_steps(lambda: max(counts.values(), default=0))
+    observations.count_steps(lambda: most)
     made = partial(_construct, observations, [0])
     wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
 

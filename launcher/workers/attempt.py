@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.request import LaunchRequest
@@ -10,6 +11,7 @@ from ..evidence.worker_receiver import Receiver
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
+from ..progress.board import Board
 from ..system import orphans
 from ..system.signals import STOPS, SignalWakeup
 from . import start
@@ -47,6 +49,9 @@ def run_attempt(
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     named = receiver.name, server.mark
+    board = _board(order.first, request.nproc, watch)
+    if board is not None:
+        own = replace(own, board=board.path)
     envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
     with SignalWakeup((*STOPS, *options.forwarded)) as wakeup:
@@ -61,7 +66,7 @@ def run_attempt(
         if server.problem is not None:
             watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
-        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers)
+        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, board)
         try:
             supervisor.watch_all()
         finally:
@@ -74,4 +79,16 @@ def run_attempt(
     supervisor.raise_fault()
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {left_behind} processes that the workers had left behind")
-    return supervisor.end(order.rank, output)
+    end = supervisor.end(order.rank, output)
+    if board is not None:
+        board.close()
+    return end
+
+
+def _board(first: int, count: int, watch: Watch) -> Board | None:
+    """The progress board of this node's ranks; None where there is no memory for it."""
+    try:
+        return Board(first, count)
+    except OSError as error:
+        watch.notice(f"no progress can be shown: no memory for the board: {error.strerror}")
+        return None

@@ -20,6 +20,7 @@ from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
 from ..nodes.waiting import refuse_late
+from ..progress.board import Board
 from ..system import orphans
 from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup
@@ -54,6 +55,7 @@ class Supervisor:
         workers: what is known of this node's workers.
         stops: the signals sent to them, and those planned.
         progress: the attempt's state.
+        board: how far the workers have come; None where there is no memory for it.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Supervisor:
         watch: Watch,
         server: Server,
         peers: Peers,
+        board: Board | None = None,
     ) -> None:
+        self.board = board
         self.workers = NodeWorkers(pids, set(pids))
         self.stops = StopSignals(pids)
         self.progress = Progress()
@@ -138,6 +142,7 @@ class Supervisor:
             model=self.workers.model,
             is_superseded=self.progress.state is AttemptState.SUPERSEDED,
             saves=self.workers.saves,
+            rows=() if self.board is None else self.board.rows(),
         )
 
     def _register(self) -> None:
