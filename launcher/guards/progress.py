@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
 from typing import Any
 
 import wrapt
 
 from ..evidence.observations import Observations
-from ..progress.board import Phase
+from ..progress.board import Phase, Slot
 from .step_times import StepTimes
 
 COLLECTIVES = (
@@ -48,6 +49,7 @@ PHASES = {
 """Functions that are a phase of their own, by module."""
 HOOKED = (
     *PHASES,
+    "torch._dynamo.eval_frame",
     "torch.autograd",
     "torch.distributed.distributed_c10d",
     "torch.nn.modules.module",
@@ -72,6 +74,10 @@ def install(module: Any, observations: Observations) -> None:
         case "deepspeed.runtime.engine":
             wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", _marked_last(times.stepped))
             wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.forward", _gathering(times))
+        case "torch._dynamo.eval_frame":
+            for kind in (StepTimes, Slot):
+                for code in _codes(vars(kind).values()):
+                    module.skip_code(code)  # there is nothing in it to compile
         case "torch.autograd":
             module.backward = times.backward(module.backward)
         case "torch.distributed.distributed_c10d":
@@ -146,3 +152,12 @@ def _watch_batches(kind: Any, observations: Observations) -> None:
         return batch
 
     kind.__next__ = following
+
+
+def _codes(parts: Iterable[Any]) -> Iterator[CodeType]:
+    """The code of functions and of those defined in them."""
+    for part in parts:
+        code = getattr(part, "__code__", part)
+        if isinstance(code, CodeType):
+            yield code
+            yield from _codes(code.co_consts)

@@ -48,10 +48,13 @@ class StepTimes:
         return now
 
     def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function in which a rank waits for others."""
+        """Wraps a function in which a rank waits for others; a compiled graph has it unwrapped."""
+        import torch
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)
             self.wait()
             try:
                 return function(*args, **kwargs)
@@ -62,9 +65,12 @@ class StepTimes:
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps the backward pass, which also ends an evaluation in a loop of the user's own."""
+        import torch
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)
             if self._evaluates_since:
                 self._observations.progress.enter(Phase.TRAINING)
                 self._begun += self.go_on() - self._evaluates_since
