@@ -25,6 +25,8 @@ from .evidence.worker_channel import VARIABLE, Sender
 from .evidence.worker_messages import Failure, FailureBegun, Finished, Reexecution
 from .guards import install
 from .machine import cpu_affinity
+from .progress import board
+from .progress.board import Phase
 from .workers import local_rank_macro
 from .workers.forkserver.messages import WARM
 
@@ -56,6 +58,7 @@ def main(arguments: list[str]) -> None:
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
     observations.report_to(sender.send)
+    observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
     if warmth is not None:
         fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:
@@ -63,6 +66,7 @@ def main(arguments: list[str]) -> None:
             observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
         restart_in_place.watch(warmth.preloaded, lambda name: sender.send(Reexecution(name)))
     code = 0
+    observations.progress.enter(Phase.LOADING)
     try:
         if kind == "module":
             run_module(target, rest)
@@ -80,6 +84,7 @@ def main(arguments: list[str]) -> None:
         code = 1
         report_failure(error, rank, code, sender, observations)
         show(error)
+    observations.progress.enter(Phase.ENDED)
     if code == 0:
         sender.send(Finished())
     sys.exit(code)

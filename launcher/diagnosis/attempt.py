@@ -12,6 +12,7 @@ from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
 from ..nodes.attempt_end import AttemptEnd
 from ..planning.plan import Plan
+from ..progress.board import RankProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +32,20 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the workers of an attempt reported before the first step.
+    """What the workers of an attempt reported before the first step, and how far they came.
 
     Attributes:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, as a worker describes them
             (`launcher/evidence/observations.py`, `shape_of`); None while no worker has seen one.
         saves: where the Trainer of rank 0 saves; None where it hasn't begun to train.
+        rows: how far the ranks of node 0 had come at the end.
     """
 
     observed: Mapping[str, Value]
     model: Mapping[str, Any] | None = None
     saves: Saves | None = None
+    rows: tuple[RankProgress, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The settings, the facts and the model, for the run directory."""
@@ -98,7 +101,7 @@ Outcome = Succeeded | Failed | Interrupted | Superseded
 def outcome_of(attempt: Attempt, part: AttemptEnd) -> Outcome:
     """The outcome, in order of precedence: finished, interrupted, superseded, failed."""
     ended = list(part.ended.values())
-    seen = Seen(part.observed, part.model, part.saves)
+    seen = Seen(part.observed, part.model, part.saves, part.rows)
     broken = part.lost.keys() - {rank for rank, end in part.ended.items() if end.is_success}
     if not broken and all(end.is_success for end in ended):
         return Succeeded(attempt, tuple(remark for end in ended for remark in end.remarks), seen)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.settings import Checkpointing, Fact, Setting, Value
+from ..progress.board import Slot, unread_slot
 from .from_memory import process_data
 from .other_models import OtherModels, size_of
 from .worker_messages import Imports, Message, ModelShape, Observed
@@ -23,12 +26,15 @@ class Observations:
         before_model: bytes of the process's data when the first model was seen, less the model's
             own.
         has_trained: another training of this process had made steps before this one began.
+        progress: this rank's slot of the board; one that nobody reads outside of a worker, and in
+            what a worker forks.
     """
 
     def __init__(self) -> None:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
         self.has_trained = False
+        self.progress = unread_slot()
         self._models: list[weakref.ref[Any]] = []
         self._others = OtherModels()
         self._steps: list[Callable[[], int | None]] = []
@@ -39,12 +45,22 @@ class Observations:
         """Sets the function that sends messages, once the worker is forked from the fork server."""
         self._send = send
 
+    def show_on(self, progress: Slot) -> None:
+        """Sets this rank's slot of the board, which belongs to this process alone."""
+        self.progress = progress
+        progress.begin(threading.get_ident())
+        os.register_at_fork(after_in_child=self._leave_board)
+
+    def _leave_board(self) -> None:
+        self.progress = unread_slot()
+
     def report_imports_by(self, report: Callable[[], dict[str, Any]]) -> None:
         """Sets the function that reports this process's imports, sent once a model is seen."""
         self._report_imports = report
 
     def send(self, message: Message) -> None:
-        """Sends a message to the launcher, if there is one."""
+        """Sends a message to the launcher, if there is one: whatever is worth it is a movement."""
+        self.progress.moved()
         if self._send is not None:
             self._send(message)
 

@@ -15,7 +15,16 @@ from typing import Protocol
 import wrapt
 
 from ..evidence.observations import Observations
-from . import accelerate, checkpointing, data_parallel, deepspeed, optimizer, resuming, transformers
+from . import (
+    accelerate,
+    checkpointing,
+    data_parallel,
+    deepspeed,
+    optimizer,
+    progress,
+    resuming,
+    transformers,
+)
 
 
 class Guard(Protocol):
@@ -35,6 +44,7 @@ GUARDS: tuple[Guard, ...] = (
     data_parallel,
     deepspeed,
     optimizer,
+    progress,  # counts what the optimizer's guard has counted
     resuming,
     transformers,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -25,19 +26,26 @@ def install(module: ModuleType, observations: Observations) -> None:
     Where none has been made, nothing is counted: the loop may have an update of its own.
     """
     counts: dict[int, int] = {}
+    most: int | None = None
+
+    def begin() -> None:
+        nonlocal most
+        most = most or 0
 
     def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
+        nonlocal most
+        counts[id(optimizer)] = done = counts.get(id(optimizer), 0) + 1
+        most = max(most or 0, done)
 
     module.register_optimizer_step_post_hook(count)
-    observations.count_steps(lambda: max(counts.values(), default=None))
-    made = partial(_construct, observations, counts, [0])
+    observations.count_steps(lambda: most)
+    made = partial(_construct, observations, begin, [0])
     wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
 
 
 def _construct(
     observations: Observations,
-    counts: dict[int, int],
+    begin: Callable[[], None],
     most: list[int],
     wrapped: Any,
     instance: Any,
@@ -46,7 +54,7 @@ def _construct(
 ) -> None:
     """Notes the optimizer that has the most elements so far, which are kept in `most`."""
     wrapped(*args, **kwargs)
-    counts.setdefault(id(instance), 0)
+    begin()
     with suppress(AttributeError, KeyError, TypeError):  # an optimizer of an unusual kind
         groups = instance.param_groups
         size = sum(size_of(parameter) for group in groups for parameter in group["params"])

@@ -10,6 +10,7 @@ from typing import Any
 from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
+from ..progress.board import RankProgress
 from .messages import Ended
 
 
@@ -26,6 +27,7 @@ class AttemptEnd:
         model: the model as the first worker described it.
         is_superseded: the attempt was stopped because of what the workers observed.
         saves: where the Trainer of this node's first rank saves.
+        rows: how far this node's ranks had come.
     """
 
     ended: Mapping[int, Ended]
@@ -37,3 +39,4 @@ class AttemptEnd:
     model: dict[str, Any] | None = None
     is_superseded: bool = False
     saves: Saves | None = None
+    rows: tuple[RankProgress, ...] = ()

@@ -28,9 +28,10 @@ WINDOW = 16
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
 _MARK = b"slboard1"
-_STATE = struct.Struct("<IIqQQQQQ")
+_STATE = struct.Struct("<IIqQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
-and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps."""
+and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
+their time in nanoseconds."""
 _TIMES = struct.Struct("<QQ")
 """A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
 _SIZE = _STATE.size + WINDOW * _TIMES.size
@@ -67,6 +68,8 @@ class RankProgress:
         own: seconds of each of the latest steps that the rank spent on its own, before it
             waited for others; the latest last, at most `WINDOW`.
         whole: seconds of the same steps from end to end.
+        timed: how many steps have been timed.
+        trained: seconds of all of them together.
     """
 
     rank: int
@@ -79,6 +82,8 @@ class RankProgress:
     longest_quiet: float
     own: tuple[float, ...] = ()
     whole: tuple[float, ...] = ()
+    timed: int = 0
+    trained: float = 0.0
 
 
 class Slot:
@@ -92,7 +97,7 @@ class Slot:
         self._step = -1
         self._changed = self._entered = time.monotonic_ns()
         self._longest = [0] * len(Phase)
-        self._timed = 0
+        self._timed = self._trained = 0
 
     @property
     def phase(self) -> Phase:
@@ -113,17 +118,23 @@ class Slot:
         self._write()
         return before
 
-    def moved(self, step: int | None = None) -> None:
-        """Marks a movement, and the optimizer steps done if they are known."""
+    def moved(self, step: int | None = None) -> int:
+        """Marks a movement, and the optimizer steps done if they are known.
+
+        Returns:
+            The time, in nanoseconds of the monotonic clock.
+        """
         if step is not None:
             self._step = step
         self._move()
         self._write()
+        return self._changed
 
     def timed(self, own: int, whole: int) -> None:
         """Keeps the times of a step, in nanoseconds; they count from the next movement on."""
         _TIMES.pack_into(self._memory, _times_at(self._offset, self._timed), own, whole)
         self._timed += 1
+        self._trained += whole
 
     def _move(self) -> None:
         now = time.monotonic_ns()
@@ -144,6 +155,7 @@ class Slot:
             self._entered,
             self._longest[self._phase],
             self._timed,
+            self._trained,
         )
 
 
@@ -188,7 +200,7 @@ class Board:
         now = time.monotonic_ns()
         for local in range(count):
             offset = _HEAD.size + local * _SIZE
-            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0)
+            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0, 0)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
@@ -230,7 +242,7 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
     _, first, count = _HEAD.unpack_from(memory)
     for local in range(count):
         offset = _HEAD.size + local * _SIZE
-        pid, phase, step, thread, changed, entered, longest, timed = _STATE.unpack_from(
+        pid, phase, step, thread, changed, entered, longest, timed, trained = _STATE.unpack_from(
             memory, offset
         )
         times = [
@@ -248,6 +260,8 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
             longest_quiet=longest / 1e9,
             own=tuple(own / 1e9 for own, _ in times),
             whole=tuple(whole / 1e9 for _, whole in times),
+            timed=timed,
+            trained=trained / 1e9,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.request import LaunchRequest
@@ -45,12 +46,15 @@ def run_attempt(
         LaunchError: the workers can't be started, or have lost their store.
     """
     server.prepare()
-    receiver, board = Receiver(), Board(order.first, request.nproc)
+    receiver = Receiver()
     asker = Asker(lambda _rows: ())
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     named = receiver.name, server.mark
+    board = _board(order.first, request.nproc, watch)
+    if board is not None:
+        own = replace(own, board=board.path)
     envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
     with SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup:
@@ -65,8 +69,9 @@ def run_attempt(
         if server.problem is not None:
             watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
+        look = tuple if board is None else board.rows
         hangs = HangWatch(
-            options.hang_times, order.spans, board.rows, asker, peers, watch.hung, watch.notice
+            options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )
         supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, hangs)
         try:
@@ -78,9 +83,20 @@ def run_attempt(
             del context  # closes elastic's own ends of the pipes
             receiver.close()
             asker.close()
-            board.close()
             output.finish(lambda: bool(wakeup.arrived))
     supervisor.raise_fault()
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {left_behind} processes that the workers had left behind")
-    return supervisor.end(order.rank, output)
+    end = supervisor.end(order.rank, output)
+    if board is not None:
+        board.close()
+    return end
+
+
+def _board(first: int, count: int, watch: Watch) -> Board | None:
+    """The progress board of this node's ranks; None where there is no memory for it."""
+    try:
+        return Board(first, count)
+    except OSError as error:
+        watch.notice(f"no progress can be shown: no memory for the board: {error.strerror}")
+        return None

@@ -19,6 +19,7 @@ from ..core.request import LaunchRequest
 from ..evidence import failed_workers, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
+from ..progress import board
 from ..system import orphans, run_directory
 from ..system.signals import REPORT, STOPS
 from . import local_rank_macro
@@ -42,10 +43,12 @@ class Own:
         environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
+        board: where the workers open their node's progress board; empty where there is none.
     """
 
     environment: Mapping[str, str]
     resume: str = ""
+    board: str = ""
 
 
 def prepare() -> None:
@@ -100,6 +103,7 @@ def environments(
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
         checkpoint.VARIABLE: own.resume,
+        board.VARIABLE: own.board,
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }

@@ -148,6 +148,7 @@ class Supervisor:
             model=self.workers.model,
             is_superseded=self.progress.state is AttemptState.SUPERSEDED,
             saves=self.workers.saves,
+            rows=tuple(self._hangs.look()),
         )
 
     def _register(self) -> None:

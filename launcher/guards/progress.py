@@ -1,0 +1,163 @@
+"""Shows how far a worker has come: steps, backward passes, batches, evaluation, saving."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
+from typing import Any
+
+import wrapt
+
+from ..evidence.observations import Observations
+from ..progress.board import Phase, Slot
+from .step_times import StepTimes
+
+COLLECTIVES = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "init_process_group",
+    "monitored_barrier",
+    "new_group",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+)
+"""Functions of torch.distributed in which a rank waits for others. Point-to-point messages are
+left out: pipelines send thousands of them a step."""
+PHASES = {
+    "torch.serialization": {"save": Phase.SAVING},
+    "torch.distributed.checkpoint.state_dict_saver": {"save": Phase.SAVING},
+    "safetensors.torch": {"save_file": Phase.SAVING},
+    "deepspeed.runtime.engine": {"DeepSpeedEngine.save_checkpoint": Phase.SAVING},
+    "transformers.trainer": {
+        "Trainer.evaluate": Phase.EVALUATION,
+        "Trainer.predict": Phase.EVALUATION,
+        "Trainer.save_model": Phase.SAVING,
+        "Trainer._save_checkpoint": Phase.SAVING,
+    },
+}
+"""Functions that are a phase of their own, by module."""
+HOOKED = (
+    *PHASES,
+    "torch._dynamo.eval_frame",
+    "torch.autograd",
+    "torch.distributed.distributed_c10d",
+    "torch.nn.modules.module",
+    "torch.nn.parallel.distributed",
+    "torch.optim.optimizer",
+    "torch.utils.data.dataloader",
+    "transformers.trainer_callback",
+)
+
+
+@functools.cache
+def _times(observations: Observations) -> StepTimes:
+    return StepTimes(observations)
+
+
+def install(module: Any, observations: Observations) -> None:
+    """Wraps what moves; what runs in every step by plain functions, which cost least."""
+    times = _times(observations)
+    for name, phase in PHASES.get(module.__name__, {}).items():
+        wrapt.wrap_function_wrapper(module, name, _within(phase, times))
+    match module.__name__:
+        case "deepspeed.runtime.engine":
+            wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", _marked_last(times.stepped))
+            wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.forward", _gathering(times))
+        case "torch._dynamo.eval_frame":
+            for kind in (StepTimes, Slot):
+                for code in _codes(vars(kind).values()):
+                    module.skip_code(code)  # there is nothing in it to compile
+        case "torch.autograd":
+            module.backward = times.backward(module.backward)
+        case "torch.distributed.distributed_c10d":
+            for name in filter(module.__dict__.__contains__, COLLECTIVES):
+                setattr(module, name, times.waiting(getattr(module, name)))
+        case "torch.nn.modules.module":
+            _watch_eval(module.Module, times, observations)
+        case "torch.nn.parallel.distributed":
+            parallel = module.DistributedDataParallel
+            parallel._sync_buffers = times.waiting(parallel._sync_buffers)
+        case "torch.optim.optimizer":
+            module.register_optimizer_step_post_hook(times.stepped)
+        case "torch.utils.data.dataloader":
+            _watch_batches(module._BaseDataLoaderIter, observations)
+        case "transformers.trainer_callback":
+            # Called once the Trainer has counted the step.
+            handler = "CallbackHandler.on_step_end"
+            wrapt.wrap_function_wrapper(module, handler, _marked_first(times.stepped))
+
+
+def _within(phase: Phase, times: StepTimes) -> Callable[..., Any]:
+    return lambda wrapped, _instance, args, kwargs: times.during(phase, wrapped, args, kwargs)
+
+
+def _marked_first(mark: Callable[[], None]) -> Callable[..., Any]:
+    def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        mark()
+        return wrapped(*args, **kwargs)
+
+    return wrapper
+
+
+def _marked_last(mark: Callable[[], None]) -> Callable[..., Any]:
+    def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        result = wrapped(*args, **kwargs)
+        mark()
+        return result
+
+    return wrapper
+
+
+def _gathering(times: StepTimes) -> Callable[..., Any]:
+    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if instance.training and instance.zero_optimization_stage() == 3:
+            times.gather()
+        return wrapped(*args, **kwargs)
+
+    return wrapper
+
+
+def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None:
+    """An evaluation in a loop of the user's own begins where the trained model is told so."""
+    original = kind.eval
+
+    @functools.wraps(original)
+    def evaluate(model: Any) -> Any:
+        inner = getattr(model, "module", None)
+        if any(seen is model or seen is inner for seen in observations.models()):
+            times.evaluate()
+        return original(model)
+
+    kind.eval = evaluate
+
+
+def _watch_batches(kind: Any, observations: Observations) -> None:
+    original = kind.__next__
+
+    @functools.wraps(original)
+    def following(batches: Any) -> Any:
+        batch = original(batches)
+        observations.progress.moved()
+        return batch
+
+    kind.__next__ = following
+
+
+def _codes(parts: Iterable[Any]) -> Iterator[CodeType]:
+    """The code of functions and of those defined in them."""
+    for part in parts:
+        code = getattr(part, "__code__", part)
+        if isinstance(code, CodeType):
+            yield code
+            yield from _codes(code.co_consts)

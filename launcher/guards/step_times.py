@@ -1,0 +1,133 @@
+"""Marks a worker's movements on its slot of the board, and times its steps."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..evidence.observations import Observations
+from ..progress.board import Phase
+
+
+class StepTimes:
+    """The times of the current step, in nanoseconds.
+
+    A step's own time is what the rank spends before it waits for others: from the optimizer's
+    step, or the end of a backward pass, to the begin of the next backward pass, over all micro
+    batches. Not counted are collectives that are called from Python, and DDP's exchange of
+    buffers. With ZeRO stage 3 the forward pass waits for weights: there it ends where the engine's
+    forward pass begins. Evaluation and saving are left out of the own and of the whole time. The
+    first step isn't timed: it compiles and allocates.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+        self._step: int | None = None
+        self._begun = 0  # of the step; 0 before the first is done
+        self._own = 0
+        self._since = 0  # when the rank has last gone on by itself; 0 before it has
+        self._waits = 0  # how deep it is in what doesn't count
+        self._gathers = False  # its forward pass waits for weights
+        self._evaluates_since = 0  # in a loop of the user's own; 0 where it doesn't
+
+    def wait(self) -> int:
+        """Begins what doesn't count as the rank's own time, a movement; returns the time."""
+        now = self._observations.progress.moved()
+        if not self._waits and self._since:
+            self._own += now - self._since
+        self._waits += 1
+        return now
+
+    def go_on(self) -> int:
+        """Ends it; returns the time."""
+        self._waits -= 1
+        self._since = now = time.monotonic_ns()
+        return now
+
+    def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a function in which a rank waits for others; a compiled graph has it unwrapped."""
+        import torch
+
+        @functools.wraps(function)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            self.wait()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.go_on()
+
+        return marked
+
+    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps the backward pass, which also ends an evaluation in a loop of the user's own."""
+        import torch
+
+        @functools.wraps(function)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            if self._evaluates_since:
+                self._observations.progress.enter(Phase.TRAINING)
+                self._begun += self.go_on() - self._evaluates_since
+                self._evaluates_since = 0
+            self.wait()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if self._gathers:
+                    self._gathers = False
+                    self.go_on()
+                self.go_on()
+
+        return marked
+
+    def gather(self) -> None:
+        """Begins a forward pass that waits for weights, and counts up to the next backward pass."""
+        if not self._gathers:
+            self._gathers = True
+            self.wait()
+
+    def evaluate(self) -> None:
+        """Begins an evaluation in a loop of the user's own, up to the next backward pass."""
+        slot = self._observations.progress
+        if slot.phase is Phase.TRAINING:
+            slot.enter(Phase.EVALUATION)
+            self._evaluates_since = self.wait()
+
+    def during(self, phase: Phase, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Calls a function that is a phase of its own, after which the phase before goes on.
+
+        In another thread than the main one it may run while the training goes on.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return function(*args, **kwargs)
+        slot = self._observations.progress
+        before, begun = slot.enter(phase), self.wait()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            slot.enter(before)
+            spent = self.go_on() - begun
+            if before is Phase.TRAINING:
+                self._begun += spent
+
+    def stepped(self, *_event: Any) -> None:
+        """Marks that an optimizer has stepped; a step may have several.
+
+        A counter that begins beyond 1 has been resumed, and hasn't counted this step yet.
+        """
+        slot, step = self._observations.progress, self._observations.step() or None
+        before, self._step = self._step, step
+        if step is not None and step != before and (before is not None or step == 1):
+            now = time.monotonic_ns()
+            if self._begun:
+                slot.timed(self._own, now - self._begun)
+            if slot.phase is Phase.LOADING:
+                slot.enter(Phase.TRAINING)
+            self._begun, self._own = now, 0
+        self._since = slot.moved(step)

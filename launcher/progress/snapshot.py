@@ -1,0 +1,65 @@
+"""The board of a node as a file in the attempt's folder, for other nodes and for later."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..core.refused import Refused
+from .board import RankProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How far the ranks of a node had come.
+
+    Attributes:
+        node: the node's rank.
+        host: its name.
+        written: when, in seconds of the wall clock since the epoch.
+        rows: its ranks.
+    """
+
+    node: int
+    host: str
+    written: float
+    rows: tuple[RankProgress, ...]
+
+
+def write(folder: Path, node: int, rows: Sequence[RankProgress]) -> None:
+    """Writes a node's rows into an attempt's folder; a reader meets the old file or the new one.
+
+    Raises:
+        OSError: it can't be written, e.g. the disk is full; the old file stays.
+    """
+    path = _path(folder, node)
+    fresh = path.with_suffix(".new")
+    snapshot = Snapshot(node, os.uname().nodename, time.time(), tuple(rows))
+    try:
+        fresh.write_bytes(msgspec.json.encode(snapshot) + b"\n")
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def read(folder: Path, node: int) -> Snapshot | Refused:
+    """A node's rows as last written into an attempt's folder."""
+    path = _path(folder, node)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    except FileNotFoundError:
+        return Refused(f"node {node} hasn't written how far it came")
+    except OSError as error:
+        return Refused(f"{path} can't be read: {error.strerror}")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
+
+
+def _path(folder: Path, node: int) -> Path:
+    return folder / f"progress-{node}.json"

@@ -1,0 +1,66 @@
+"""Stragglers: ranks that keep the others waiting, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from .board import WINDOW, RankProgress
+
+FACTOR = 1.5
+"""How much slower a straggler is than the median of the others: beyond what batches of different
+lengths make, since a step's own time is without the waiting that evens ranks out."""
+SHARE = 0.1
+"""Part of a whole step that it costs the others, at least: less isn't worth a look."""
+LEAST = 0.005
+"""Seconds of a step that it costs the others, at least: below that a busy host's scheduler decides,
+whose slices are of a few milliseconds (sched(7))."""
+PARTS = 4
+"""A straggler is slower in each of so many parts of the window, on average over the part: a loader
+that delivers several batches at a time is seen, a pause of a step or two isn't taken for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank that keeps the others waiting.
+
+    Attributes:
+        rank: the rank.
+        factor: its own time over the median of the others'.
+        seconds: what it costs them, each step.
+    """
+
+    rank: int
+    factor: float
+    seconds: float
+
+
+def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
+    """The ranks whose own times stand out over the latest `WINDOW` steps, the slowest first.
+
+    None while a rank has done fewer steps, and none where as many ranks are slow as aren't: then
+    the two halves do different things, which a single rank of two hardly does.
+
+    Args:
+        rows: how far all ranks of the job have come.
+    """
+    if len(rows) < 2 or any(len(row.own) < WINDOW for row in rows):
+        return ()
+    means = [fmean(row.own) for row in rows]
+    found = []
+    for place, row in enumerate(rows):
+        usual = median(means[:place] + means[place + 1 :])
+        seconds = means[place] - usual
+        matters = seconds >= max(LEAST, SHARE * fmean(row.whole))
+        if matters and min(_parts(row.own)) > FACTOR * usual:
+            found.append(Straggler(row.rank, means[place] / max(usual, 1e-6), seconds))
+    if len(found) > 1 and 2 * len(found) >= len(rows):
+        return ()
+    return tuple(sorted(found, key=lambda straggler: -straggler.seconds))
+
+
+def _parts(times: Sequence[float]) -> list[float]:
+    """The mean of each part of the window."""
+    size = WINDOW // PARTS
+    return [fmean(times[begin : begin + size]) for begin in range(0, WINDOW, size)]
