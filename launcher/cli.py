@@ -39,6 +39,7 @@ COMMANDS = {
     "diagnose": "lookup",
     "explain": "lookup",
     "hardware": "lookup",
+    "status": "status",
     "template": "template.template_command",
     "wrap": "wrap",
 }

@@ -14,7 +14,7 @@ from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import RunEnded
 from ..system import run_directory, terminal
 from . import explain_failure, pod_status
-from .throughput import throughput_of
+from .throughput import line_of, throughput_of
 
 
 def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
@@ -33,7 +33,7 @@ def show_end(
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
-    lines += [] if speed is None else [speed.line()]
+    lines += [] if speed is None else [line_of(speed.document())]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
     say(*lines, f"exit code {code}; logs and records: {run}")
 

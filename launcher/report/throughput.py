@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.settings import Fact, Setting
@@ -43,20 +43,26 @@ class Throughput:
         if self.batch is not None:
             known["samples_per_second"] = self.rate * self.batch
         if self.batch is not None and self.length is not None:
+            known["tokens_per_sample"] = self.length
             known["tokens_per_second"] = self.rate * self.batch * self.length
         return {**known, "lost": self.lost}
 
-    def line(self) -> str:
-        """One line for a person."""
-        known = self.document()
-        parts = [f"{_number(known['steps_per_second'])} steps/s"]
-        if "samples_per_second" in known:
-            parts.append(f"{_number(known['samples_per_second'])} samples/s")
-        if "tokens_per_second" in known:
-            tokens = _number(known["tokens_per_second"])
-            parts.append(f"{tokens} tokens/s at {self.length:,} a sample")
-        lost = f"; {self.lost:.0%} of the time lost to failures" if self.lost >= 0.005 else ""
-        return f"trained {self.steps:,} steps: {', '.join(parts)}{lost}"
+
+def line_of(document: Mapping[str, float]) -> str:
+    """A throughput as one line for a person.
+
+    Args:
+        document: as `Throughput.document` makes it.
+    """
+    parts = [f"{_number(document['steps_per_second'])} steps/s"]
+    if "samples_per_second" in document:
+        parts.append(f"{_number(document['samples_per_second'])} samples/s")
+    if "tokens_per_second" in document:
+        length = f"{document['tokens_per_sample']:,} a sample"
+        parts.append(f"{_number(document['tokens_per_second'])} tokens/s at {length}")
+    lost = document["lost"]
+    failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
+    return f"trained {document['steps']:,} steps: {', '.join(parts)}{failures}"
 
 
 def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:

@@ -53,12 +53,18 @@ class LauncherRecord:
     ended: float | None = None
 
     @property
+    def boot(self) -> str:
+        """The boot of its host."""
+        return self.place.partition(" ")[0]
+
+    @property
     def state(self) -> State:
         """What is known of it from here."""
         if self.ended is not None:
             return State.ENDED
-        if self.place != _place():
-            return State.ELSEWHERE
+        if self.place != (place := _place()):
+            has_restarted = self.host == os.uname().nodename and self.boot != place.split()[0]
+            return State.GONE if has_restarted else State.ELSEWHERE
         return State.RUNNING if _started(self.pid) == self.started else State.GONE
 
 
