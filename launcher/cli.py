@@ -40,6 +40,7 @@ COMMANDS = {
     "diagnose": "lookup",
     "explain": "lookup",
     "hardware": "lookup",
+    "status": "status",
     "template": "template.template_command",
     "wrap": "wrap",
 }

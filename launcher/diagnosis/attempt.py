@@ -40,12 +40,14 @@ class Seen:
             (`launcher/evidence/observations.py`, `shape_of`); None while no worker has seen one.
         saves: where the Trainer of rank 0 saves; None where it hasn't begun to train.
         rows: how far the ranks of node 0 had come at the end.
+        span: the attempt's begin and end, in seconds of node 0's monotonic clock.
     """
 
     observed: Mapping[str, Value]
     model: Mapping[str, Any] | None = None
     saves: Saves | None = None
     rows: tuple[RankProgress, ...] = ()
+    span: tuple[float, float] = (0.0, 0.0)
 
     def document(self) -> dict[str, Any]:
         """The settings, the facts and the model, for the run directory."""
@@ -101,7 +103,7 @@ Outcome = Succeeded | Failed | Interrupted | Superseded
 def outcome_of(attempt: Attempt, part: AttemptEnd) -> Outcome:
     """The outcome, in order of precedence: finished, interrupted, superseded, failed."""
     ended = list(part.ended.values())
-    seen = Seen(part.observed, part.model, part.saves, part.rows)
+    seen = Seen(part.observed, part.model, part.saves, part.rows, part.span)
     broken = part.lost.keys() - {rank for rank, end in part.ended.items() if end.is_success}
     if not broken and all(end.is_success for end in ended):
         return Succeeded(attempt, tuple(remark for end in ended for remark in end.remarks), seen)

@@ -28,6 +28,7 @@ class AttemptEnd:
         is_superseded: the attempt was stopped because of what the workers observed.
         saves: where the Trainer of this node's first rank saves.
         rows: how far this node's ranks had come.
+        span: its begin and end on this node, in seconds of this host's monotonic clock.
     """
 
     ended: Mapping[int, Ended]
@@ -40,3 +41,4 @@ class AttemptEnd:
     is_superseded: bool = False
     saves: Saves | None = None
     rows: tuple[RankProgress, ...] = ()
+    span: tuple[float, float] = (0.0, 0.0)

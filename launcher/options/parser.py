@@ -99,6 +99,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
        safe-launch hardware [--json]
+       safe-launch status [--json] [--watch] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
        safe-launch wrap [options] -- COMMAND..."""
 
@@ -113,6 +114,7 @@ commands:
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures in full, or list them
   hardware   list the known accelerators, and show what was found on this host
+  status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job
   wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
 

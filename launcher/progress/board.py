@@ -25,6 +25,7 @@ VARIABLE = "SAFE_LAUNCH_BOARD"
 """Environment variable with the board's path, for the workers."""
 WINDOW = 16
 """How many of the latest steps a slot keeps the times of."""
+_NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
 _MARK = b"slboard1"
@@ -189,7 +190,7 @@ class Board:
             OSError: there is no memory for it.
         """
         size = _HEAD.size + count * _SIZE
-        self._descriptor = os.memfd_create("safe-launch-board")
+        self._descriptor = os.memfd_create(_NAME)
         try:
             os.posix_fallocate(self._descriptor, 0, size)
             self._memory = mmap.mmap(self._descriptor, size)
@@ -225,6 +226,15 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
         if memory[: len(_MARK)] != _MARK:
             raise ValueError(f"{path} is not a board of this version of safe-launch")
         return tuple(_rows(memory))
+
+
+def boards_of(pid: int) -> Iterator[Path]:
+    """The boards that a launcher holds: one while an attempt runs."""
+    with suppress(OSError):  # it has ended, or belongs to another user
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if str(link.readlink()).startswith(f"/memfd:{_NAME} "):
+                    yield link
 
 
 def _mapped(path: str, *, writable: bool) -> mmap.mmap:

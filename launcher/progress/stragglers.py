@@ -35,6 +35,18 @@ class Straggler:
     factor: float
     seconds: float
 
+    def text(self, host: str) -> str:
+        """A sentence for a person.
+
+        Args:
+            host: where the rank runs.
+        """
+        times = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
+        return (
+            f"rank {self.rank} on {host} keeps the others waiting, {self.seconds:.2g} s a step: "
+            f"its own part of a step takes {times} times as long as theirs"
+        )
+
 
 def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
     """The ranks whose own times stand out over the latest `WINDOW` steps, the slowest first.

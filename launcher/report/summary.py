@@ -14,6 +14,7 @@ from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import RunEnded
 from ..system import run_directory, terminal
 from . import explain_failure, pod_status
+from .throughput import line_of, throughput_of
 
 
 def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
@@ -25,11 +26,23 @@ def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
 def show_end(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """Prints how the last attempt ended, unless that was printed already, and the records' path."""
+    """Prints how the last attempt ended, unless that was printed already, and the records' path.
+
+    Where steps were done, also how fast.
+    """
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
+    speed = throughput_of(outcomes)
+    lines += [] if speed is None else [line_of(speed.document())]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
     say(*lines, f"exit code {code}; logs and records: {run}")
+
+
+def document(outcomes: Sequence[Outcome], code: int) -> dict[str, object]:
+    """How the run ended, for the run directory."""
+    speed = throughput_of(outcomes)
+    trained = {} if speed is None else {"throughput": speed.document()}
+    return {"exit_code": code, "attempts": len(outcomes), **trained}
 
 
 def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> None:

@@ -20,7 +20,7 @@ from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary
-from ..system import orphans, run_directory
+from ..system import launcher_record, orphans, run_directory
 from ..workers.forkserver.client import Server
 from .all_nodes import AllNodes
 from .console import ConsoleReporter
@@ -103,9 +103,9 @@ def _train(
     nodes = AllNodes(server, peers, reporter.note, reporter.hung)
     effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
     state = RunState(request, workload, known)
-    state, end = run_attempts(state, plan, hardware, entries, effects)
-    document = {"exit_code": end.code, "attempts": len(state.outcomes)}
-    summary.write_or_warn(run / "outcome.json", document)
+    with launcher_record.recorded(run, 0, request.command):
+        state, end = run_attempts(state, plan, hardware, entries, effects)
+        summary.write_or_warn(run / "outcome.json", summary.document(state.outcomes, end.code))
     reporter.finished(state, end, run)
     outcome = end.outcome_of(state)
     if isinstance(outcome, Failed):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from ..evidence.worker_receiver import Receiver
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
+from ..progress import snapshot
 from ..progress.board import Board
 from ..system import orphans
 from ..system.signals import REPORT, STOPS, SignalWakeup
@@ -45,6 +48,7 @@ def run_attempt(
     Raises:
         LaunchError: the workers can't be started, or have lost their store.
     """
+    begun = time.monotonic()
     server.prepare()
     receiver = Receiver()
     asker = Asker(lambda _rows: ())
@@ -87,9 +91,11 @@ def run_attempt(
     supervisor.raise_fault()
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {left_behind} processes that the workers had left behind")
-    end = supervisor.end(order.rank, output)
+    end = replace(supervisor.end(order.rank, output), span=(begun, time.monotonic()))
     if board is not None:
         board.close()
+        with suppress(OSError):  # the run is over: a full disk is told elsewhere
+            snapshot.write(folder, order.rank, end.rows)
     return end
 
 

@@ -1,0 +1,182 @@
+"""Finds runs: those that run on this host, and those whose run directories are kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.refused import Refused
+from ..progress import board, snapshot
+from ..report.run_status import RankStatus, RunStatus
+from ..system import launcher_record
+from ..system.launcher_record import LauncherRecord, State
+from ..system.typed_yaml import meant
+
+MARKS = ("request.json", "launcher-*.json", "attempt-*")
+"""What a run directory holds; one of them is enough."""
+LISTED = 5
+"""How many names an error lists."""
+
+
+def running_here() -> Iterator[Path]:
+    """The run directories of this user's launchers on this host, wherever they are.
+
+    A launcher holds its node's board, and the logs of its ranks in the attempt's folder.
+    """
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            if not process.name.isdecimal() or process.stat().st_uid != os.getuid():
+                continue
+            if next(board.boards_of(int(process.name)), None) is None:
+                continue
+            links = [link.readlink() for link in (process / "fd").iterdir()]
+            logs = [link for link in links if link.match("attempt-*/rank-*.log")]
+            yield from {log.parent.parent for log in logs}
+
+
+def kept(root: Path) -> list[Path]:
+    """The run directories in a folder, the latest first."""
+    with suppress(OSError):
+        found = [(path.stat().st_mtime, path) for path in root.iterdir() if is_run(path)]
+        return [path for _, path in sorted(found, reverse=True)]
+    return []
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run directory."""
+    with suppress(OSError):
+        return any(next(folder.glob(mark), None) is not None for mark in MARKS)
+    return False
+
+
+def named(text: str, root: Path) -> Path:
+    """The run directory that a user means: its path, its name, or a part of its name.
+
+    The part is of no other run's name, or of no other that runs.
+
+    Raises:
+        LaunchError: there is none, or there are several.
+    """
+    path = Path(text)
+    if path.is_dir():
+        if is_run(path):
+            return path
+        if is_run(path.parent) and path.name.startswith("attempt-"):
+            return path.parent
+    running = {path.name: path for path in running_here()}
+    known = {path.name: path for path in kept(root)} | running
+    if text in known:
+        return known[text]
+    matching = [name for name in known if text in name]
+    chosen = [name for name in matching if name in running] or matching
+    if len(chosen) == 1:
+        return known[chosen[0]]
+    listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
+    if chosen:
+        problem = f"`{text}` is a part of the names of {len(chosen)} runs: {listed}"
+        raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
+    scripts = [name.rsplit("-", 3)[0] for name in known]
+    hint = meant(text, [*known, *scripts], 0.6) or f"the latest are {', '.join([*known][:LISTED])}"
+    if not known:
+        hint = "--log-dir FOLDER looks in another folder"
+    raise LaunchError(ExitCode.USAGE, f"there is no run `{text}` in {root}", hint)
+
+
+def status_of(run: Path) -> RunStatus:
+    """How a run goes, or went; what can't be read becomes a note."""
+    notes: list[str] = []
+    launchers: list[LauncherRecord] = []
+    for found in launcher_record.records(run):
+        if isinstance(found, Refused):
+            notes.append(found.sentence)
+        else:
+            launchers.append(found)
+    outcome = _mapping(run / "outcome.json", notes)
+    if outcome is not None and not isinstance(outcome.get("exit_code"), int):
+        notes.append(f"{run / 'outcome.json'} doesn't say how the run ended")
+        outcome = None
+    attempts = sorted(filter(None, map(_number, run.glob("attempt-*"))))
+    failures = {number: _failure(run / f"attempt-{number}", notes) for number in attempts}
+    ranks: list[RankStatus] = []
+    if attempts:
+        for launcher in launchers:
+            ranks += _ranks(launcher, run / f"attempt-{attempts[-1]}", notes)
+    by_rank = {rank.progress.rank: rank for rank in ranks}
+    return RunStatus(
+        run.absolute(),
+        tuple(launchers),
+        failures,
+        tuple(by_rank[rank] for rank in sorted(by_rank)),
+        outcome,
+        tuple(notes),
+    )
+
+
+def _ranks(launcher: LauncherRecord, attempt: Path, notes: list[str]) -> list[RankStatus]:
+    """The ranks of a node: by its board where that is here, else as last written."""
+    if launcher.state is State.RUNNING:
+        for link in board.boards_of(launcher.pid):
+            with suppress(OSError, ValueError):
+                rows = board.rows(link)
+                return [RankStatus(row, launcher.host, _letter(row.pid)) for row in rows]
+    found = snapshot.read(attempt, launcher.node)
+    if isinstance(found, Refused):
+        if launcher.state is State.ELSEWHERE:
+            notes.append(found.sentence)
+        return []
+    age = max(time.time() - found.written, 0.001)
+    return [RankStatus(row, found.host, None, age) for row in found.rows]
+
+
+def _letter(pid: int) -> str | None:
+    """The state of a process in /proc; empty where it is gone, None where it hasn't begun."""
+    if not pid:
+        return None
+    with suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        letter = stat.rpartition(b")")[2].split()[0].decode()
+        return "" if letter in "ZX" else letter
+    return ""
+
+
+def _failure(attempt: Path, notes: list[str]) -> str:
+    """What failed first in an attempt: a known failure's id, or the exception; empty for none."""
+    found = _mapping(attempt / "failures.json", notes) or {}
+    findings = found.get("findings")
+    root: Any = findings[0] if isinstance(findings, Sequence) and findings else None
+    record = root.get("record") if isinstance(root, dict) else None
+    if not isinstance(record, dict):
+        return ""
+    rank = record.get("rank")
+    who = "" if rank is None else f"rank {rank}: "
+    if root.get("entry"):
+        return f"{who}{root['entry']}"
+    kind = str(record.get("exception") or "").rpartition(".")[2]
+    message = " ".join(str(record.get("message") or "").split())[:80]
+    death = f"exit code {record.get('exit_code')}"
+    return who + (": ".join(filter(None, (kind, message))) or death)
+
+
+def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    """A JSON file of the run directory; None where there is none, or none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        notes.append(f"{path} can't be read: {error.strerror}")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        notes.append(f"{path} isn't of this version of safe-launch, or is cut off")
+    return None
+
+
+def _number(attempt: Path) -> int:
+    number = attempt.name.partition("-")[2]
+    return int(number) if number.isdecimal() and attempt.is_dir() else 0

@@ -1,0 +1,92 @@
+"""`safe-launch status`: how far runs have come, and how they ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import ExitCode
+from ..options.parser import Parser
+from ..report.run_status import RunStatus
+from ..system import terminal
+from ..system.run_directory import default_root
+from . import run_search
+
+PAUSE = 2.0
+"""Seconds between two looks of --watch."""
+LATEST = 5
+"""How many of the runs that have ended are shown where none runs."""
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+"""Moves a terminal's cursor home, and clears screen and scrollback (console_codes(4))."""
+
+
+def status(arguments: Sequence[str]) -> int:
+    """Prints how runs go; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run.
+    """
+    command = Parser(
+        prog="safe-launch status",
+        description="shows how far each rank of a run has come; without RUN, all your runs that "
+        "run on this host or in the folder of run directories, else those that ended last",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "run", metavar="RUN", nargs="?", help="a run directory, its name, or a part of the name"
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument(
+        "--watch", action="store_true", help=f"look again every {PAUSE:.0f} s, until Ctrl-C"
+    )
+    command.add_argument(
+        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
+    )
+    options = command.parse_args(arguments)
+    root = default_root() if options.log_dir is None else options.log_dir
+    folder = None if options.run is None else run_search.named(options.run, root)
+    if not options.watch:
+        terminal.show(_text(_found(folder, root), root, as_json=options.json))
+        return ExitCode.SUCCESS
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        _watch(folder, root, as_json=options.json)
+    return ExitCode.SUCCESS
+
+
+def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:
+    """Shows the runs again and again; ends once the one that was asked for has ended."""
+    clear = CLEAR if sys.stdout.isatty() and not as_json else ""
+    while True:
+        found = _found(folder, root)
+        terminal.show(clear + _text(found, root, as_json=as_json))
+        if folder is not None and not found[0].is_running:
+            return
+        time.sleep(PAUSE)
+
+
+def _found(folder: Path | None, root: Path) -> list[RunStatus]:
+    """The run that was asked for; or all that run, or the latest."""
+    if folder is not None:
+        return [run_search.status_of(folder)]
+    kept = run_search.kept(root)
+    here = dict.fromkeys(path.resolve() for path in run_search.running_here())
+    open_ones = [path for path in kept if not (path / "outcome.json").exists()]
+    every = dict.fromkeys([*here, *(path.resolve() for path in open_ones)])
+    running = [found for found in map(run_search.status_of, every) if found.is_running]
+    return running or [run_search.status_of(path) for path in kept[:LATEST]]
+
+
+def _text(found: Sequence[RunStatus], root: Path, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"runs": [run.document() for run in found]}, indent=1)
+    blocks = ["\n".join(run.lines()) for run in found]
+    if not any(run.is_running for run in found) and len(found) != 1:
+        what = "the latest that ended" if found else f"none is kept in {root}"
+        blocks.insert(0, f"no run of yours is running on this host; {what}")
+    return "\n\n".join(blocks)

@@ -1,0 +1,220 @@
+"""How a run goes, or went: a value, and its words for a person and for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any
+
+from ..core.errors import meaning
+from ..progress.board import Phase, RankProgress
+from ..progress.stragglers import stragglers
+from ..system.launcher_record import LauncherRecord, State
+from .throughput import line_of
+
+HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "process")
+FRESH = 60.0
+"""Seconds after which what another host has written is no sign of life: it writes every 10 s."""
+STATES = {
+    "R": "runs",
+    "S": "sleeps",
+    "D": "waits for a device or a disk",
+    "T": "is stopped",
+    "t": "is held by a debugger",
+    "": "is gone",
+}
+"""The states of a process in proc_pid_stat(5), in words; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """How far a rank has come.
+
+    Attributes:
+        progress: its row of the board.
+        host: where it runs.
+        state: its process's letter in /proc, empty where that is gone; None where it isn't here.
+        age: seconds since the row was written; 0 for the board itself.
+    """
+
+    progress: RankProgress
+    host: str
+    state: str | None = None
+    age: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """For programs; times in seconds."""
+        row = self.progress
+        return {
+            "rank": row.rank,
+            "host": self.host,
+            "pid": row.pid,
+            "phase": row.phase.name.lower(),
+            "step": row.step,
+            "quiet": row.quiet + self.age,
+            "in_phase": row.in_phase + self.age,
+            "step_time": fmean(row.whole) if row.whole else None,
+            "own_time": fmean(row.own) if row.own else None,
+            "process": self.state,
+            "age": self.age,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """For a person, as `HEAD` has them."""
+        row = self.progress
+        process = "" if self.state is None else STATES.get(self.state, self.state)
+        if self.age:
+            process = f"as of {span(self.age)} ago"
+        elif row.phase is Phase.ENDED or not row.pid:
+            process = ""
+        return (
+            str(row.rank),
+            self.host,
+            row.phase.name.lower(),
+            "" if row.step is None else f"{row.step:,}",
+            span(row.quiet + self.age),
+            span(fmean(row.whole)) if row.whole else "",
+            process,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run goes, or went.
+
+    Attributes:
+        folder: its run directory.
+        launchers: the records of its launchers, by node; none of an older version's run.
+        failures: what failed first in each attempt, by its number from 1; empty where nothing did.
+        ranks: how far the ranks of the last attempt have come, as far as that can be read here.
+        outcome: what `outcome.json` says; None where there is none.
+        notes: what couldn't be read, and why.
+    """
+
+    folder: Path
+    launchers: tuple[LauncherRecord, ...] = ()
+    failures: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    ranks: tuple[RankStatus, ...] = ()
+    outcome: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, as far as can be seen from here."""
+        if self.outcome is not None or not self.launchers:
+            return False
+        state = self.launchers[0].state
+        return state is State.RUNNING or (state is State.ELSEWHERE and self._is_fresh)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return any(rank.age < FRESH for rank in self.ranks)
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "run": self.folder.name,
+            "folder": str(self.folder),
+            "is_running": self.is_running,
+            "state": self.state_text(),
+            "launchers": [
+                {
+                    "node": launcher.node,
+                    "host": launcher.host,
+                    "pid": launcher.pid,
+                    "state": launcher.state.value,
+                    "command": launcher.command,
+                    "begun": launcher.begun,
+                    "ended": launcher.ended,
+                }
+                for launcher in self.launchers
+            ],
+            "attempts": [
+                {"number": number, "failure": text or None}
+                for number, text in self.failures.items()
+            ],
+            "ranks": [rank.document() for rank in self.ranks],
+            "stragglers": [
+                {"rank": slow.rank, "factor": slow.factor, "seconds": slow.seconds}
+                for slow in stragglers([rank.progress for rank in self.ranks])
+            ],
+            "outcome": None if self.outcome is None else dict(self.outcome),
+            "notes": list(self.notes),
+        }
+
+    def state_text(self) -> str:
+        """Whether it runs or how it ended, in a few words."""
+        if self.outcome is not None:
+            code, ends = (
+                self.outcome["exit_code"],
+                [launcher.ended for launcher in self.launchers[:1]],
+            )
+            when = "".join(f" {span(time.time() - end)} ago" for end in ends if end)
+            return f"ended{when} with exit code {code}: {meaning(code)}"
+        if not self.launchers:
+            return "has no record of its launcher: it is of an older version, or was cut off"
+        head = self.launchers[0]
+        match head.state:
+            case State.RUNNING:
+                return f"has run on {head.host} for {span(time.time() - head.begun)}"
+            case State.ENDED if head.node:
+                return f"has ended on {head.host}; node 0 keeps how"
+            case State.ENDED:
+                return "ended before it had an outcome: its launcher failed, and said why"
+            case State.GONE:
+                return (
+                    f"ended without a word: its launcher on {head.host} was killed, or the host "
+                    "went down"
+                )
+        if self._is_fresh:
+            return f"has run on {head.host} for {span(time.time() - head.begun)}"
+        return f"began on {head.host}, which has written nothing for more than {span(FRESH)}"
+
+    def lines(self) -> list[str]:
+        """For a person: the state, and a table of the ranks while it runs."""
+        lines = [f"{self.folder.name} {self.state_text()}"]
+        lines += [f"  {launcher.command}" for launcher in self.launchers[:1]]
+        lines += [
+            f"  attempt {number} failed: {text}" for number, text in self.failures.items() if text
+        ]
+        if self.outcome is None and len(self.failures) > 1:
+            lines.append(f"  attempt {len(self.failures)} is the last")
+        speed = self.outcome and self.outcome.get("throughput")
+        lines += [f"  {line_of(speed)}"] if speed else []
+        if self.outcome is None:
+            lines += [f"  {line}" for line in columns(self.ranks)]
+            hosts = {rank.progress.rank: rank.host for rank in self.ranks}
+            slow = stragglers([rank.progress for rank in self.ranks])
+            lines += [f"  {found.text(hosts[found.rank])}" for found in slow]
+        return [*lines, *(f"  note: {note}" for note in self.notes), f"  {self.folder}"]
+
+
+def columns(ranks: tuple[RankStatus, ...]) -> list[str]:
+    """The ranks as a table with a head; nothing without ranks."""
+    rows = [HEAD, *(rank.cells() for rank in ranks)] if ranks else []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = {"rank", "step", "last moved", "step time"}
+    return [
+        "  ".join(
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, HEAD, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def span(seconds: float) -> str:
+    """A span of time with two figures, as `4.6 ms`, `12 s`, `3 min 5 s` or `2 h 40 min`."""
+    if seconds < 1:
+        return f"{1000 * max(seconds, 0):.2g} ms" if seconds < 0.0995 else f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"

@@ -1,0 +1,132 @@
+"""How fast a run has trained, and how much of its time failures and relaunches have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.settings import Fact, Setting
+from ..diagnosis.attempt import Outcome
+from ..diagnosis.observed import with_seen
+from ..progress.board import RankProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How fast a run has trained, by the last attempt that has timed steps.
+
+    Attributes:
+        steps: optimizer steps done by then, from the training's begin.
+        timed: those of this attempt that were timed: all but its first.
+        seconds: the time of these, without evaluation and saving.
+        batch: samples of a step on all ranks; None where it isn't known.
+        length: tokens of a sample, as stated or as seen; None where it isn't known.
+        lost: part of the run's time that went into failed attempts, but for steps that a later
+            attempt went on from, and into the pauses between attempts.
+    """
+
+    steps: int
+    timed: int
+    seconds: float
+    batch: int | None = None
+    length: int | None = None
+    lost: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Steps a second."""
+        return self.timed / self.seconds
+
+    def document(self) -> dict[str, float]:
+        """What is known, for programs."""
+        known = {"steps": self.steps, "seconds": self.seconds, "steps_per_second": self.rate}
+        if self.batch is not None:
+            known["samples_per_second"] = self.rate * self.batch
+        if self.batch is not None and self.length is not None:
+            known["tokens_per_sample"] = self.length
+            known["tokens_per_second"] = self.rate * self.batch * self.length
+        return {**known, "lost": self.lost}
+
+
+def line_of(document: Mapping[str, float]) -> str:
+    """A throughput as one line for a person.
+
+    Args:
+        document: as `Throughput.document` makes it.
+    """
+    parts = [f"{_number(document['steps_per_second'])} steps/s"]
+    if "samples_per_second" in document:
+        parts.append(f"{_number(document['samples_per_second'])} samples/s")
+    if "tokens_per_second" in document:
+        length = f"{document['tokens_per_sample']:,} a sample"
+        parts.append(f"{_number(document['tokens_per_second'])} tokens/s at {length}")
+    lost = document["lost"]
+    failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
+    return f"trained {document['steps']:,} steps: {', '.join(parts)}{failures}"
+
+
+def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
+    """How fast a run has trained; None where no step was timed.
+
+    Args:
+        outcomes: how each attempt ended, in order.
+    """
+    last = next((outcome for outcome in reversed(outcomes) if _first(outcome)), None)
+    row = None if last is None else _first(last)
+    if last is None or row is None or row.step is None:
+        return None
+    batch, length = _sizes(last)
+    return Throughput(row.step, row.timed, row.trained, batch, length, _lost(outcomes))
+
+
+def _first(outcome: Outcome) -> RankProgress | None:
+    """The first rank's progress; None where it has timed no step."""
+    row = next(iter(outcome.seen.rows), None)
+    return row if row is not None and row.timed and row.trained and row.step else None
+
+
+def _sizes(outcome: Outcome) -> tuple[int | None, int | None]:
+    """Samples of a step and tokens of a sample, each None where it is only assumed."""
+    plan = outcome.attempt.plan
+    workload = with_seen(plan.workload, outcome.attempt, outcome.seen)
+    each = []
+    for setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION):
+        own = workload.asked.get(setting) if workload.is_certain(setting) else None
+        each.append(plan.overrides.get(setting, own))
+    micro, accumulation = each
+    if micro is None or accumulation is None or workload.value(Fact.MODEL_PARALLEL):
+        return None, None
+    length = workload.value(Fact.SEQUENCE_LENGTH) if workload.is_length_stated else None
+    batch = int(micro) * int(accumulation) * plan.request.world
+    return batch, None if length is None else int(length)
+
+
+def _lost(outcomes: Sequence[Outcome]) -> float:
+    """The part of the time that neither the last attempt nor a step that it stands on took."""
+    begin, end = outcomes[0].seen.span[0], outcomes[-1].seen.span[1]
+    used = [_span(outcomes[-1]), *map(_kept, outcomes, outcomes[1:])]
+    return max(0.0, 1 - sum(used) / (end - begin)) if end > begin else 0.0
+
+
+def _span(outcome: Outcome) -> float:
+    begin, end = outcome.seen.span
+    return end - begin
+
+
+def _kept(outcome: Outcome, following: Outcome) -> float:
+    """Seconds of an attempt's steps that the following attempt went on from."""
+    done, next_done = _first(outcome), _first(following)
+    if done is None or next_done is None:
+        return 0.0
+    begun, resumed = _begin(done), _begin(next_done)
+    return done.trained * min(1.0, max(0.0, (resumed - begun) / done.timed))
+
+
+def _begin(row: RankProgress) -> int:
+    """Steps done before the first that was timed."""
+    return (row.step or 0) - row.timed
+
+
+def _number(value: float) -> str:
+    """A rate with three figures."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

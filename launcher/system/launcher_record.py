@@ -1,0 +1,132 @@
+"""The record of a launcher in its run directory: where it runs, and whether it still does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from ..core.refused import Refused
+
+
+class State(StrEnum):
+    """What is known of a launcher."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    GONE = "gone"
+    """It ended without a word: by SIGKILL, or its host went down."""
+    ELSEWHERE = "elsewhere"
+    """It runs, or ran, where it can't be seen from here: on another host, in another container."""
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherRecord:
+    """A launcher of a run.
+
+    Attributes:
+        node: its node's rank.
+        host: its host's name.
+        place: the host's boot and its namespace of process ids; a process id means nothing in
+            another.
+        pid: its process.
+        started: when that was started, in clock ticks since the boot (proc_pid_stat(5)), so that
+            another process of the same id isn't taken for it.
+        command: the script with its arguments.
+        begun: when the run began, in seconds of the wall clock since the epoch.
+        ended: when it ended; None while it runs.
+    """
+
+    node: int
+    host: str
+    place: str
+    pid: int
+    started: int
+    command: str
+    begun: float
+    ended: float | None = None
+
+    @property
+    def boot(self) -> str:
+        """The boot of its host."""
+        return self.place.partition(" ")[0]
+
+    @property
+    def state(self) -> State:
+        """What is known of it from here."""
+        if self.ended is not None:
+            return State.ENDED
+        if self.place != (place := _place()):
+            has_restarted = self.host == os.uname().nodename and self.boot != place.split()[0]
+            return State.GONE if has_restarted else State.ELSEWHERE
+        return State.RUNNING if _started(self.pid) == self.started else State.GONE
+
+
+@contextmanager
+def recorded(run: Path, node: int, command: str) -> Iterator[None]:
+    """Keeps the record of this launcher in a run directory; without room for it, goes on.
+
+    Args:
+        run: the run directory.
+        node: this node's rank.
+        command: the script with its arguments.
+    """
+    pid = os.getpid()
+    own = LauncherRecord(
+        node, os.uname().nodename, _place(), pid, _started(pid) or 0, command, time.time()
+    )
+    _write(run, own)
+    try:
+        yield
+    finally:
+        _write(run, replace(own, ended=time.time()))
+
+
+def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:
+    """The records of a run's launchers, by the ranks of their nodes, or why one can't be read."""
+    return tuple(_read(path) for path in sorted(run.glob("launcher-*.json"), key=_number))
+
+
+def _read(path: Path) -> LauncherRecord | Refused:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
+    except OSError as error:
+        return Refused(f"{path} can't be read: {error.strerror}")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
+
+
+def _write(run: Path, record: LauncherRecord) -> None:
+    path = run / f"launcher-{record.node}.json"
+    fresh = path.with_suffix(".new")
+    with suppress(OSError):
+        fresh.write_bytes(msgspec.json.encode(record) + b"\n")
+        fresh.replace(path)
+        return
+    with suppress(OSError):
+        fresh.unlink(missing_ok=True)
+
+
+def _number(path: Path) -> int:
+    number = path.stem.partition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def _place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+
+
+def _started(pid: int) -> int | None:
+    """When a process was started, in clock ticks since the boot; None where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])

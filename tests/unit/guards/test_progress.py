@@ -1,0 +1,322 @@
+"""What of a training counts as its own time, as a step, as a phase."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from safe_launch.evidence.observations import Observations
+from safe_launch.guards import progress
+from safe_launch.guards.step_times import StepTimes
+from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
+
+
+class Training:
+    """A rank whose clock goes on only when it works; times are in seconds."""
+
+    def __init__(self, own: Board, clock: list[int]) -> None:
+        self.observations = Observations()
+        self.observations.show_on(slot_of(own.path, 0))
+        self.observations.progress.enter(Phase.LOADING)
+        self.steps = 0
+        self.observations.count_steps(lambda: self.steps)
+        self.times = StepTimes(self.observations)
+        self.board, self.clock = own, clock
+        self.backward = self.times.backward(self.work)
+        self.collective = self.times.waiting(self.work)
+
+    def work(self, seconds: float) -> None:
+        """Takes so long."""
+        self.clock[0] += int(seconds * 1e9)
+
+    def step(self) -> None:
+        """The optimizer's."""
+        self.steps += 1
+        self.times.stepped()
+
+    @property
+    def row(self) -> RankProgress:
+        """What the board shows; times count from the next movement on."""
+        self.observations.progress.moved()
+        return self.board.rows()[0]
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+    """One that has done its first step, which isn't timed."""
+    clock = [10**9]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
+    own = Board(0, 1)
+    made = Training(own, clock)
+    made.work(30)
+    made.backward(1)
+    made.step()
+    yield made
+    own.close()
+
+
+def test_own_time_ends_where_the_rank_waits(training: Training) -> None:
+    """Of two micro batches; not the backward passes, not the optimizer's step."""
+    for _ in range(2):
+        training.work(0.25)
+        training.backward(2)
+    training.work(1)  # clipping, the optimizer
+    training.step()
+    row = training.row
+    assert (row.own, row.whole, row.timed, row.trained) == ((0.5,), (5.5,), 1, 5.5)
+    assert (row.phase, row.step) == (Phase.TRAINING, 2)
+
+
+def test_collectives_before_the_forward_pass_dont_count(training: Training) -> None:
+    """A rank that waits there for another isn't slow itself."""
+    training.work(0.25)
+    training.collective(3)
+    training.work(0.25)
+    training.backward(1)
+    training.step()
+    assert training.row.own == (0.5,)
+
+
+def test_a_forward_pass_that_gathers_weights_doesnt_count(training: Training) -> None:
+    """ZeRO stage 3, whose forward pass calls collectives itself."""
+    training.work(0.25)
+    training.times.gather()
+    training.work(1)
+    training.collective(1)
+    training.work(1)
+    training.backward(1)
+    training.work(0.5)
+    training.times.gather()
+    training.backward(1)
+    training.step()
+    assert training.row.own == (0.75,)
+
+
+def test_a_backward_pass_within_another(training: Training) -> None:
+    """Reentrant checkpointing has one for each block; what it recomputes isn't own time."""
+    training.work(0.25)
+
+    def outer(seconds: float) -> None:
+        training.work(seconds)
+        training.backward(seconds)
+        training.collective(seconds)
+
+    training.times.backward(outer)(1)
+    training.step()
+    assert training.row.own == (0.25,)
+
+
+@pytest.mark.parametrize("phase", [Phase.EVALUATION, Phase.SAVING])
+def test_a_phase_of_its_own_is_left_out_of_both_times(training: Training, phase: Phase) -> None:
+    """With what is nested in it; the phase before goes on, also after an exception."""
+    seen = []
+
+    def inner() -> None:
+        seen.append(training.row.phase)
+        training.work(7)
+
+    def outer() -> None:
+        training.times.during(Phase.SAVING, inner, (), {})
+        seen.append(training.row.phase)
+        training.collective(1)
+        training.work(3)
+        raise KeyError("metric")
+
+    training.work(0.25)
+    with pytest.raises(KeyError):
+        training.times.during(phase, outer, (), {})
+    training.work(0.25)
+    training.backward(1)
+    training.step()
+    row = training.row
+    assert seen == [Phase.SAVING, phase]
+    assert (row.phase, row.own, row.whole) == (Phase.TRAINING, (0.5,), (1.5,))
+
+
+def test_another_thread_saves_while_the_training_goes_on(training: Training) -> None:
+    """An asynchronous checkpoint is no phase."""
+    seen = []
+    arguments = (Phase.SAVING, lambda: seen.append(training.row.phase), (), {})
+    thread = threading.Thread(target=training.times.during, args=arguments)
+    thread.start()
+    thread.join()
+    assert seen == [Phase.TRAINING]
+
+
+def test_an_evaluation_in_a_loop_of_the_users_own(training: Training) -> None:
+    """From `model.eval()` to the next backward pass, and only once the training has begun."""
+    training.work(0.25)
+    training.times.evaluate()
+    assert training.row.phase is Phase.EVALUATION
+    training.work(5)
+    training.times.evaluate()
+    training.backward(1)
+    training.step()
+    row = training.row
+    assert (row.phase, row.own, row.whole) == (Phase.TRAINING, (0.25,), (1.25,))
+
+
+def test_nothing_is_evaluated_before_the_first_step(training: Training) -> None:
+    """Models come from `from_pretrained` in evaluation mode."""
+    training.observations.progress.enter(Phase.LOADING)
+    training.times.evaluate()
+    assert training.row.phase is Phase.LOADING
+
+
+def test_several_optimizers_make_one_step(training: Training) -> None:
+    """The step is the counter's; the others are movements."""
+    training.work(0.5)
+    training.backward(1)
+    training.step()
+    training.times.stepped()
+    training.times.stepped()
+    row = training.row
+    assert (row.step, row.timed, row.quiet) == (2, 1, 0)
+
+
+def test_a_resumed_counter_begins_where_it_was(training: Training) -> None:
+    """500 steps are no step; 501 is the first, which isn't timed, 502 the second."""
+    resumed = Training(training.board, training.clock)
+    resumed.steps = 500
+    resumed.times.stepped()  # the optimizer's hook, before the Trainer has counted
+    assert (resumed.row.phase, resumed.row.step) == (Phase.LOADING, 500)
+    resumed.step()
+    resumed.work(2)
+    resumed.times.stepped()
+    resumed.step()
+    row = resumed.row
+    assert (row.phase, row.step, row.whole) == (Phase.TRAINING, 502, (2.0,))
+
+
+@pytest.fixture
+def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Makes a module of these parts, with the guard installed."""
+    monkeypatch.setattr(progress, "_times", lambda _observations: training.times)
+
+    def make(name: str, **parts: Any) -> Any:
+        module: Any = ModuleType(name)
+        vars(module).update(parts)
+        progress.install(module, training.observations)
+        return module
+
+    return make
+
+
+def test_the_trainers_phases_and_steps(training: Training, installed: Callable[..., Any]) -> None:
+    """A step is counted once the Trainer has counted it; evaluation and saving are phases."""
+    seen = []
+
+    class Trainer:
+        def evaluate(self) -> str:
+            seen.append(training.row.phase)
+            return "metrics"
+
+        predict = evaluate
+
+        def save_model(self) -> None:
+            seen.append(training.row.phase)
+
+        _save_checkpoint = save_model
+
+    class CallbackHandler:
+        def on_step_end(self) -> None:
+            seen.append(training.row.step)
+
+    trainer = installed("transformers.trainer", Trainer=Trainer).Trainer()
+    assert trainer.evaluate() == "metrics"
+    trainer._save_checkpoint()
+    training.steps = 2
+    installed("transformers.trainer_callback", CallbackHandler=CallbackHandler)
+    CallbackHandler().on_step_end()
+    assert seen == [Phase.EVALUATION, Phase.SAVING, 2]
+
+
+def test_deepspeeds_engine(training: Training, installed: Callable[..., Any]) -> None:
+    """Its step counts after it; stage 3 gathers weights in training, the others don't."""
+
+    class DeepSpeedEngine:
+        training, stage = True, 2
+
+        def zero_optimization_stage(self) -> int:
+            return self.stage
+
+        def forward(self) -> None:
+            training.work(1)
+
+        def step(self) -> None:
+            training.steps += 1
+
+        def save_checkpoint(self) -> Phase:
+            return training.row.phase
+
+    installed("deepspeed.runtime.engine", DeepSpeedEngine=DeepSpeedEngine)
+    engine = DeepSpeedEngine()
+    for engine.stage, engine.training in ((2, True), (3, True)):
+        engine.forward()
+        training.backward(1)
+        engine.step()
+    assert training.row.own == (1, 0)
+    assert engine.save_checkpoint() is Phase.SAVING
+    engine.training = False
+    engine.forward()
+    training.backward(1)
+    engine.step()
+    assert training.row.own == (1, 0, 1)
+
+
+def test_only_what_a_module_has_is_wrapped(
+    training: Training, installed: Callable[..., Any]
+) -> None:
+    """Another version's torch may lack a collective."""
+    module = installed("torch.distributed.distributed_c10d", barrier=training.work)
+    training.work(0.25)
+    module.barrier(2)
+    training.backward(1)
+    training.step()
+    assert training.row.own == (0.25,)
+    assert not hasattr(module, "broadcast")
+
+
+def test_batches_and_the_models_eval(training: Training, installed: Callable[..., Any]) -> None:
+    """A batch is a movement; only the trained model's own `eval` begins an evaluation."""
+
+    class Loader:
+        def __next__(self) -> str:
+            training.work(40)
+            return "batch"
+
+    installed("torch.utils.data.dataloader", _BaseDataLoaderIter=Loader)
+    assert next(Loader()) == "batch"  # type: ignore[call-overload]
+    assert training.board.rows()[0].quiet == 0
+
+    class Module:
+        def eval(self) -> Any:
+            return self
+
+    installed("torch.nn.modules.module", Module=Module)
+    trained, wrapped, other = Module(), Module(), Module()
+    wrapped.module = trained  # type: ignore[attr-defined]
+    training.observations.models = lambda: iter([trained])  # type: ignore[method-assign]
+    assert other.eval() is other
+    assert training.row.phase is Phase.TRAINING
+    assert wrapped.eval() is wrapped
+    assert training.row.phase is Phase.EVALUATION
+
+
+def test_compiled_code_has_none_of_it(installed: Callable[..., Any]) -> None:
+    """The code of all marks, and of the functions in them, is skipped."""
+    skipped = set()
+    installed("torch._dynamo.eval_frame", skip_code=lambda code: skipped.add(code.co_qualname))
+    assert {"StepTimes.stepped", "StepTimes.waiting.<locals>.marked", "Slot.moved"} <= skipped
+
+
+def test_a_forked_child_leaves_the_board(training: Training) -> None:
+    """As a data loader's workers do: their marks would be taken for the rank's."""
+    leave = training.observations._leave_board
+    leave()
+    training.observations.progress.moved(77)
+    assert training.board.rows()[0].step != 77
