@@ -1,0 +1,50 @@
+"""Whether a rank does anything, by its process's state, processor time and I/O."""
+
+from __future__ import annotations
+
+from ..progress.board import Phase
+from .standing import Child, Standing
+
+WORKS = 0.025
+"""Share of a processor from which on a process works: ranks that stood still used at most 0.01 with
+all of their threads, a rank that saved a checkpoint 0.18."""
+LEAST_IO = 16 << 10
+"""Bytes in the time of watching from which on a rank works."""
+ENDED_STATES = frozenset({"", "Z", "X"})
+"""States of a process that has ended (proc_pid_stat(5))."""
+
+
+def is_busy(standing: Standing) -> bool:
+    """Whether the rank or its children use the processor, read or write.
+
+    A process that can't be interrupted (D) waits for its disk, and so does something.
+    """
+    if standing.state == "D" or standing.io >= LEAST_IO:
+        return True
+    least = WORKS * standing.window
+    works = standing.window > 0 and standing.cpu > least
+    return works or any(is_child_busy(child, standing.window) for child in standing.children)
+
+
+def is_child_busy(child: Child, window: float) -> bool:
+    """Whether a child works or waits for its disk."""
+    return child.state == "D" or (window > 0 and child.cpu > WORKS * window)
+
+
+def is_gone(standing: Standing) -> bool:
+    """Whether its process has ended before its script, or its node doesn't answer."""
+    return (
+        standing.state in ENDED_STATES
+        and standing.phase is not Phase.ENDED
+        and not is_unbegun(standing)
+    )
+
+
+def is_unbegun(standing: Standing) -> bool:
+    """Whether its process hasn't begun."""
+    return standing.pid == 0 and standing.phase is Phase.STARTING
+
+
+def is_traced(standing: Standing) -> bool:
+    """Whether a debugger holds it."""
+    return standing.state == "t"

@@ -1,0 +1,62 @@
+"""Whether a rank has left a loop that another is in, by their stacks and the source files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ..evidence.failure_record import Frame
+
+_LIBRARY = re.compile(r"/(torch|deepspeed|accelerate)/")
+"""Whose loops are over buckets and parameters, not over batches."""
+LONGEST = 2 << 20
+"""Bytes of a source file that is read; larger ones are no training loops."""
+
+
+def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = False) -> bool | None:
+    """Whether a rank is outside of a loop in which another is.
+
+    Both run the same functions up to where their stacks part, in a loop or not.
+
+    Args:
+        left: the stack of the rank that may have left, outermost first.
+        inside: the other's.
+        deep: loops in functions that only the other is in count too.
+
+    Returns:
+        None where the stacks or the file don't tell.
+    """
+    for depth, (mine, others) in enumerate(zip(left, inside, strict=False)):
+        if (mine.file, mine.function) != (others.file, others.function):
+            return None
+        if mine.line != others.line:
+            loops = _loops(mine.file)
+            if loops is None:
+                return None
+            if any(others.line in loop and mine.line not in loop for loop in loops):
+                return True
+            if not deep:
+                return False
+            below = [frame for frame in inside[depth + 1 :] if not _LIBRARY.search(frame.file)]
+            return any(frame.line in loop for frame in below for loop in _loops(frame.file) or ())
+    return None
+
+
+@lru_cache(maxsize=64)
+def _loops(file: str) -> tuple[range, ...] | None:
+    """The lines of each loop of a file; None where it can't be read as Python."""
+    try:
+        path = Path(file)
+        if path.stat().st_size > LONGEST:
+            return None
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    return tuple(
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.While | ast.AsyncFor)
+    )

@@ -1,0 +1,163 @@
+"""What a rank is doing by its Python stack alone: the calls in which ranks wait, with sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+from ..evidence.failure_record import Frame
+from .standing import Standing
+
+
+class Place(Enum):
+    """What a stack shows."""
+
+    COLLECTIVE = "collective"
+    """It waits for other ranks in a collective or a message."""
+    RENDEZVOUS = "rendezvous"
+    """It waits for others while process groups are made or taken apart."""
+    BACKWARD = "backward"
+    """It is in the backward pass, whose collectives have no frame: it computes, or waits."""
+    DEVICE = "device"
+    """It waits for the device, which may wait for others."""
+    LOCK = "lock"
+    """It waits for a file lock that another process holds."""
+    LOADER = "loader"
+    """It waits for its data loader's processes."""
+    PERSON = "person"
+    """It waits for a person's input."""
+    ELSEWHERE = "elsewhere"
+    UNREAD = "unread"
+    """The stack isn't known."""
+
+
+WAITS_FOR_OTHERS = frozenset({Place.COLLECTIVE, Place.RENDEZVOUS, Place.LOCK})
+"""Places in which a rank certainly waits for others."""
+MAY_WAIT = WAITS_FOR_OTHERS | {Place.BACKWARD, Place.DEVICE}
+
+_COLLECTIVES = (
+    "broadcast all_reduce all_reduce_coalesced reduce all_gather all_gather_coalesced "
+    "all_gather_single all_gather_into_tensor _all_gather_base gather scatter reduce_scatter "
+    "reduce_scatter_single reduce_scatter_tensor _reduce_scatter_base all_to_all all_to_all_single "
+    "barrier monitored_barrier send recv wait batch_isend_irecv all_gather_object gather_object "
+    "broadcast_object_list scatter_object_list send_object_list recv_object_list"
+)
+_MEETINGS = (
+    "init_process_group new_group _new_group_with_tag split_group new_subgroups "
+    "_new_process_group_helper _store_based_barrier _create_process_group_wrapper "
+    "destroy_process_group"
+)
+_C10D = r"torch/distributed/distributed_c10d\.py$"
+_TABLE: tuple[tuple[str, str, Place], ...] = (
+    # torch/distributed/distributed_c10d.py, 2.3 to 2.13: the public functions call C++ themselves.
+    (_C10D, rf"^({_COLLECTIVES.replace(' ', '|')})$", Place.COLLECTIVE),
+    (_C10D, rf"^({_MEETINGS.replace(' ', '|')})$", Place.RENDEZVOUS),
+    # The store is made, and waited for, in torch/distributed/rendezvous.py: _create_c10d_store.
+    (r"torch/distributed/rendezvous\.py$", "", Place.RENDEZVOUS),
+    # torch/distributed/utils.py: DDP's constructor compares shapes and broadcasts in C++.
+    (
+        r"torch/distributed/utils\.py$",
+        "^(_verify_param_shape_across_processes|_sync_params_and_buffers)$",
+        Place.COLLECTIVE,
+    ),
+    # torch/nn/parallel/distributed.py: buffers are broadcast by C++ before the forward pass.
+    (
+        r"torch/nn/parallel/distributed\.py$",
+        "^(_distributed_broadcast_coalesced|_sync_(module_)?buffers|__init__)$",
+        Place.COLLECTIVE,
+    ),
+    (
+        r"torch/distributed/_functional_collectives\.py$",
+        "^(wait_tensor|_maybe_wrap_tensor|wait|trigger_wait)$",
+        Place.COLLECTIVE,
+    ),
+    # deepspeed/comm/comm.py and torch.py wrap the functions of torch.distributed.
+    (r"deepspeed/comm/\w+\.py$", rf"^({_COLLECTIVES.replace(' ', '|')})$", Place.COLLECTIVE),
+    # torch/autograd/graph.py: since torch 2.3 (before, __init__.py) the engine runs below this.
+    (r"torch/autograd/(graph|__init__|function)\.py$", "(backward|_engine_run)", Place.BACKWARD),
+    (r"torch/(cuda|npu|xpu)/(__init__|streams|utils)\.py$", "synchronize", Place.DEVICE),
+    (r"deepspeed/accelerator/\w+_accelerator\.py$", "synchronize", Place.DEVICE),
+    # filelock/_api.py: `acquire` polls; datasets and huggingface_hub hold such locks.
+    (r"filelock/\w+\.py$", "acquire", Place.LOCK),
+    (r"(^|/)(pdb|bdb|cmd|code|codeop|IPython/.*|ipdb/.*)\.py$", "", Place.PERSON),
+)
+"""File (searched), function (searched) and place: of the innermost frame."""
+_WRAPPERS = re.compile(
+    r"torch/(_ops|distributed/c10d_logger|utils/_contextlib|_tensor|_compile)\.py$"
+    r"|torch/_dynamo/eval_frame\.py$"
+)
+"""Files whose frames are below a call that waits: what they were called by counts."""
+_LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
+_LOADER_WAITS = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
+_QUEUES = re.compile(
+    r"(^|/)(multiprocessing/(queues|connection|popen_\w+|process|synchronize)|queue|threading|"
+    r"selectors|subprocess|asyncio/\w+|concurrent/futures/\w+)\.py$"
+)
+_WORK = re.compile(r"\.wait\(\)")
+"""`Work.wait` and `Handle.wait` are C++ and have no frame: the line that calls them has."""
+_ON_DEVICE = re.compile(r"\.(item|cpu|tolist|numpy|cuda|npu|synchronize)\(|\.to\(")
+_INPUT = re.compile(r"\b(raw_)?input\(|\bbreakpoint\(\)|set_trace\(\)")
+_LEAVING = frozenset(
+    {"barrier", "monitored_barrier", "destroy_process_group", "wait_for_everyone", "end_training"}
+)
+_SAVES = re.compile(r"save|checkpoint|state_dict|consolidat")
+
+
+def place_of(frames: Sequence[Frame]) -> Place:
+    """What a stack shows, by its innermost frames.
+
+    Args:
+        frames: the main thread's stack, outermost first.
+    """
+    if not frames:
+        return Place.UNREAD
+    inner = list(frames)
+    while len(inner) > 1 and _WRAPPERS.search(inner[-1].file):
+        inner.pop()
+    last = inner[-1]
+    if _INPUT.search(last.source) or any(
+        file_is(frame, "pdb.py", "bdb.py", "ipdb.py") for frame in inner[-6:]
+    ):
+        return Place.PERSON
+    for file, function, place in _TABLE:
+        if re.search(file, last.file) and re.search(function, last.function):
+            return place
+    if any(_LOADER.search(frame.file) and frame.function in _LOADER_WAITS for frame in inner[-8:]):
+        return Place.LOADER
+    if _QUEUES.search(last.file):
+        return Place.ELSEWHERE
+    if _WORK.search(last.source):
+        return Place.COLLECTIVE
+    return Place.DEVICE if _ON_DEVICE.search(last.source) else Place.ELSEWHERE
+
+
+def file_is(frame: Frame, *names: str) -> bool:
+    """Whether a frame's file has one of these names."""
+    return frame.file.rpartition("/")[2] in names
+
+
+def own_frame(standing: Standing) -> Frame | None:
+    """The innermost frame in a file of the user's; None where there is none."""
+    own = set(standing.own_files)
+    return next((frame for frame in reversed(standing.frames) if frame.file in own), None)
+
+
+def waiting_function(frames: Sequence[Frame]) -> str:
+    """The function in which a stack waits for others, as in `barrier`; empty where none is seen."""
+    for frame in reversed(frames):
+        if place_of((frame,)) in WAITS_FOR_OTHERS and frame.function in _COLLECTIVES.split():
+            return frame.function
+        if frame.function in _LEAVING:
+            return frame.function
+    return ""
+
+
+def is_leaving(standing: Standing) -> bool:
+    """Whether it waits where ranks meet after the training, at a barrier or the groups' end."""
+    return waiting_function(standing.frames) in _LEAVING
+
+
+def is_saving(frames: Sequence[Frame]) -> bool:
+    """Whether a checkpoint or a state dict is being made, by the names of the functions."""
+    return any(_SAVES.search(frame.function) for frame in frames)

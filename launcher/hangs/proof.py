@@ -1,0 +1,67 @@
+"""Whether a hang is proven, so that its run may be ended."""
+
+from __future__ import annotations
+
+from .activity import is_busy
+from .places import Place, own_frame, place_of
+from .report import HangKind, HangReport
+from .standing import Standing
+
+PATIENCE = 5
+"""Times the limit for which culprits must have been idle."""
+
+
+def is_proof(
+    report: HangReport, earlier: HangReport | None, limit: float, *, is_recorded: bool
+) -> bool:
+    """Whether waiting longer can't help. It takes two reports that say the same.
+
+    Args:
+        report: what is found now.
+        earlier: what was found before, with no movement since.
+        limit: seconds without a movement after which ranks are asked.
+        is_recorded: the recorders show that ranks are in different collectives.
+    """
+    if earlier is None or not report.culprits:
+        return False
+    if (earlier.kind, earlier.culprits) != (report.kind, report.culprits):
+        return False
+    before = {standing.rank: standing for standing in earlier.standings}
+    pairs = [(before.get(one.rank), one) for one in report.standings]
+    if any(old is None or _has_moved(old, new) for old, new in pairs):
+        return False
+    culprits = [one for one in report.standings if one.rank in report.culprits]
+    match report.kind:
+        case HangKind.STOPPED:
+            return all(one.state == "T" for one in culprits)
+        case HangKind.GONE:
+            return True
+        case HangKind.DIVERGENT if is_recorded:
+            return True
+        case HangKind.ENDED if is_recorded:
+            return True
+        case HangKind.ABSENT | HangKind.ENDED | HangKind.LOADER:
+            lines = [(_line(before[one.rank]), _line(one)) for one in culprits]
+            return (
+                report.quiet >= PATIENCE * limit
+                and all(old == new for old, new in lines)
+                and not any(map(_may_go_on, culprits))
+            )
+        case _:
+            return False
+
+
+def _has_moved(old: Standing, new: Standing) -> bool:
+    """Whether a rank has done a step, or entered or finished a collective."""
+    tails = [one.collectives and one.collectives[-1] for one in (old, new)]
+    return (old.step, old.phase) != (new.step, new.phase) or tails[0] != tails[1]
+
+
+def _may_go_on(culprit: Standing) -> bool:
+    """Whether a culprit may still do something by itself, or a person may make it."""
+    return culprit.state == "t" or is_busy(culprit) or place_of(culprit.frames) is Place.PERSON
+
+
+def _line(standing: Standing) -> tuple[str, int] | None:
+    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    return (frame.file, frame.line) if frame else None

@@ -1,0 +1,237 @@
+"""Who waits for whom, by the ranks' flight recorders.
+
+A collective is complete once every rank of its group has entered it. So a rank waits in the first
+that it hasn't finished, for those that are known not to have entered it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .standing import Collective, Standing
+
+DEFAULT = "default_pg"
+"""The description of the group of all ranks (torch/distributed/distributed_c10d.py)."""
+_SIZED = re.compile(
+    r"^(all_?reduce|reduce|broadcast|_?all_?gather_(base|into_tensor)|_?reduce_scatter_(base|tensor))"
+)
+"""Kinds whose inputs have the same number of elements on all ranks: torch's own analyzer compares
+more (torch/distributed/flight_recorder/components/types.py, `Op.match`), but lists of tensors may
+differ between ranks, and a rank that scatters or gathers has others than its peers."""
+_MESSAGE = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)")
+"""As ProcessGroupNCCL.cpp names messages: own rank, then the peer, both within the group."""
+
+Group = tuple[str, tuple[int, ...]]
+"""A process group: its name, and its ranks where they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank's wait in a collective.
+
+    Attributes:
+        rank: the rank that waits.
+        collective: the first of a group that it hasn't finished.
+        missing: ranks of the group that are known not to have entered it.
+        unknown: ranks that may be missing: it isn't known what they have entered, or whether
+            they belong to the group.
+    """
+
+    rank: int
+    collective: Collective
+    missing: frozenset[int]
+    unknown: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A collective in which ranks differ: it can't be completed.
+
+    Attributes:
+        group: its group.
+        parts: the ranks by what they have entered as this number of the group; the largest first.
+    """
+
+    group: Group
+    parts: tuple[tuple[Collective, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Recorders:
+    """What the ranks' recorders hold together.
+
+    Attributes:
+        entries: of each rank whose recorder can be read, the oldest first.
+        ranks: all ranks.
+    """
+
+    entries: Mapping[int, tuple[Collective, ...]]
+    ranks: frozenset[int]
+
+    @cached_property
+    def by_group(self) -> Mapping[Group, Mapping[int, Mapping[int, Collective]]]:
+        """The collectives by group, rank and number."""
+        groups: dict[Group, dict[int, dict[int, Collective]]] = defaultdict(dict)
+        for rank, entries in self.entries.items():
+            for entry in entries:
+                if not entry.is_message:
+                    own = groups[self.group_of(entry, rank)].setdefault(rank, {})
+                    own[entry.number] = entry
+        return groups
+
+    @cached_property
+    def _known_ranks(self) -> Mapping[str, set[tuple[int, ...]]]:
+        """The ranks of the groups of a name, as far as any rank's recorder says."""
+        known: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+        for entries in self.entries.values():
+            for entry in entries:
+                if entry.ranks:
+                    known[entry.group].add(tuple(sorted(entry.ranks)))
+        return known
+
+    def group_of(self, entry: Collective, rank: int) -> Group:
+        """The group of a rank's collective; another rank's recorder may know its ranks."""
+        if entry.ranks:
+            return entry.group, tuple(sorted(entry.ranks))
+        fitting = [ranks for ranks in self._known_ranks.get(entry.group, ()) if rank in ranks]
+        return entry.group, fitting[0] if len(fitting) == 1 else ()
+
+    def entered(self, rank: int, group: Group) -> int | None:
+        """The last number of a group that a rank has entered, 0 for none; None if unknown.
+
+        A recorder is a ring: one that has forgotten its first entries doesn't tell of groups that
+        it has none of.
+        """
+        if rank not in self.entries:
+            return None
+        own = self.by_group.get(group, {}).get(rank)
+        if own:
+            return max(own)
+        first: dict[Group, int] = {}
+        for entry in self.entries[rank]:
+            if not entry.is_message:
+                first.setdefault(self.group_of(entry, rank), entry.number)
+        return 0 if all(number <= 1 for number in first.values()) else None
+
+    def members(self, group: Group) -> frozenset[int]:
+        """The ranks that certainly belong to a group."""
+        name, ranks = group
+        if ranks:
+            return frozenset(ranks)
+        return self.ranks if _is_default(name) else frozenset(self.by_group.get(group, ()))
+
+
+def recorders_of(standings: Sequence[Standing]) -> Recorders:
+    """The recorders of the ranks."""
+    entries = {
+        standing.rank: standing.collectives
+        for standing in standings
+        if standing.collectives is not None
+    }
+    return Recorders(entries, frozenset(standing.rank for standing in standings))
+
+
+def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
+    """The collectives and messages in which ranks wait, for each rank and group the first."""
+    waits = []
+    for group, ranks in recorders.by_group.items():
+        members = recorders.members(group)
+        is_open = not group[1] and not _is_default(group[0])
+        for rank, own in ranks.items():
+            pending = [entry for entry in own.values() if not entry.is_retired]
+            if not pending:
+                continue
+            head = min(pending, key=lambda entry: entry.number)
+            known = {other: recorders.entered(other, group) for other in members}
+            missing = {
+                other for other, last in known.items() if last is not None and last < head.number
+            }
+            unknown = {other for other, last in known.items() if last is None}
+            if is_open:
+                unknown |= {one for one in recorders.ranks if one not in members}
+            waits.append(Wait(rank, head, frozenset(missing), frozenset(unknown)))
+    return (*waits, *_messages(recorders))
+
+
+def _messages(recorders: Recorders) -> list[Wait]:
+    """Sends and receives that aren't done, each for its peer unless that is in it as well."""
+    waits = []
+    for rank, entries in recorders.entries.items():
+        for entry in entries:
+            if entry.is_retired or not entry.is_message:
+                continue
+            peer = _peer(entry)
+            if peer is None:
+                waits.append(Wait(rank, entry, frozenset(), recorders.ranks - {rank}))
+            elif peer not in recorders.entries:
+                waits.append(Wait(rank, entry, frozenset(), frozenset({peer})))
+            else:
+                is_met = any(
+                    other.is_message
+                    and not other.is_retired
+                    and _peer(other) == rank
+                    and other.kind[:4] != entry.kind[:4]
+                    for other in recorders.entries[peer]
+                )
+                waits.append(Wait(rank, entry, frozenset(() if is_met else {peer}), frozenset()))
+            break
+    return waits
+
+
+def _peer(entry: Collective) -> int | None:
+    """The rank at the other end of a message; None where the recorder doesn't say."""
+    found = _MESSAGE.match(entry.kind)
+    if found is None:
+        return None
+    peer = int(found[3])
+    if entry.ranks:
+        return sorted(entry.ranks)[peer] if peer < len(entry.ranks) else None
+    return peer if _is_default(entry.group) else None
+
+
+def splits_of(recorders: Recorders) -> tuple[Split, ...]:
+    """The collectives in which ranks differ and at least one still waits; of each group the first.
+
+    A rank may have finished its own: the root of a broadcast doesn't wait for the others.
+    """
+    splits = []
+    for group, ranks in recorders.by_group.items():
+        numbers = sorted({number for own in ranks.values() for number in own})
+        for number in numbers:
+            here = {rank: own[number] for rank, own in ranks.items() if number in own}
+            if all(entry.is_retired for entry in here.values()):
+                continue
+            parts: list[tuple[Collective, list[int]]] = []
+            for rank, entry in sorted(here.items()):
+                for other, own_ranks in parts:
+                    if not differ(entry, other):
+                        own_ranks.append(rank)
+                        break
+                else:
+                    parts.append((entry, [rank]))
+            if len(parts) > 1:
+                parts.sort(key=lambda part: (-len(part[1]), part[1]))
+                splits.append(Split(group, tuple((entry, tuple(own)) for entry, own in parts)))
+                break
+    return tuple(splits)
+
+
+def differ(first: Collective, second: Collective) -> bool:
+    """Whether two collectives can't be the same: in kind, number of elements or dtype."""
+    if first.kind != second.kind:
+        return True
+    if not _SIZED.match(first.kind):
+        return False
+    sizes = [sum(map(math.prod, one.shapes)) for one in (first, second) if one.shapes]
+    dtypes = [set(one.dtypes) for one in (first, second) if one.dtypes]
+    return any(len(seen) == 2 and seen[0] != seen[1] for seen in (sizes, dtypes))
+
+
+def _is_default(name: str) -> bool:
+    """Whether it is the group of all ranks, by its description or torch's first name."""
+    return DEFAULT in name or name.split()[:1] == ["0"]

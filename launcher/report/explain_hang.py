@@ -1,0 +1,306 @@
+"""A run that stands still in plain words: a headline, and where the ranks stand."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from ..core.control_sequences import cleaned
+from ..core.row import Row
+from ..evidence.failure_record import Frame
+from ..hangs.activity import is_busy, is_child_busy
+from ..hangs.places import Place, own_frame, place_of, waiting_function
+from ..hangs.report import HangKind, HangReport
+from ..hangs.standing import Child, Collective, Standing
+from ..progress.board import Phase
+from .explain_failure import short
+from .rank_list import ranks_text
+
+MOST_PLACES = 8
+"""Places, each with the ranks that stand there, that are told at most."""
+MOST_NOTES = 4
+LONGEST = 160
+"""Characters of a source line that are shown."""
+PHASES = {
+    Phase.STARTING: "starting",
+    Phase.LOADING: "before its first step",
+    Phase.EVALUATION: "in evaluation",
+    Phase.SAVING: "saving",
+    Phase.ENDED: "at the end of its script",
+}
+"""Phases that are told beside a place; training goes without saying."""
+ADVICE = {
+    HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
+    HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
+    "or do it before the launch. --hang-report sets after how long this is told",
+    HangKind.DIVERGENT: "waiting can't help: look for what only some ranks run before this "
+    "collective (`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let "
+    "all ranks run it, or none",
+    HangKind.ENDED: "give all ranks the same number of batches: a DistributedSampler, "
+    "`drop_last=True`, or `with model.join():` around the loop (torch's Join)",
+    HangKind.STOPPED: "`kill -CONT PID` lets a stopped process go on; a debugger must let go of it",
+    HangKind.GONE: "look at that node: its log, `dmesg`, the scheduler's record of it",
+    HangKind.LOADER: "`num_workers=0` shows whether the loader's processes are at fault: locks or "
+    "threads from before the fork, files or sockets that they share",
+    HangKind.IDLE: "look at the lines above: no rank is in a collective that is known",
+    HangKind.UNKNOWN: "if it lasts, the network or a device may be at fault: the devices' own logs "
+    "(`dmesg`), NCCL_DEBUG=INFO",
+}
+"""What to do, for each kind."""
+
+
+def headline(report: HangReport) -> str:
+    """What stands still, where, and who waits for it: the line that matters."""
+    parts = [f"nothing has moved for {report.quiet:.0f} s: {_what(report)}"]
+    if report.culprits and report.waiting:
+        parts.append(f"{ranks_text(report.waiting)} {_wait(report, len(report.waiting))}")
+    return "; ".join(parts)
+
+
+def rows(report: HangReport) -> list[Row]:
+    """The rows below the headline: where the ranks stand, what isn't known, and what to do."""
+    places = _by_place(report)
+    result: list[Row] = []
+    for ranks, text in places[:MOST_PLACES]:
+        result.append(("stands", f"{ranks_text(ranks)}{_hosts(report, ranks)}: {text}"))
+    rest = {rank for ranks, _ in places[MOST_PLACES:] for rank in ranks}
+    if rest:
+        count = len(places) - MOST_PLACES
+        result.append(("stands", f"{ranks_text(rest)}: in {count} more places"))
+    result += [("child", text) for text in _children(report)]
+    result += [("note", text) for text in _notes(report)]
+    result.append(("do", _advice(report)))
+    return result
+
+
+def collective_text(collective: Collective) -> str:
+    """A collective as in `all_reduce 412 (12,480 floats)`."""
+    if collective.is_message:
+        return collective.kind.replace("->", " to ").replace("<-", " from ")
+    count = sum(map(math.prod, collective.shapes))
+    dtypes = sorted({dtype.lower() for dtype in collective.dtypes})
+    noun = f"{dtypes[0]}{'s' * (count != 1)}" if len(dtypes) == 1 else "elements"
+    size = f" ({count:,} {noun})" if collective.shapes and count else ""
+    name, _, description = collective.group.partition(" ")
+    is_default = name == "0" or "default_pg" in collective.group
+    known = description if description not in ("", "undefined") else name
+    group = "" if is_default or not known else f" of group {cleaned(known)}"
+    return f"{cleaned(collective.kind)} {collective.number}{size}{group}"
+
+
+def _what(report: HangReport) -> str:
+    """What the culprits do; else what is known of all ranks."""
+    culprits = [one for one in report.standings if one.rank in report.culprits]
+    if not culprits:
+        return _nobody(report)
+    who = ranks_text(report.culprits) + _hosts(report, report.culprits)
+    verb = "is" if len(culprits) == 1 else "are"
+    first = culprits[0]
+    where = _short_place(first)
+    match report.kind:
+        case HangKind.STOPPED:
+            traced = any(one.state == "t" for one in culprits)
+            how = "held by a debugger" if traced else "stopped (SIGSTOP)"
+            pids = ", ".join(str(one.pid) for one in culprits[:MOST_NOTES])
+            return f"{who} {verb} {how}, process {pids}"
+        case HangKind.GONE:
+            return f"{who} can't be reached" if first.problem else f"{who} {verb} gone"
+        case HangKind.BUSY:
+            works = "works" if len(culprits) == 1 else "work"
+            return f"{who} {works} {where} ({_effort(first)})"
+        case HangKind.ENDED:
+            has = "has" if len(culprits) == 1 else "have"
+            return f"{who} {has} left the training: {where}"
+        case HangKind.LOADER:
+            waits = "waits" if len(culprits) == 1 else "wait"
+            return (
+                f"{who} {waits} for {'its' if len(culprits) == 1 else 'their'} data loader {where}"
+            )
+        case HangKind.DIVERGENT:
+            return f"ranks are in different collectives: {who} {verb} {where}{_own_head(first)}"
+    return f"{who} {verb} {where}{_idleness(first)}"
+
+
+def _nobody(report: HangReport) -> str:
+    if report.kind is HangKind.BUSY:
+        return "no rank waits for another, and some work"
+    if report.kind is HangKind.IDLE:
+        return "no rank does anything, and none waits for another"
+    if report.kind is HangKind.DIVERGENT:
+        return "ranks wait in different places, and nothing tells which are right"
+    if report.kind is HangKind.UNKNOWN and report.collective is not None:
+        text = collective_text(report.collective)
+        return f"{text} isn't done, though no rank is known to be missing in it"
+    if report.waiting:
+        count = len(report.waiting)
+        subject = "all ranks" if count == len(report.standings) else ranks_text(report.waiting)
+        return f"{subject} {_wait(report, count)}, and nothing tells for whom"
+    return "what could be asked doesn't tell why"
+
+
+def _wait(report: HangReport, count: int) -> str:
+    """In what the ranks wait."""
+    verb = "waits" if count == 1 else "wait"
+    inside = [one for one in report.standings if one.rank in report.waiting]
+    is_backward = bool(inside) and all(place_of(one.frames) is Place.BACKWARD for one in inside)
+    phase = "backward's " if is_backward else ""
+    if report.collective is not None:
+        return f"{verb} in {phase}{collective_text(report.collective)}"
+    calls = {waiting_function(one.frames) for one in inside} - {""}
+    if len(calls) == 1:
+        return f"{verb} in {calls.pop()}"
+    return f"{verb} in the backward pass" if is_backward else f"{verb} for others"
+
+
+def _own_head(standing: Standing) -> str:
+    """In which collective a rank waits itself."""
+    pending = [one for one in standing.collectives or () if not one.is_retired]
+    return f", waiting in {collective_text(pending[0])}" if pending else ""
+
+
+def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
+    """The ranks by where they stand, the culprits first, then the largest groups."""
+    groups: dict[tuple[bool, str], list[int]] = {}
+    for standing in report.standings:
+        key = standing.rank in report.culprits, _place_text(standing)
+        groups.setdefault(key, []).append(standing.rank)
+    order = sorted(groups.items(), key=lambda item: (not item[0][0], -len(item[1]), item[1]))
+    return [(ranks, text) for (_, text), ranks in order]
+
+
+def _place_text(standing: Standing) -> str:
+    """Where a rank stands: the user's own line with its text, then what it waits in."""
+    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    if frame is None:
+        return _without_stack(standing)
+    text = _line_text(frame)
+    inner = standing.frames[-1]
+    call = waiting_function(standing.frames)
+    if inner is not frame:
+        text += f"\nin {call or cleaned(inner.function)} ({_spot(inner)})"
+    if standing.phase in PHASES:
+        text += f"\n{PHASES[standing.phase]}"
+    return text
+
+
+def _without_stack(standing: Standing) -> str:
+    if standing.state in ("", "Z", "X"):
+        if standing.phase is Phase.ENDED:
+            return "its script has ended, and so has its process"
+        return "its process is gone" if standing.pid else "it can't be reached"
+    if standing.state == "T":
+        return "its process is stopped"
+    if standing.phase is Phase.ENDED:
+        return "its script has ended"
+    pending = [one for one in standing.collectives or () if not one.is_retired]
+    if pending:
+        return f"in {collective_text(pending[0])}"
+    done = [one for one in standing.collectives or () if not one.is_message]
+    if done:
+        return f"its last collective, which is done, was {collective_text(done[-1])}"
+    return "not known"
+
+
+def _short_place(standing: Standing) -> str:
+    """The user's own function and line, or the innermost there is."""
+    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    if frame is None:
+        return _without_stack(standing)
+    name = "" if frame.function == "<module>" else f"in {cleaned(frame.function)} "
+    return f"{name}at {_spot(frame)}"
+
+
+def _line_text(frame: Frame) -> str:
+    source = cleaned(frame.source)[:LONGEST]
+    return f"{_spot(frame)} in {cleaned(frame.function)}" + (f": {source}" if source else "")
+
+
+def _spot(frame: Frame) -> str:
+    """File and line; an installed file from its package on."""
+    path = re.split(r"/(?:site|dist)-packages/", frame.file)[-1]
+    return f"{cleaned(short(path))}:{frame.line}"
+
+
+def _idleness(standing: Standing) -> str:
+    if place_of(standing.frames) is Place.PERSON:
+        return ", which waits for a person's input"
+    return " (idle)" if standing.window and not is_busy(standing) else ""
+
+
+def _effort(standing: Standing) -> str:
+    """How a rank was seen to work."""
+    if standing.state == "D":
+        return "it waits for its disk"
+    works = sum((child.cpu for child in standing.children), standing.cpu)
+    parts = []
+    if works:
+        parts.append(f"{works:.1f} s of processor time")
+    if standing.io >= 1 << 20:
+        parts.append(f"{standing.io / 2**20:,.0f} MiB read and written")
+    elif standing.io >= 1 << 10:
+        parts.append(f"{standing.io / 2**10:,.0f} KiB read and written")
+    return f"{', '.join(parts) or 'it moves'} in {standing.window:.0f} s"
+
+
+def _hosts(report: HangReport, ranks: Iterable[int]) -> str:
+    """The hosts of ranks, where the run has several."""
+    hosts = {one.rank: one.host for one in report.standings}
+    if len(set(hosts.values())) < 2:
+        return ""
+    named = sorted({hosts[rank] or "node 0" for rank in ranks if rank in hosts})
+    if len(named) > 2:
+        return f" on {len(named)} nodes"
+    return f" on {' and '.join(map(cleaned, named))}" if named else ""
+
+
+def _children(report: HangReport) -> list[str]:
+    """The data loaders' processes of the ranks that wait for them, each with its line."""
+    texts: dict[str, list[int]] = {}
+    for standing in report.standings:
+        if standing.rank in report.culprits and place_of(standing.frames) is Place.LOADER:
+            for child in standing.children:
+                texts.setdefault(_child_text(standing, child), []).append(child.pid)
+    result = []
+    for text, pids in list(texts.items())[:MOST_NOTES]:
+        more = f" and {len(pids) - 1} more" if len(pids) > 1 else ""
+        result.append(f"process {pids[0]}{more} {text}")
+    return result
+
+
+def _child_text(standing: Standing, child: Child) -> str:
+    what = {"Z": "has died", "X": "has died", "T": "is stopped"}.get(child.state)
+    if what is None:
+        what = "works" if is_child_busy(child, standing.window) else "is idle"
+    owner = f"of rank {standing.rank}, {cleaned(child.name)[:40]}, {what}"
+    files = set(standing.own_files)
+    own = [frame for frame in child.frames if frame.file in files] or list(child.frames)
+    if not own:
+        return owner
+    frame = own[-1]
+    return (
+        f"{owner}: {_spot(frame)} in {cleaned(frame.function)}: {cleaned(frame.source)[:LONGEST]}"
+    )
+
+
+def _notes(report: HangReport) -> list[str]:
+    """What couldn't be asked, and why."""
+    problems: dict[str, list[int]] = {}
+    for standing in report.standings:
+        if standing.problem:
+            problems.setdefault(standing.problem, []).append(standing.rank)
+    order: Sequence[tuple[str, list[int]]] = sorted(problems.items(), key=lambda one: -len(one[1]))
+    texts = [f"{ranks_text(ranks)}: {cleaned(text)}" for text, ranks in order[:MOST_NOTES]]
+    if len(order) > MOST_NOTES:
+        texts.append(f"{len(order) - MOST_NOTES} more such remarks")
+    return texts
+
+
+def _advice(report: HangReport) -> str:
+    text = ADVICE[report.kind]
+    if report.kind is HangKind.STOPPED:
+        pids = [str(one.pid) for one in report.standings if one.rank in report.culprits]
+        text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
+    if report.is_proof:
+        return text
+    return f"{text}. The run goes on meanwhile"

@@ -1,0 +1,22 @@
+"""Ranks in words, as short as they can be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+MOST = 6
+"""Ranges that are told; more only say how many ranks there are."""
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks as in `rank 1` or `ranks 0, 2 to 7`."""
+    listed = sorted(set(ranks))
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(enumerate(listed), lambda pair: pair[1] - pair[0])
+    ]
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    if len(texts) > MOST:
+        return f"{len(listed)} ranks ({', '.join(texts[: MOST - 1])}, ...)"
+    return f"rank{'s' * (len(listed) != 1)} {', '.join(texts)}"
