@@ -89,7 +89,7 @@ class ConsoleReporter:
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
         """Prints where every rank stands, and keeps it in the attempt's folder."""
-        rows = explain_hang.rows(report, whole=terminal.is_verbose())
+        rows = explain_hang.rows(report)
         terminal.say(explain_hang.headline(report), *terminal.table(rows))
         numbers = itertools.count(1)
         free = (attempt.folder / f"standings-{number}.json" for number in numbers)
