@@ -31,7 +31,7 @@ from ..nodes.messages import (
 )
 from ..nodes.peers import Peers, abbreviated
 from ..report import summary
-from ..system import orphans, run_directory, terminal
+from ..system import launcher_record, orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
@@ -72,21 +72,23 @@ def follow(
     guardian = orphans.guard(server.mark)
     outcomes: list[AttemptEnd] = []
     try:
-        while True:
-            match _next_message(link):
-                case Order() as order:
-                    own = Own(environment, _check_order(order, welcome, request, outcomes, link))
-                    outcomes.append(_take_part(request, order, own, server, run, link))
-                case Ping():  # node 0's workers still run
-                    link.send(Pong())
-                case Ask():
-                    link.send(Standings())
-                case RunEnded() as farewell:
-                    return _end(farewell, own_code(outcomes))
-                case Refusal() as refusal:
-                    raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
-                case None:
-                    return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
+        with launcher_record.recorded(run, welcome.rank, request.command):
+            while True:
+                match _next_message(link):
+                    case Order() as order:
+                        resume = _check_order(order, welcome, request, outcomes, link)
+                        own = Own(environment, resume)
+                        outcomes.append(_take_part(request, order, own, server, run, link))
+                    case Ping():  # node 0's workers still run
+                        link.send(Pong())
+                    case Ask():
+                        link.send(Standings())
+                    case RunEnded() as farewell:
+                        return _end(farewell, own_code(outcomes))
+                    case Refusal() as refusal:
+                        raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
+                    case None:
+                        return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
         guardian.dismiss()
 

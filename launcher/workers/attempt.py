@@ -22,6 +22,7 @@ from .asker import Asker
 from .forkserver.client import Server
 from .hang_watch import HangWatch
 from .output import Output, flush_console
+from .progress_watch import ProgressWatch
 from .supervisor import Supervisor, Watch
 
 
@@ -77,7 +78,10 @@ def run_attempt(
         hangs = HangWatch(
             options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )
-        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, hangs)
+        progress = ProgressWatch(order.rank, folder, look, peers, watch.notice)
+        supervisor = Supervisor(
+            pids, receiver, wakeup, request, watch, server, peers, hangs, progress
+        )
         try:
             supervisor.watch_all()
         finally:

@@ -31,6 +31,7 @@ from .forkserver.client import Server
 from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
 from .output import Output
+from .progress_watch import ProgressWatch
 from .stop_signals import StopSignals
 
 
@@ -71,6 +72,7 @@ class Supervisor:
         server: Server,
         peers: Peers,
         hangs: HangWatch,
+        board_watch: ProgressWatch,
     ) -> None:
         self.workers = NodeWorkers(pids, set(pids))
         self.stops = StopSignals(pids)
@@ -83,6 +85,7 @@ class Supervisor:
         self._server = server
         self._peers = peers
         self._hangs = hangs
+        self._board_watch = board_watch
         self._liveness = Liveness(peers, hangs.look, watch.notice)
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
@@ -99,6 +102,7 @@ class Supervisor:
                 self._loop.wait(self._pause())
                 self._liveness.check()
                 self._hangs.check(self.workers.alive)
+                self._board_watch.check()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)
                 orphans.reap({*self.workers.pids.values(), *self._server.pids})
@@ -173,7 +177,7 @@ class Supervisor:
     def _pause(self) -> float | None:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
-        pauses += [self._liveness.pause(), self._hangs.pause()]
+        pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)

@@ -41,6 +41,7 @@ from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
+from safe_launch.workers.progress_watch import ProgressWatch
 from safe_launch.workers.supervisor import Supervisor, Watch
 from support.links import LONG, RECORD, heard, linked
 
@@ -151,7 +152,10 @@ def node(
         hangs = HangWatch(
             HangTimes(), [range(len(commands))], board.rows, asker, peers, watch.hung, watch.notice
         )
-        supervisor = Supervisor(pids, receiver, wakeup, request, watch, server, peers, hangs)
+        progress = ProgressWatch(0, folder, board.rows, peers, watch.notice)
+        supervisor = Supervisor(
+            pids, receiver, wakeup, request, watch, server, peers, hangs, progress
+        )
         yield Node(supervisor, receiver, output, notices, imports, reports)
 
 

@@ -1,0 +1,88 @@
+"""Keeps how far a node's ranks have come, and tells which ranks keep the others waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..nodes.peers import Peers
+from ..progress import snapshot
+from ..progress.board import RankProgress
+from ..progress.stragglers import stragglers
+
+INTERVAL = 10.0
+"""Seconds between two looks."""
+
+
+class ProgressWatch:
+    """The watch over the progress of an attempt's ranks; node 0 knows of all of them."""
+
+    def __init__(
+        self,
+        node: int,
+        folder: Path,
+        look: Callable[[], Sequence[RankProgress]],
+        peers: Peers,
+        notice: Callable[[str], None],
+    ) -> None:
+        """Begins the watch.
+
+        Args:
+            node: this node's rank.
+            folder: the attempt's folder.
+            look: how far this node's ranks have come.
+            peers: the other nodes, with what they have said of theirs.
+            notice: called with a line for the user.
+        """
+        self._node = node
+        self._folder = folder
+        self._look = look
+        self._peers = peers
+        self._notice = notice
+        self._due = time.monotonic() + INTERVAL
+        self._told: set[int] = set()
+        self._writer: threading.Thread | None = None
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return max(0.0, self._due - time.monotonic())
+
+    def check(self) -> None:
+        """Looks, if it is due."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + INTERVAL
+        rows = tuple(self._look())
+        self._keep(rows)
+        if self._peers.is_head:
+            self._tell_stragglers(rows)
+
+    def _keep(self, rows: tuple[RankProgress, ...]) -> None:
+        """Writes the rows in a thread: a file system that hangs must not stop the supervisor."""
+        if self._writer is None or not self._writer.is_alive():
+            self._writer = threading.Thread(
+                target=_write, args=(self._folder, self._node, rows), name="progress", daemon=True
+            )
+            self._writer.start()
+
+    def _tell_stragglers(self, rows: tuple[RankProgress, ...]) -> None:
+        """Tells of each straggler once."""
+        others = self._peers.progress
+        hosts = {row.rank: os.uname().nodename for row in rows}
+        for node, theirs in others.items():
+            hosts |= {row.rank: self._peers.connections[node].peer for row in theirs}
+        every = [row for part in (rows, *others.values()) for row in part]
+        for found in stragglers(every):
+            if found.rank not in self._told:
+                self._told.add(found.rank)
+                self._notice(found.text(hosts[found.rank]))
+
+
+def _write(folder: Path, node: int, rows: tuple[RankProgress, ...]) -> None:
+    with suppress(OSError):  # a full disk is told by whoever writes the logs
+        snapshot.write(folder, node, rows)

@@ -1,0 +1,62 @@
+"""The watch over progress: what it keeps, and whom it names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from safe_launch.nodes.peers import Peers
+from safe_launch.progress import snapshot
+from safe_launch.progress.board import WINDOW, Phase, RankProgress
+from safe_launch.progress.snapshot import Snapshot
+from safe_launch.workers import progress_watch
+from safe_launch.workers.progress_watch import INTERVAL, ProgressWatch
+from support.links import linked
+
+
+def row(rank: int, own: float) -> RankProgress:
+    """A rank whose steps take a second, of which so much is its own."""
+    times = (own,) * WINDOW
+    return RankProgress(rank, 9, 1, Phase.TRAINING, 99, 0.1, 9.0, 1.0, times, (1.0,) * WINDOW)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic clock of the watch, in seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(progress_watch.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_progress_is_kept_and_a_straggler_is_told_once(tmp_path: Path, clock: list[float]) -> None:
+    """With its host, wherever it is."""
+    said: list[str] = []
+    with linked() as (near, _far):
+        peers = Peers({1: near}, progress={1: (row(2, 0.9), row(3, 0.3))})
+        ours = (row(0, 0.3), row(1, 0.31))
+        watch = ProgressWatch(0, tmp_path, lambda: ours, peers, said.append)
+        watch.check()
+        assert said == []
+        assert watch.pause() == INTERVAL
+        for _ in range(3):
+            clock[0] += INTERVAL
+            watch.check()
+        assert watch._writer is not None
+        watch._writer.join()
+        (line,) = said
+        assert line.startswith("rank 2 on far keeps the others waiting")
+        kept = snapshot.read(tmp_path, 0)
+        assert isinstance(kept, Snapshot)
+        assert kept.host == os.uname().nodename
+        assert [one.rank for one in kept.rows] == [0, 1]
+
+
+def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path, clock: list[float]) -> None:
+    """The training matters more than its progress."""
+    watch = ProgressWatch(1, tmp_path / "gone", lambda: (row(0, 0.3),), Peers(), print)
+    clock[0] += INTERVAL
+    watch.check()
+    assert watch._writer is not None
+    watch._writer.join()
+    assert not (tmp_path / "gone").exists()
