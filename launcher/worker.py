@@ -23,7 +23,7 @@ from .evidence import from_exception
 from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
 from .evidence.worker_messages import Failure, FailureBegun, Finished, Reexecution
-from .guards import install
+from .guards import answering, install
 from .machine import cpu_affinity
 from .workers import local_rank_macro
 from .workers.forkserver.messages import WARM
@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> None:
     rank = int(os.environ["RANK"])
     sender = Sender(os.environ.get(VARIABLE), rank)
     observations.report_to(sender.send)
+    answering.begin(rank)
     if warmth is not None:
         fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.request import LaunchRequest
+from ..evidence import inquiry
 from ..evidence.worker_receiver import Receiver
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
@@ -47,9 +49,13 @@ def run_attempt(
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     named = receiver.name, server.mark
-    envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
-    with SignalWakeup((*STOPS, *options.forwarded)) as wakeup:
+    with (
+        inquiry.socket_folder(folder, order.rank) as sockets,
+        SignalWakeup((*STOPS, *options.forwarded)) as wakeup,
+    ):
+        own = replace(own, sockets=str(sockets))
+        envs = start.environments(order, own, request, *named, folder, peers.interface)
         # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:

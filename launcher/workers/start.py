@@ -16,7 +16,7 @@ from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
 from ..core.request import LaunchRequest
-from ..evidence import failed_workers, worker_channel
+from ..evidence import failed_workers, inquiry, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..system import orphans, run_directory
@@ -42,10 +42,13 @@ class Own:
         environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
+        sockets: the folder for sockets at which the workers can be asked where they stand; empty
+            for none.
     """
 
     environment: Mapping[str, str]
     resume: str = ""
+    sockets: str = ""
 
 
 def prepare() -> None:
@@ -99,6 +102,7 @@ def environments(
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
         checkpoint.VARIABLE: own.resume,
+        inquiry.VARIABLE: own.sockets,
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }
