@@ -23,7 +23,7 @@ from .evidence import from_exception
 from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
 from .evidence.worker_messages import Failure, FailureBegun, Finished, Reexecution
-from .guards import install
+from .guards import answering, install
 from .machine import cpu_affinity
 from .progress import board
 from .progress.board import Phase
@@ -59,6 +59,7 @@ def main(arguments: list[str]) -> None:
     sender = Sender(os.environ.get(VARIABLE), rank)
     observations.report_to(sender.send)
     observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
+    answering.begin(rank)
     if warmth is not None:
         fork = extra_imports.Fork(warmth.preloaded.environment)
         if warmth.is_first:

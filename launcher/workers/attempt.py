@@ -6,10 +6,13 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..core.request import LaunchRequest
+from ..evidence import inquiry
 from ..evidence.worker_receiver import Receiver
+from ..hangs.asking import standings
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
@@ -52,17 +55,18 @@ def run_attempt(
     begun = time.monotonic()
     server.prepare()
     receiver = Receiver()
-    asker = Asker(lambda _rows: ())
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     named = receiver.name, server.mark
     board = _board(order.first, request.nproc, watch)
-    if board is not None:
-        own = replace(own, board=board.path)
-    envs = start.environments(order, own, request, *named, folder, peers.interface)
     flush_console()
-    with SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup:
+    with (
+        inquiry.socket_folder(folder, order.rank) as sockets,
+        SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup,
+    ):
+        own = replace(own, board="" if board is None else board.path, sockets=str(sockets))
+        envs = start.environments(order, own, request, *named, folder, peers.interface)
         # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
         try:
@@ -75,6 +79,7 @@ def run_attempt(
             watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         look = tuple if board is None else board.rows
+        asker = Asker(partial(standings, folder=sockets))
         hangs = HangWatch(
             options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )

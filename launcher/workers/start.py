@@ -16,7 +16,7 @@ from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
 from ..core.request import LaunchRequest
-from ..evidence import failed_workers, worker_channel
+from ..evidence import failed_workers, inquiry, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
@@ -44,11 +44,14 @@ class Own:
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
         board: where the workers open their node's progress board; empty where there is none.
+        sockets: the folder for sockets at which the workers can be asked where they stand; empty
+            for none.
     """
 
     environment: Mapping[str, str]
     resume: str = ""
     board: str = ""
+    sockets: str = ""
 
 
 def prepare() -> None:
@@ -104,6 +107,7 @@ def environments(
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
         checkpoint.VARIABLE: own.resume,
         board.VARIABLE: own.board,
+        inquiry.VARIABLE: own.sockets,
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }

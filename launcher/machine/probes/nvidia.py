@@ -11,7 +11,7 @@ from .device import Device, visible
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
     """The GPUs that CUDA would see, including instances of divided GPUs (MIG)."""
-    if not _has_driver():
+    if not has_driver():
         return ()
     try:
         import pynvml
@@ -38,7 +38,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
         pynvml.nvmlShutdown()
 
 
-def _has_driver() -> bool:
+def has_driver() -> bool:
     """Whether the library that pynvml loads is there; importing pynvml to learn it is slow."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
@@ -57,10 +57,10 @@ def _device(pynvml: Any, handle: Any, name: str | None = None) -> Device:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return Device(
         kind="cuda",
-        name=_text(pynvml.nvmlDeviceGetName(handle)) if name is None else name,
+        name=text(pynvml.nvmlDeviceGetName(handle)) if name is None else name,
         total=int(memory.total),
         used=int(memory.used),
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
     )
 
 
@@ -79,5 +79,6 @@ def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
             continue
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """What NVML says; its older versions say it in bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -325,7 +325,7 @@ class FakeNvml:
 def answer_for_nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the fake answer instead of the driver's library."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monkeypatch.setattr(nvidia, "_has_driver", lambda: True)
+    monkeypatch.setattr(nvidia, "has_driver", lambda: True)
 
 
 def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:

@@ -1,0 +1,177 @@
+"""Makes a worker's process tell where it stands, on demand and without its help.
+
+Nothing here runs while the script does: a thread of C's waits for a signal, and those of torch's
+debug server at a socket.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import fcntl
+import os
+import resource
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ..evidence import inquiry
+
+STACK_SIZE = 512 << 10
+"""Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
+TASKS = Path("/proc/self/task")
+LIBC = ctypes.CDLL(None)
+KEPT: list[Any] = []
+"""What has to stay where it is in memory."""
+SHARE = 8
+"""The threads of all ranks may take an eighth of the processes that may still be made here."""
+
+
+def begin(rank: int) -> None:
+    """Lets the launcher ask this process; called once in the worker's own process."""
+    folder = os.environ.get(inquiry.VARIABLE)
+    if not folder:
+        return
+    own = os.getpid()
+
+    def serve(torch: ModuleType) -> None:
+        if os.getpid() == own:  # a forked child isn't a rank
+            with suppress(Exception):  # torch's: the training matters more
+                _serve(torch, folder, rank)
+
+    with suppress(OSError, ValueError, AttributeError):
+        _write_stacks_on_signals()
+    wrapt.register_post_import_hook(serve, "torch")
+
+
+def _write_stacks_on_signals() -> None:
+    """Has faulthandler write stacks when signals come.
+
+    Those of all threads are written by a thread that only waits: in one of the script's, the signal
+    would interrupt a system call, and a library that isn't prepared for that would fail, or go on
+    before its time. But what threads do meanwhile may crash it (tried: one in 200 times where they
+    work all the time). Of a process that works, the launcher asks the main thread for its own.
+    """
+    numbers = (inquiry.OF_ALL, inquiry.OF_MAIN)
+    if any(map(_is_caught, numbers)):
+        return
+    memory = os.memfd_create(inquiry.stack_of(_waiting_thread()))
+    fcntl.fcntl(memory, fcntl.F_SETFL, os.O_APPEND)  # the launcher empties it
+    for number in numbers:
+        all_threads = number == inquiry.OF_ALL
+        faulthandler.register(number, memory, all_threads=all_threads, chain=False)
+
+    def leave_to_script(number: Any, *_rest: Any, **_named: Any) -> None:
+        if number in numbers:
+            with suppress(OSError):  # without the memory, the launcher sends no signal
+                os.close(memory)
+
+    for module, name in ((signal, "signal"), (faulthandler, "register")):
+        _before(module, name, leave_to_script)
+
+
+def _waiting_thread() -> int:
+    """A new thread, by its number, that waits for ever and takes no other signal.
+
+    It isn't one of Python's: C's `sem_wait` is all that it runs.
+    """
+    before = {*TASKS.iterdir()}
+    with _small_threads(taking={inquiry.OF_ALL}):
+        semaphore = ctypes.create_string_buffer(64)  # sem_t has 32 bytes; zeros are a count of 0
+        KEPT.append(semaphore)
+        thread = ctypes.c_void_p()
+        LIBC.pthread_create(ctypes.byref(thread), None, LIBC.sem_wait, semaphore)
+    (task,) = {*TASKS.iterdir()} - before
+    return int(task.name)
+
+
+def _before(module: ModuleType, name: str, action: Any) -> None:
+    def call(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        action(*args, **kwargs)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, name, call)
+
+
+def _is_caught(number: int) -> bool:
+    """Whether this process has a handler for a signal, in Python or in C."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return True
+
+
+def _serve(torch: ModuleType, folder: str, rank: int) -> None:
+    """Starts torch's debug server, where it has anything to tell.
+
+    It is there from torch 2.4 on. Before 2.7 the recorder holds nothing unless it is asked to
+    (`max_entries_` in FlightRecorder.hpp), and what asks for it also makes torch write files.
+    """
+    known = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7)
+    if not (known or os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "0") != "0") or not _has_room():
+        return
+    from torch._C._distributed_c10d import _WorkerServer
+
+    with inquiry.at_folder(folder, rank) as path, _silence(torch), _small_threads():
+        Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
+        server = _WorkerServer(path)
+    # It prints where it is taken down, and waits for its threads: it ends with the process.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+def _has_room() -> bool:
+    """Whether this host or job may have so many more threads.
+
+    The server has one for each processor, and 8 at least (CPPHTTPLIB_THREAD_POOL_COUNT in
+    cpp-httplib's httplib.h).
+    """
+    threads = max(8, os.cpu_count() or 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
+    for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"):
+        with suppress(OSError, ValueError):
+            limits.append(int(Path(path).read_text()))
+    return all(limit == resource.RLIM_INFINITY or threads * SHARE <= limit for limit in limits)
+
+
+@contextmanager
+def _silence(torch: ModuleType) -> Iterator[None]:
+    """Keeps torch's C++ from printing warnings, by its own level (c10/util/Logging.cpp).
+
+    Raises:
+        OSError: this build of torch has another way to print.
+        ValueError: the same.
+    """
+    library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libc10.so"))
+    level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    before, level.value = level.value, 3  # fatal errors alone
+    try:
+        yield
+    finally:
+        level.value = before
+
+
+@contextmanager
+def _small_threads(taking: Collection[int] = ()) -> Iterator[None]:
+    """Threads that are started meanwhile have small stacks, and take only these signals.
+
+    Raises:
+        AttributeError: the C library has no such setting.
+    """
+    attributes = ctypes.create_string_buffer(256)  # pthread_attr_t has 56 to 64 bytes
+    size = ctypes.c_size_t()
+    LIBC.pthread_getattr_default_np(attributes)
+    LIBC.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {*taking})
+    try:
+        LIBC.pthread_attr_setstacksize(attributes, ctypes.c_size_t(min(size.value, STACK_SIZE)))
+        LIBC.pthread_setattr_default_np(attributes)
+        yield
+    finally:
+        LIBC.pthread_attr_setstacksize(attributes, size)
+        LIBC.pthread_setattr_default_np(attributes)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,160 @@
+"""Asks the ranks of a node where they stand, all side by side, and without their help.
+
+/proc is read twice; what costs a process anything is asked once, at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Generic, TypeVar
+
+from ..core.refused import Refused
+from ..evidence.failure_record import Frame
+from ..progress.board import RankProgress
+from . import devices, proc, py_spy, recorder, stacks
+from .standing import Child, Standing
+
+ANSWERS = 2.5
+"""Seconds for all answers, after the time for which the processes were watched."""
+EACH = 0.8
+"""Seconds for the answer to one question; a process that can run takes milliseconds."""
+MARGIN = 0.3
+"""Seconds for the threads that ask to notice that the time is over."""
+CHILDREN = 8
+"""Of so many of a rank's processes the stacks are read."""
+ENDED = ("", "Z", "X")
+"""States of a process that has ended, gone or not yet waited for."""
+STOPPED = {"T": "the process is stopped (SIGSTOP)", "t": "a debugger holds the process"}
+Result = TypeVar("Result")
+
+
+class _Answer(Generic[Result]):
+    """What a thread finds out. Nobody waits for one that hangs, as reads from /proc may."""
+
+    def __init__(self, question: Callable[[], Result], otherwise: Result) -> None:
+        self._question = question
+        self._value = otherwise
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def by(self, end: float) -> Result:
+        """The answer, or what holds otherwise, at that time of the monotonic clock."""
+        self._thread.join(max(0.0, end - monotonic()))
+        return self._value
+
+    def _ask(self) -> None:
+        with suppress(Exception):  # of a process that is ending: its other answers matter
+            self._value = self._question()
+
+
+def standings(
+    rows: Sequence[RankProgress], folder: Path, window: float = 2.0
+) -> tuple[Standing, ...]:
+    """Where each rank of this node stands; takes `window` and about three seconds at most.
+
+    Args:
+        rows: the ranks, as the board has them.
+        folder: where their sockets are.
+        window: seconds for which their processes are watched.
+    """
+    pids = [row.pid for row in rows]
+    use = _Answer[Mapping[int, float]](partial(devices.utilization, pids), {})
+    before, begun = _trees(pids), monotonic()
+    sleep(window)
+    now, took = _trees(pids), monotonic() - begun
+    end = monotonic() + ANSWERS
+    asked = []
+    for row in rows:
+        seen = _watched(row, before.get(row.pid, ()), now.get(row.pid, ()), took)
+        late = _with_problem(seen, "it couldn't be asked in time")
+        asked.append(_Answer(partial(_asked, seen, row.thread, folder, end), late))
+    found = [answer.by(end + MARGIN) for answer in asked]
+    busy = use.by(end)
+    return tuple(replace(each, utilization=busy.get(each.pid)) for each in found)
+
+
+def _trees(pids: Sequence[int]) -> proc.Trees:
+    return _Answer[proc.Trees](partial(proc.trees, pids), {}).by(monotonic() + EACH)
+
+
+def _watched(
+    row: RankProgress,
+    before: Sequence[proc.Process],
+    family: Sequence[proc.Process],
+    took: float,
+) -> Standing:
+    """What the board and /proc say of a rank."""
+    earlier = {process.pid: process for process in before}
+    return Standing(
+        rank=row.rank,
+        pid=row.pid,
+        phase=row.phase,
+        step=row.step,
+        quiet=row.quiet,
+        state=family[0].state if family else "",
+        cpu=proc.used(family[0], earlier) if family else 0.0,
+        io=sum(proc.moved(process, earlier) for process in family),
+        window=took,
+        children=tuple(
+            Child(process.pid, process.name, process.state, proc.used(process, earlier))
+            for process in family[1:]
+        ),
+    )
+
+
+def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
+    """The same with the stacks and the collectives."""
+    if seen.state in ENDED:
+        why = "its process has ended" if seen.pid else "its process hasn't begun"
+        return _with_problem(seen, why)
+    result = seen
+    if seen.state in STOPPED:
+        result = _with_problem(result, f"its collectives aren't known: {STOPPED[seen.state]}")
+    else:
+        collectives = recorder.collectives(folder, seen.rank, EACH)
+        if isinstance(collectives, Refused):
+            result = _with_problem(result, collectives.sentence)
+        else:
+            result = replace(result, collectives=collectives)
+    frames = _stack(seen.pid, thread, seen.state, end)
+    if isinstance(frames, Refused):
+        result = _with_problem(result, frames.sentence)
+    else:
+        result = replace(result, frames=frames, own_files=stacks.own_files(frames))
+    children = [
+        _with_stack(child, end)
+        if place < CHILDREN and stacks.is_same_program(seen.pid, child.pid)
+        else child
+        for place, child in enumerate(seen.children)
+    ]
+    return replace(result, children=tuple(children))
+
+
+def _with_stack(child: Child, end: float) -> Child:
+    frames = Refused("") if child.state in ENDED else _stack(child.pid, 0, child.state, end)
+    return child if isinstance(frames, Refused) else replace(child, frames=frames)
+
+
+def _stack(pid: int, thread: int, state: str, end: float) -> tuple[Frame, ...] | Refused:
+    """A process's stack: by its own handler, or by py-spy where it has none or can't run."""
+    if state in STOPPED:
+        written: tuple[Frame, ...] | Refused = Refused(f"its stack can't be read: {STOPPED[state]}")
+    else:
+        written = stacks.stack(pid, thread, min(EACH, end - monotonic()))
+    if not isinstance(written, Refused):
+        return written
+    read = py_spy.stack(pid, min(EACH, end - monotonic()))
+    if isinstance(read, Refused):
+        return Refused(f"{written.sentence}; {read.sentence}")
+    return read
+
+
+def _with_problem(standing: Standing, sentence: str) -> Standing:
+    known = f"{standing.problem}; " if standing.problem else ""
+    return replace(standing, problem=known + sentence)

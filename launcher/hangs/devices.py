@@ -1,0 +1,79 @@
+"""How busy the ranks' devices are, by their vendors' own tools."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..machine.probes import nvidia
+from ..machine.probes.device import said, visible
+
+_USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
+"""The first number of a chip's last cell in `npu-smi info`: AICore(%)."""
+
+
+def utilization(pids: Sequence[int]) -> Mapping[int, float]:
+    """The use of each rank's device, from 0 to 1, by process id; unknown ones are left out.
+
+    Args:
+        pids: the processes of this node's ranks, in their order.
+    """
+    with suppress(Exception):  # a driver in trouble may raise anything
+        return _nvidia(pids) or _ascend(pids)
+    return {}
+
+
+def _nvidia(pids: Sequence[int]) -> dict[int, float]:
+    """By the processes that NVML knows of; in a container it may know none of them."""
+    if not nvidia.has_driver():
+        return {}
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        users = {
+            process.pid: handle
+            for handle in handles
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        }
+        found = {pid: users[pid] for pid in pids if pid in users}
+        uuids = [nvidia.text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        shown = visible(handles, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        chosen = found or _in_order(pids, shown)
+        return {
+            pid: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            for pid, handle in chosen.items()
+        }
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ascend(pids: Sequence[int]) -> dict[int, float]:
+    uses = list(of_npu_smi(said(("npu-smi", "info")) or ""))
+    return _in_order(pids, visible(uses, os.environ.get("ASCEND_RT_VISIBLE_DEVICES")))
+
+
+def of_npu_smi(table: str) -> Iterator[float]:
+    """The use of each chip in the table of `npu-smi info`, from 0 to 1."""
+    name = False
+    for line in table.splitlines():
+        cells = line.strip().strip("|").split("|")
+        words = cells[0].split()
+        if len(cells) != 3 or not words or not words[0].isdecimal():
+            continue
+        if not all(word.isdecimal() for word in words):
+            name = True
+        elif name and (found := _USE.match(cells[2].strip())):
+            yield int(found[1]) / 100
+            name = False
+
+
+def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:
+    """The first rank has the first device, and so on, where there is a device for each."""
+    return dict(zip(pids, devices, strict=True)) if len(pids) == len(devices) else {}

@@ -1,0 +1,132 @@
+"""What /proc says of the ranks and the processes that they have started (proc_pid_stat(5)).
+
+One pass over all processes: psutil looks at each of them again for every rank's children. Nothing
+is read that waits for a process's memory to be free, as its command line does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_NAME = 15
+"""Length of a process's name in /proc (TASK_COMM_LEN)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process at a moment.
+
+    Attributes:
+        pid: its process id.
+        parent: its parent's.
+        name: its name, of 15 letters at most.
+        state: one letter.
+        born: when it was started, in clock ticks since boot: with the pid, its identity.
+        cpu: processor seconds that it has used in all its threads.
+        called: bytes that it has read and written by system calls, pipes and sockets included.
+        fetched: bytes that it has read from and written to storage, by whatever way: the files
+            that a data set maps into memory are read without system calls.
+    """
+
+    pid: int
+    parent: int
+    name: str
+    state: str
+    born: int
+    cpu: float
+    called: int = 0
+    fetched: int = 0
+
+
+Trees = Mapping[int, tuple[Process, ...]]
+"""By a rank's process id: this process and those that descend from it; empty if it is gone."""
+
+
+def trees(roots: Collection[int]) -> Trees:
+    """The processes of each rank."""
+    living = {process.pid: process for process in _all()}
+    children: dict[int, list[int]] = {}
+    for process in living.values():
+        children.setdefault(process.parent, []).append(process.pid)
+
+    def below(pid: int) -> Iterator[Process]:
+        if pid in living:
+            yield _with_io(living[pid])
+            for child in children.get(pid, ()):
+                yield from below(child)
+
+    return {root: tuple(below(root)) if root else () for root in roots}
+
+
+def used(process: Process, before: Mapping[int, Process]) -> float:
+    """Processor seconds that a process has used since an earlier moment."""
+    return process.cpu - _cpu(before.get(process.pid), process)
+
+
+def moved(process: Process, before: Mapping[int, Process]) -> int:
+    """Bytes that a process has read and written since an earlier moment, the larger count."""
+    earlier = before.get(process.pid)
+    if earlier is None or earlier.born != process.born:
+        return max(process.called, process.fetched)
+    return max(process.called - earlier.called, process.fetched - earlier.fetched, 0)
+
+
+def takes(pid: int, thread: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, and its thread would run it at once."""
+    fields: dict[str, int] = {}
+    with suppress(OSError, ValueError):
+        for line in (
+            Path(f"/proc/{pid}/task/{thread}/status").read_text(errors="replace").splitlines()
+        ):
+            name, _, value = line.partition(":")
+            if name in ("SigCgt", "SigBlk", "SigPnd", "ShdPnd"):
+                fields[name] = int(value, 16) >> (number - 1) & 1
+    return bool(fields.pop("SigCgt", 0)) and not any(fields.values())
+
+
+def ran(pid: int) -> dict[int, float]:
+    """Seconds for which each thread of a process has run (Documentation/scheduler/sched-stats)."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - quick
+        with suppress(OSError, ValueError, IndexError):
+            text = Path(f"/proc/{pid}/task/{name}/schedstat").read_text()
+            found[int(name)] = int(text.split()[0]) / 1e9
+    return found
+
+
+def _cpu(earlier: Process | None, now: Process) -> float:
+    """What it had used then; 0 if it is a new process, maybe with the number of an older one."""
+    return earlier.cpu if earlier is not None and earlier.born == now.born else 0.0
+
+
+def _all() -> Iterator[Process]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - quick
+        if name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):
+                yield _parsed(int(name), Path(f"/proc/{name}/stat").read_bytes())
+
+
+def _parsed(pid: int, stat: bytes) -> Process:
+    """A line of /proc/PID/stat; the name in it may have spaces and brackets."""
+    head, _, tail = stat.rpartition(b")")
+    name = head.partition(b"(")[2][:_NAME].decode(errors="replace")
+    fields = tail.split()
+    seconds = (int(fields[11]) + int(fields[12])) / _TICK
+    return Process(pid, int(fields[1]), name, fields[0].decode(), int(fields[19]), seconds)
+
+
+def _with_io(process: Process) -> Process:
+    with suppress(OSError, ValueError, KeyError):
+        text = Path(f"/proc/{process.pid}/io").read_text()
+        counts = {name: int(value) for name, value in (row.split(":") for row in text.splitlines())}
+        return replace(
+            process,
+            called=counts["rchar"] + counts["wchar"],
+            fetched=counts["read_bytes"] + counts["write_bytes"],
+        )
+    return process

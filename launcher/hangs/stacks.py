@@ -1,0 +1,149 @@
+"""The main thread's stack of a process, which writes it when it gets a signal.
+
+faulthandler writes it in C, into memory that the process has opened (`evidence/inquiry.py`), so
+that an extension that holds the GIL doesn't matter. Children made by os.fork can do it as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import os
+import platform
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from ..core.refused import Refused
+from ..evidence import inquiry
+from ..evidence.failure_record import Frame
+from ..evidence.from_exception import is_ours
+from . import proc
+
+_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
+"""A line of faulthandler's (dump_frame in CPython's Python/traceback.c)."""
+_SECTION = re.compile(r"^(?:(?:Current t|T)hread 0x([0-9a-f]+)|Stack) .*$", re.MULTILINE)
+_ESCAPE = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[.\d]*t?/|python3\d+\.zip/")
+"""Python's own files and installed ones, wherever that Python is: it may be another than ours."""
+_TGKILL = {"x86_64": 234}.get(platform.machine(), 131)
+"""The number of tgkill(2), which older C libraries have no function for; 131 is every newer
+architecture's (include/uapi/asm-generic/unistd.h)."""
+_PAUSE = 0.002
+_STILL = 0.05
+"""Seconds for which a process is watched before its frames are read by another thread of it."""
+_WORKS = 0.02
+"""The share of that time for which its other threads may run, all together."""
+_MOST = 1 << 20
+
+
+def stack(pid: int, thread: int, seconds: float) -> tuple[Frame, ...] | Refused:
+    """The main thread's frames, outermost first, without the launcher's own.
+
+    A process without the handler would die of the signal: none is sent where anything is missing.
+
+    Args:
+        pid: the process, which isn't stopped.
+        thread: its main thread's identifier in Python; 0 where it isn't known.
+        seconds: how long it may take.
+    """
+    try:
+        memory, waiting = _memory(pid)
+        is_still = bool(waiting) and _is_still(pid)
+        number, taker = (inquiry.OF_ALL, waiting) if is_still else (inquiry.OF_MAIN, pid)
+        if not memory or not proc.takes(pid, taker, number):
+            return Refused("its stack can't be read: it has no handler for that, or blocks it")
+        os.truncate(memory, 0)
+        ctypes.CDLL(None).syscall(_TGKILL, pid, taker, number)
+        end = monotonic() + seconds
+        while not (Path(memory).stat().st_size and proc.takes(pid, taker, number)):
+            if monotonic() > end:
+                return Refused("its stack can't be read: the process doesn't answer")
+            sleep(_PAUSE)
+        with Path(memory).open("rb") as file:
+            text = file.read(_MOST).decode(errors="replace")
+    except OSError as error:
+        return Refused(f"its stack can't be read: {error.strerror}")
+    return with_sources(parsed(text, thread), pid)
+
+
+def _is_still(pid: int) -> bool:
+    """Whether a process's main thread doesn't run at all, and its others next to not.
+
+    Only then nobody changes frames while another thread reads them.
+    """
+    before = proc.ran(pid)
+    sleep(_STILL)
+    now = proc.ran(pid)
+    others = sum(now.values()) - sum(before.values())
+    return pid in now and now[pid] == before.get(pid) and others < _STILL * _WORKS
+
+
+def parsed(text: str, thread: int = 0) -> list[Frame]:
+    """The frames of a thread in faulthandler's text, outermost first, without source text.
+
+    Args:
+        text: a section for each thread, the oldest, which is the main thread, last.
+        thread: its identifier; 0 for the last.
+    """
+    sections = _SECTION.split(text)[1:]  # in turn: an identifier or None, and its frames
+    of = {int(name or "0", 16): frames for name, frames in zip(*[iter(sections)] * 2, strict=True)}
+    frames = of.get(thread) or (sections[-1] if sections else "")
+    return [
+        Frame(_plain(file), int(line) if line.isdecimal() else 0, _plain(function), "")
+        for file, line, function in reversed(_FRAME.findall(frames))
+    ]
+
+
+def with_sources(frames: Iterable[Frame], pid: int) -> tuple[Frame, ...]:
+    """The frames with the text of their lines, without the launcher's own."""
+    result = []
+    for frame in frames:
+        if not is_ours(frame.file):
+            path = frame.file
+            if not path.startswith(("/", "<")):  # as the process names it
+                path = str(Path(f"/proc/{pid}/cwd", path))
+            linecache.checkcache(path)
+            text = linecache.getline(path, frame.line).strip()
+            result.append(Frame(frame.file, frame.line, frame.function, text))
+    return tuple(result)
+
+
+def own_files(frames: Iterable[Frame]) -> tuple[str, ...]:
+    """The files of the frames that belong to the user."""
+    files = dict.fromkeys(frame.file for frame in frames)
+    return tuple(
+        file
+        for file in files
+        if not (file.startswith("<") or _INSTALLED.search(file) or is_ours(file))
+    )
+
+
+def is_same_program(pid: int, child: int) -> bool:
+    """Whether a process runs the same interpreter as another."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/exe", f"/proc/{child}/exe")  # noqa: PTH121 - links
+    except OSError:
+        return False
+
+
+def _memory(pid: int) -> tuple[str, int]:
+    """Where the memory for a process's stack can be opened, and the thread that takes `OF_ALL`.
+
+    A forked child has no such thread: its number is 0. The path is empty where the memory is no
+    longer open.
+    """
+    for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - quick
+        path = f"/proc/{pid}/fd/{number}"
+        with suppress(OSError):
+            thread = inquiry.thread_of(os.readlink(path))  # noqa: PTH115 - not a path
+            if thread is not None:
+                return path, thread if Path(f"/proc/{pid}/task/{thread}").exists() else 0
+    return "", 0
+
+
+def _plain(text: str) -> str:
+    """A name as it is: faulthandler escapes what isn't ASCII."""
+    return _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), text)
