@@ -1,0 +1,67 @@
+"""Two hosts that stop moving: which rank of which host the others wait for."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from support.hangs import PATIENCE, SCRIPTS, line_of, reports_in
+from support.hosts import needs_hosts, network
+from support.jobs import FAST, Launcher, ended, gone, job, wait_for
+
+pytestmark = needs_hosts
+LOOP = SCRIPTS / "loop.py"
+
+
+@contextmanager
+def looping(folder: Path, *arguments: object, patience: int = PATIENCE) -> Iterator[list[Launcher]]:
+    """The loop on two hosts, a worker on each."""
+    own = (*FAST, f"--hang-report={patience}")
+    with (
+        network("alpha", "beta") as hosts,
+        job(folder, hosts, LOOP, *arguments, own=own) as launchers,
+    ):
+        yield launchers
+
+
+def test_a_rank_of_another_host(tmp_path: Path) -> None:
+    """It is named with its line and its host; the run goes on, until somebody stops it."""
+    with looping(tmp_path, "--fault=sleep") as (head, other):
+        wait_for(lambda: bool(reports_in(tmp_path)))
+        wait_for(lambda: head.says(line_of("loop.py", "stuck: sleep")))
+        report = reports_in(tmp_path)[0]
+        assert (report["kind"], report["culprits"]) == ("absent", [1])
+        assert head.says("rank 1 on beta|rank 1 .beta")
+        assert head.process.poll() is None
+        head.send(signal.SIGTERM)
+        ended([head, other], 143)
+
+
+def test_a_worker_of_another_host_is_stopped(tmp_path: Path) -> None:
+    """SIGSTOP: the run is ended once it is certain, though nobody has failed."""
+    with looping(tmp_path, "--fault=stop") as (head, other):
+        head.process.wait(180)
+        assert head.process.returncode not in (0, 143)
+        report = reports_in(tmp_path)[-1]
+        assert (report["kind"], report["culprits"]) == ("stopped", [1])
+        assert head.says("beta")
+        other.process.wait(60)
+        gone([head, other])
+
+
+def test_a_launcher_is_stopped(tmp_path: Path) -> None:
+    """SIGSTOP while its connection stays open: node 0 says that it doesn't answer."""
+    with looping(tmp_path, "--steps=1000000") as (head, other):
+        wait_for(lambda: "step 5" in head.said())
+        other.send(signal.SIGSTOP)
+        wait_for(lambda: head.says(r"node 1 \(\S+\) .*(doesn't|does not) answer"))
+        other.send(signal.SIGCONT)
+        if head.process.poll() is None:
+            head.send(signal.SIGTERM)
+        head.process.wait(60)
+        other.process.wait(60)
+        gone([head, other])
+        assert not any(psutil.pid_exists(pid) for pid in (head.process.pid, other.process.pid))

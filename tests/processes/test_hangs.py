@@ -1,0 +1,118 @@
+"""Runs that stop moving: the rank that the others wait for is named, with the user's own line.
+
+And those that only seem to: nothing is said of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.hangs import Case, Ended, begun, ended, line_of
+from support.slow_disk import needs_slow_disk, slow_disk
+
+Await = Callable[[str], Ended]
+STUCK = {
+    "sleep": (Case("loop.py", ("--fault=sleep",), 3), "absent", {1: "stuck: sleep"}),
+    "held interpreter": (
+        Case("loop.py", ("--fault=gil", "--rank=0", "--phase=evaluation")),
+        "absent",
+        {0: "stuck: gil"},
+    ),
+    "stopped": (
+        Case("loop.py", ("--fault=stop", "--phase=saving"), 3, goes_on=False),
+        "stopped",
+        {1: "stuck: stop"},
+    ),
+    "before the first step": (
+        Case("loop.py", ("--fault=read", "--phase=loading", "--rank=0")),
+        "absent",
+        {0: "stuck: read"},
+    ),
+    "out of data": (
+        Case("loop.py", ("--fault=data",), 3, goes_on=False),
+        "ended",
+        {1: "waits: end"},
+    ),
+    "branch": (
+        Case("loop.py", ("--fault=branch", "--rank=2"), 3, goes_on=False),
+        "divergent",
+        {2: "waits: evaluation"},
+    ),
+    "skipped": (
+        Case("loop.py", ("--fault=skip",), 3, goes_on=False),
+        "divergent",
+        {1: "waits: saving"},
+    ),
+    "inherited lock": (Case("loaders.py", ("fork", 1)), "loader", {1: "waits: loader"}),
+    "collate": (Case("loaders.py", ("collate", 0)), "loader", {0: "waits: loader"}),
+    "own collate": (Case("loaders.py", ("own", 1)), "absent", {1: "stuck: collate"}),
+    "pool": (Case("loaders.py", ("pool", 1)), "absent", {1: "stuck: pool"}),
+    "cache": (Case("rank_0_alone.py", ("locked", ".")), "absent", {0: "stuck: locked"}),
+}
+"""By a name: the case, the kind of hang, and the marks of the lines of those who are named."""
+LINES = {"inherited lock": "stuck: fork", "collate": "stuck: collate"}
+"""Further lines that are named, of the processes of a loader."""
+WELL = {
+    "loader": Case("loaders.py", ("slow", 1)),
+    "first step": Case("first_step.py", (8,)),
+    "compilation": Case("first_step.py", (0, "compile")),
+    "rank 0 alone": Case("rank_0_alone.py", ("well", ".")),
+    "shorter than the limit": Case("loop.py", ("--fault=nap", "--seconds=1.5")),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Await]:
+    """All of them, side by side."""
+    cases = {**{name: case for name, (case, _, _) in STUCK.items()}, **WELL}
+    with begun(cases, tmp_path_factory.mktemp("runs")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_who_is_waited_for(name: str, runs: Await) -> None:
+    """The rank, where it stands, and nobody else; the run is ended only if that is certain."""
+    case, kind, marks = STUCK[name]
+    run = runs(name)
+    lines = {rank: line_of(case.script, mark) for rank, mark in marks.items()}
+    assert (run.blamed(), run.reports[0]["kind"]) == (lines, kind), run.output
+    named = [*lines.values(), *([line_of(case.script, LINES[name])] if name in LINES else [])]
+    assert [line for line in named if line not in run.words()] == []
+    assert (run.code == 143) == case.goes_on, run.output
+
+
+@pytest.mark.parametrize("name", WELL)
+def test_no_false_alarm(name: str, runs: Await) -> None:
+    """What takes long and moves is left alone."""
+    run = runs(name)
+    assert (run.code, run.reports) == (0, []), run.output
+
+
+@needs_slow_disk
+def test_a_checkpoint_to_a_slow_disk(tmp_path: Path) -> None:
+    """A single system call writes for seconds: only the file grows."""
+    (tmp_path / "disk").mkdir()
+    with slow_disk(tmp_path / "disk", seconds=0.25):
+        run = ended(Case("rank_0_alone.py", ("saves", tmp_path / "disk")), tmp_path / "run")
+    assert (run.code, run.reports) == (0, []), run.output
+
+
+def test_the_end_of_patience(tmp_path: Path) -> None:
+    """--hang-timeout ends a run without a proof, as a failure that names the rank."""
+    options = ("--hang-timeout=6",)
+    run = ended(
+        Case("loop.py", ("--fault=lock",), options=options, goes_on=False), tmp_path / "run"
+    )
+    assert run.blamed() == {1: line_of("loop.py", "stuck: lock")}
+    assert run.code not in (0, 143)
+    assert "rank 1" in run.words().partition("attempt 1: failed")[2]
+
+
+def test_a_loaders_process_that_is_killed(tmp_path: Path) -> None:
+    """Torch notices it: a failure with its reason, and no hang."""
+    run = ended(Case("loaders.py", ("killed", 1), goes_on=False), tmp_path / "run")
+    assert run.reports == []
+    assert "exited unexpectedly" in run.words()
+    assert run.code == 1
