@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.errors import ExitCode
+from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
 from ..system import terminal
 from ..system.run_directory import default_root
 from . import run_search
+from .stacks import show_stacks
 
 PAUSE = 2.0
 """Seconds between two looks of --watch."""
@@ -45,11 +46,19 @@ def status(arguments: Sequence[str]) -> int:
         "--watch", action="store_true", help=f"look again every {PAUSE:.0f} s, until Ctrl-C"
     )
     command.add_argument(
+        "--stacks",
+        action="store_true",
+        help="ask where every rank of a running run stands; the run goes on",
+    )
+    command.add_argument(
         "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
     )
     options = command.parse_args(arguments)
     root = default_root() if options.log_dir is None else options.log_dir
     folder = None if options.run is None else run_search.named(options.run, root)
+    if options.stacks:
+        show_stacks(folder or _only_running(root), as_json=options.json)
+        return ExitCode.SUCCESS
     if not options.watch:
         terminal.show(_text(_found(folder, root), root, as_json=options.json))
         return ExitCode.SUCCESS
@@ -57,6 +66,20 @@ def status(arguments: Sequence[str]) -> int:
     with suppress(KeyboardInterrupt):
         _watch(folder, root, as_json=options.json)
     return ExitCode.SUCCESS
+
+
+def _only_running(root: Path) -> Path:
+    """The one run that runs.
+
+    Raises:
+        LaunchError: none runs, or several do.
+    """
+    running = [run.folder for run in _found(None, root) if run.is_running]
+    if len(running) == 1:
+        return running[0]
+    names = ", ".join(folder.name for folder in running)
+    problem = f"{len(running)} runs of yours are running: {names}" if running else "no run runs"
+    raise LaunchError(ExitCode.USAGE, problem, "name one: safe-launch status --stacks RUN")
 
 
 def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:

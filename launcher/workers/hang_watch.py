@@ -182,15 +182,15 @@ class HangWatch:
         self._again = now + self._times.report
         if timeout is not None and quiet < timeout:
             self._again = min(self._again, now + timeout - quiet)
-        self._last = report
-        if (
-            wanted
-            or is_over
-            or (is_worth_telling(report, self._times.report) and self._is_news(report))
-        ):
+        self._last, told = report, self._told
+        is_news = told is None or (told.kind, told.culprits) != (report.kind, report.culprits)
+        is_due = report.is_proof or is_worth_telling(report, self._times.report)
+        if wanted or (is_news and is_due):
             self._told = report
             self._tell(report)
         if report.is_proof:
+            why = f"--hang-timeout is {timeout:g} s" if is_over else "waiting can't help"
+            self._notice(f"nothing has moved for {quiet:.0f} s, and {why}: the run is ended")
             self.proof, self._proven_at = report, now
 
     def _standings(self) -> Iterator[Standing]:
@@ -205,19 +205,6 @@ class HangWatch:
                 problem = f"the launcher of node {node} ({host}) doesn't answer"
                 for rank in ranks:
                     yield Standing(rank, host, state="", problem=problem, quiet=self._limit)
-
-    def _is_news(self, report: HangReport) -> bool:
-        """Whether the user hasn't read the same of this standstill."""
-        told = self._told
-        return (
-            told is None
-            or report.is_proof
-            or (told.kind, told.culprits)
-            != (
-                report.kind,
-                report.culprits,
-            )
-        )
 
     def _note_movement(self) -> None:
         """Forgets a standstill that is over."""
