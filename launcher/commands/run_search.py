@@ -34,7 +34,7 @@ def running_here() -> Iterator[Path]:
         with suppress(OSError):  # it has ended
             if not process.name.isdecimal() or process.stat().st_uid != os.getuid():
                 continue
-            if next(board.boards_of(int(process.name)), None) is None:
+            if board.board_of(int(process.name)) is None:
                 continue
             links = [link.readlink() for link in (process / "fd").iterdir()]
             logs = [link for link in links if link.match("attempt-*/rank-*.log")]
@@ -122,10 +122,10 @@ def status_of(run: Path) -> RunStatus:
 def _ranks(launcher: LauncherRecord, attempt: Path, notes: list[str]) -> list[RankStatus]:
     """The ranks of a node: by its board where that is here, else as last written."""
     if launcher.state is State.RUNNING:
-        for link in board.boards_of(launcher.pid):
-            with suppress(OSError, ValueError):
-                rows = board.rows(link)
-                return [RankStatus(row, launcher.host, _letter(row.pid)) for row in rows]
+        link = board.board_of(launcher.pid)
+        with suppress(OSError, ValueError):
+            rows = () if link is None else board.rows(link)
+            return [RankStatus(row, launcher.host, _letter(row.pid)) for row in rows]
     found = snapshot.read(attempt, launcher.node)
     if isinstance(found, Refused):
         if launcher.state is State.ELSEWHERE:

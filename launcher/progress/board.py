@@ -228,13 +228,17 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
         return tuple(_rows(memory))
 
 
-def boards_of(pid: int) -> Iterator[Path]:
-    """The boards that a launcher holds: one while an attempt runs."""
+def board_of(pid: int) -> Path | None:
+    """The board that a launcher has while an attempt runs; None where it has none.
+
+    A process that has opened it, as a worker has, has it as well: mmap keeps a descriptor.
+    """
     with suppress(OSError):  # it has ended, or belongs to another user
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
                 if str(link.readlink()).startswith(f"/memfd:{_NAME} "):
-                    yield link
+                    return link
+    return None
 
 
 def _mapped(path: str, *, writable: bool) -> mmap.mmap:

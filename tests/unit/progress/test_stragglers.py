@@ -37,7 +37,7 @@ def test_noise_makes_no_straggler(seed: int, ranks: int) -> None:
 def test_a_rank_that_is_slower_in_every_step(seed: int, ranks: int, data: st.DataObject) -> None:
     """It is told with how much slower it is, and what that costs; two ranks are enough."""
     slow = data.draw(st.integers(0, ranks - 1))
-    times = {rank: 0.05 for rank in range(ranks)} | {slow: 0.15}
+    times = dict.fromkeys(range(ranks), 0.05) | {slow: 0.15}
     (found,) = stragglers([noisy(rank, times[rank], seed) for rank in times])
     assert found.rank == slow
     assert found.factor == pytest.approx(3, rel=0.25)

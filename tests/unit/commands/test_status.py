@@ -1,0 +1,191 @@
+"""`safe-launch status` over run directories of all kinds."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from safe_launch.commands import run_search
+from safe_launch.commands.status import status
+from safe_launch.core.errors import LaunchError
+from safe_launch.progress import snapshot
+from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
+from safe_launch.system.launcher_record import LauncherRecord, recorded, records
+
+ROW = RankProgress(1, 71, 9, Phase.TRAINING, 7, 0.1, 9.0, 0.2)
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this host's other users of the same name, as of other tests, aren't looked at."""
+    monkeypatch.setattr(run_search, "running_here", lambda: iter(()))
+
+
+def kept(root: Path, name: str, code: int | None = 0) -> Path:
+    """A run directory, of a run that has ended or whose launcher was killed."""
+    run = root / name
+    (run / "attempt-1").mkdir(parents=True)
+    (run / "request.json").write_text("{}")
+    with recorded(run, 0, "train.py"):
+        (found,) = records(run)
+    assert isinstance(found, LauncherRecord)
+    if code is None:
+        dead = replace(found, started=1)
+        (run / "launcher-0.json").write_bytes(msgspec.json.encode(dead))
+    else:
+        (run / "outcome.json").write_text(json.dumps({"exit_code": code, "attempts": 1}))
+    return run
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the command prints."""
+    assert status([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_latest_runs_where_none_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five of them, and none of what isn't a run; an empty folder has a sentence too."""
+    for number in range(7):
+        kept(tmp_path, f"train-{number}")
+    (tmp_path / "notes").mkdir()
+    text = told(capsys, "--log-dir", tmp_path)
+    assert text.startswith("no run of yours is running on this host; the latest that ended")
+    assert text.count("ended") == 6
+    assert "notes" not in text
+    assert "none is kept in" in told(capsys, "--log-dir", tmp_path / "gone")
+
+
+def test_a_run_that_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its board, though others have ended; and as a document."""
+    kept(tmp_path, "train-1")
+    run = tmp_path / "train-2"
+    (run / "attempt-1").mkdir(parents=True)
+    own = Board(0, 2)
+    slot = slot_of(own.path, 1)
+    slot.begin(1)
+    slot.moved(41)
+    with recorded(run, 0, "train.py --lr 1"):
+        text = told(capsys, "--log-dir", tmp_path)
+        found = json.loads(told(capsys, "train-2", "--log-dir", tmp_path, "--json"))
+    own.close()
+    assert "train-1" not in text
+    assert "train-2 has run on" in text
+    assert [line.split()[0] for line in text.splitlines() if " starting " in line] == ["0", "1"]
+    (only,) = found["runs"]
+    assert (only["run"], only["is_running"]) == ("train-2", True)
+    assert [rank["step"] for rank in only["ranks"]] == [None, 41]
+
+
+def test_a_node_whose_board_is_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are those that it has written into the shared folder; without them, a note."""
+    run = kept(tmp_path, "train-1", None)
+    (found,) = records(run)
+    assert isinstance(found, LauncherRecord)
+    for node, host in enumerate(("alpha", "beta", "gamma")):
+        there = replace(found, node=node, host=host, place="there")
+        (run / f"launcher-{node}.json").write_bytes(msgspec.json.encode(there))
+    snapshot.write(run / "attempt-1", 0, [replace(ROW, rank=0)])
+    snapshot.write(run / "attempt-1", 1, [ROW])
+    text = told(capsys, "train", "--log-dir", tmp_path)
+    assert "train-1 has run on alpha for" in text
+    assert text.count("as of") == 2
+    assert "note: node 2 hasn't written how far it came" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("outcome.json", '{"exit_code": 0, "att', "outcome.json isn't of this version"),
+        ("outcome.json", '{"attempts": 2}', "doesn't say how the run ended"),
+        ("outcome.json", "[]", "outcome.json isn't of this version"),
+        ("launcher-0.json", "\0\0\0", "launcher-0.json isn't of this version"),
+        ("attempt-1/failures.json", '{"findings": [', "failures.json isn't of this version"),
+        ("attempt-1/failures.json", '{"findings": [7]}', "ended"),
+        ("attempt-1/failures.json", '{"findings": 7}', "ended"),
+        ("attempt-1/progress-0.json", "{}", "ended"),
+    ],
+)
+def test_half_written_files_get_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, content: str, words: str
+) -> None:
+    """Never a traceback."""
+    run = kept(tmp_path, "train-1")
+    (run / file).write_text(content)
+    assert words in told(capsys, run)
+    json.loads(told(capsys, run, "--json"))
+
+
+def test_an_older_versions_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a record of its launcher, and with attempts that have failed."""
+    run = tmp_path / "train-1"
+    for number in (1, 2, 10):
+        (run / f"attempt-{number}").mkdir(parents=True)
+    root = {"record": {"rank": 1, "exception": "builtins.KeyError", "message": "'x'"}}
+    failures = json.dumps({"findings": [{**root, "entry": None}]})
+    (run / "attempt-2" / "failures.json").write_text(failures)
+    known = json.dumps({"findings": [{**root, "entry": "disk-full"}]})
+    (run / "attempt-1" / "failures.json").write_text(known)
+    text = told(capsys, run)
+    assert "of an older version" in text
+    assert "attempt 1 failed: rank 1: disk-full" in text
+    assert "attempt 2 failed: rank 1: KeyError: 'x'" in text
+
+
+def test_a_launcher_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By SIGKILL, so that it couldn't write anything."""
+    assert "ended without a word" in told(capsys, kept(tmp_path, "train-1", None))
+
+
+@pytest.mark.parametrize("text", ["train-20", "train-2", "other", "runs/train-1", "attempt"])
+def test_how_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """By its name, which may be a part of another's; by a part; by its folder; by an attempt."""
+    for name in ("train-1", "train-2", "train-20", "other-3"):
+        kept(tmp_path / "runs", name)
+    monkeypatch.chdir(tmp_path)
+    asked = "runs/train-2/attempt-1" if text == "attempt" else text
+    expected = {"other": "other-3", "runs/train-1": "train-1", "attempt": "train-2"}
+    found = run_search.named(asked, tmp_path / "runs")
+    assert found.name == expected.get(text, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("train-20261", "part of the names of 2 runs", "give more"),
+        ("trian", "there is no run `trian`", "did you mean `train`?"),
+        ("zzz", "there is no run `zzz`", "the latest are"),
+    ],
+)
+def test_a_run_that_isnt_there(tmp_path: Path, text: str, problem: str, hint: str) -> None:
+    """The error has what is near."""
+    kept(tmp_path, "train-20261122-181725-aaaaaa")
+    kept(tmp_path, "train-20261122-181725-bbbbbb")
+    with pytest.raises(LaunchError) as caught:
+        run_search.named(text, tmp_path)
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+def test_among_runs_of_one_name_the_running_one_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As only that one can be looked at."""
+    kept(tmp_path, "train-1")
+    running = kept(tmp_path, "train-2", None)
+    monkeypatch.setattr(run_search, "running_here", lambda: iter((running,)))
+    assert run_search.named("train", tmp_path) == running
+
+
+def test_watching_ends_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that has ended is shown once."""
+    begun = time.monotonic()
+    assert "exit code 0" in told(capsys, kept(tmp_path, "train-1"), "--watch")
+    assert time.monotonic() - begun < 2

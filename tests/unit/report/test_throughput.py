@@ -1,0 +1,135 @@
+"""How fast a run is said to have trained, and what failures have cost it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from safe_launch.core.certainty import Origin
+from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Known, Workload
+from safe_launch.diagnosis.attempt import Attempt, Failed, Outcome, Seen, Succeeded
+from safe_launch.planning.search import as_asked
+from safe_launch.progress.board import Phase, RankProgress
+from safe_launch.report import summary
+from safe_launch.report.throughput import line_of, throughput_of
+from support.worlds import HARDWARE, REQUEST, world
+
+MICRO, STEPS = Setting.MICRO_BATCH, Setting.ACCUMULATION
+BATCH: dict[Name, Value] = {MICRO: 4, STEPS: 2}
+
+
+def attempt(number: int = 0, workload: Workload | None = None) -> Attempt:
+    """One on two ranks."""
+    known = world(BATCH) if workload is None else workload
+    return Attempt(number, as_asked(REQUEST, known, HARDWARE), Path())
+
+
+def seen(
+    step: int, timed: int, trained: float, begun: float, ended: float, **observed: Value
+) -> Seen:
+    """What an attempt leaves behind."""
+    row = RankProgress(0, 1, 1, Phase.ENDED, step, 0, 0, 0, timed=timed, trained=trained)
+    return Seen(observed, rows=(row,), span=(begun, ended))
+
+
+def document(*outcomes: Outcome) -> dict[str, Any]:
+    """The throughput of these attempts."""
+    found = throughput_of(outcomes)
+    assert found is not None
+    return found.document()
+
+
+def test_steps_and_samples_over_the_time_spent_training() -> None:
+    """The first step, loading and evaluation are left out of the time."""
+    found = document(Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 200.0)))
+    assert found == {
+        "steps": 101,
+        "seconds": 50.0,
+        "steps_per_second": 2.0,
+        "samples_per_second": 32.0,
+        "lost": 0.0,
+    }
+    assert line_of(found) == "trained 101 steps: 2 steps/s, 32 samples/s"
+
+
+def test_tokens_only_where_the_length_was_seen_or_stated() -> None:
+    """What is assumed, and a limit that the script sets by itself, are no length."""
+    outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0, 60, sequence_length=512))
+    found = document(outcome)
+    assert found["tokens_per_second"] == 32 * 512
+    assert line_of(found).endswith("32 samples/s, 16,384 tokens/s at 512 a sample")
+    for origin, is_told in ((Origin.SCRIPT, False), (Origin.FLAG, True)):
+        limit = Known(512, origin, "")
+        known = world(BATCH)
+        known = replace(known, known={**known.known, Fact.SEQUENCE_LENGTH: limit})
+        outcome = Succeeded(attempt(workload=known), seen=seen(101, 100, 50.0, 0, 60))
+        assert ("tokens_per_second" in document(outcome)) is is_told
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {},
+        {MICRO: Known(4, Origin.FLAG, "")},
+        {MICRO: Known(4, Origin.DEFAULT, ""), STEPS: Known(2, Origin.FLAG, "")},
+        {
+            MICRO: Known(4, Origin.FLAG, ""),
+            STEPS: Known(2, Origin.FLAG, ""),
+            Fact.MODEL_PARALLEL: Known(2, Origin.FLAG, ""),
+        },
+    ],
+    ids=["nothing", "no accumulation", "an assumption", "ranks share samples"],
+)
+def test_a_batch_that_isnt_known_is_left_out(known: dict[Name, Known]) -> None:
+    """Never a guess."""
+    workload = Workload(known=MappingProxyType(known))
+    outcome = Succeeded(attempt(workload=workload), seen=seen(101, 100, 50.0, 0, 60))
+    assert document(outcome).keys() == {"steps", "seconds", "steps_per_second", "lost"}
+
+
+def test_what_the_plan_or_a_worker_says_of_the_batch_holds() -> None:
+    """The script's own batch had been replaced; a worker has seen another accumulation."""
+    outcome = Succeeded(attempt(), seen=seen(11, 10, 10.0, 0, 60, accumulation=8))
+    assert document(outcome)["samples_per_second"] == 4 * 8 * 2
+
+
+def test_without_timed_steps_nothing_is_said() -> None:
+    """No board, no optimizer, one step alone."""
+    for last in (Seen({}), seen(1, 0, 0.0, 0, 9)):
+        assert throughput_of([Succeeded(attempt(), seen=last)]) is None
+
+
+def test_what_is_lost_to_failures() -> None:
+    """An attempt of 60 s whose 40 steps of 1 s count as far as the next goes on from them."""
+    first = Failed(attempt(), (), seen(41, 40, 40.0, 0.0, 60.0))
+    resumed = Succeeded(attempt(1), seen=seen(61, 40, 40.0, 70.0, 120.0))  # its first is the 21st
+    again = Succeeded(attempt(1), seen=seen(61, 60, 60.0, 70.0, 140.0))
+    assert document(first, resumed)["lost"] == pytest.approx((70 - 20) / 120)
+    assert document(first, again)["lost"] == pytest.approx(70 / 140)
+    assert line_of(document(first, again)).endswith("; 50% of the time lost to failures")
+
+
+def test_a_failure_before_the_first_step() -> None:
+    """All of it is lost; the speed is the attempt's that has trained."""
+    first = Failed(attempt(), (), Seen({}, span=(0.0, 30.0)))
+    done = Succeeded(attempt(1), seen=seen(11, 10, 5.0, 40.0, 100.0))
+    found = document(first, done)
+    assert (found["lost"], found["steps_per_second"]) == (pytest.approx(0.4), 2.0)
+    last = Failed(attempt(1), (), Seen({}, span=(110.0, 120.0)))
+    assert document(done, last)["steps_per_second"] == 2.0
+
+
+def test_the_summary_has_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Between how it ended and where the records are; and the document for programs."""
+    outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 60.0))
+    summary.show_end([outcome], {}, tmp_path, 0)
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.endswith("attempt 1: succeeded")
+    assert second == "[safe-launch] trained 101 steps: 2 steps/s, 32 samples/s"
+    assert third.startswith("[safe-launch] exit code 0")
+    assert summary.document([outcome], 0)["throughput"] == document(outcome)
+    assert summary.document([Succeeded(attempt())], 0) == {"exit_code": 0, "attempts": 1}

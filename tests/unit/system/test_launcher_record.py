@@ -1,0 +1,77 @@
+"""The record of a launcher: whether it still runs, as seen from its run directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from safe_launch.core.refused import Refused
+from safe_launch.system.launcher_record import LauncherRecord, State, recorded, records
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> LauncherRecord:
+    """This process's own record, while it runs."""
+    with recorded(tmp_path, 0, "train.py --lr 1"):
+        (found,) = records(tmp_path)
+    assert isinstance(found, LauncherRecord)
+    return found
+
+
+def test_it_says_where_and_since_when(own: LauncherRecord) -> None:
+    """While the launcher runs."""
+    assert (own.node, own.pid, own.command) == (0, os.getpid(), "train.py --lr 1")
+    assert own.host == os.uname().nodename
+    assert 0 <= time.time() - own.begun < 60
+    assert own.state is State.RUNNING
+
+
+def test_an_end_is_recorded_whatever_it_is(tmp_path: Path) -> None:
+    """Also where the launcher fails; nothing else is left in the folder."""
+    with pytest.raises(KeyError), recorded(tmp_path, 3, "train.py"):
+        raise KeyError
+    (found,) = records(tmp_path)
+    assert isinstance(found, LauncherRecord)
+    assert found.state is State.ENDED
+    assert [path.name for path in tmp_path.iterdir()] == ["launcher-3.json"]
+
+
+def test_a_launcher_that_is_gone(own: LauncherRecord) -> None:
+    """Its process has ended, another has its number now, or the host was restarted."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert replace(own, pid=ended.pid).state is State.GONE
+    assert replace(own, started=own.started + 1).state is State.GONE
+    assert replace(own, place="another-boot pid:[1]").state is State.GONE
+
+
+def test_a_launcher_that_isnt_seen_from_here(own: LauncherRecord) -> None:
+    """On another host, or in another container of this one."""
+    assert replace(own, place="another-boot pid:[1]", host="node7").state is State.ELSEWHERE
+    assert replace(own, place=f"{own.boot} pid:[1]").state is State.ELSEWHERE
+
+
+def test_records_are_by_node_and_what_cant_be_read_is_said(
+    tmp_path: Path, own: LauncherRecord
+) -> None:
+    """In numbers' order; cut off, of another version."""
+    for node in (2, 10):
+        path = tmp_path / f"launcher-{node}.json"
+        path.write_bytes(msgspec.json.encode(replace(own, node=node)))
+    (tmp_path / "launcher-3.json").write_text('{"node": 3, "ho')
+    (tmp_path / "launcher-x.json").write_text("{}")
+    found = records(tmp_path)
+    kinds = [one.sentence[-12:] if isinstance(one, Refused) else one.node for one in found]
+    assert kinds == ["or is cut off"[-12:], 0, 2, "or is cut off"[-12:], 10]
+
+
+def test_without_room_the_launcher_goes_on(tmp_path: Path) -> None:
+    """Nobody's training ends for a record."""
+    with recorded(tmp_path / "gone", 0, "train.py"):
+        pass
+    assert records(tmp_path / "gone") == ()
