@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,8 +121,22 @@ def _serve(torch: ModuleType, folder: str, rank: int) -> None:
     with inquiry.at_folder(folder, rank) as path, _silence(torch), _small_threads():
         Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
         server = _WorkerServer(path)
-    # It prints where it is taken down, and waits for its threads: it ends with the process.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+        # It prints where it is taken down, and waits for its threads: it ends with the process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+        _wait_for(path)
+
+
+def _wait_for(path: str) -> None:
+    """Waits for the server's answer: by then it has started all of its threads.
+
+    Raises:
+        OSError: none comes.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1.0)
+        connection.connect(path)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: rank\r\nConnection: close\r\n\r\n")
+        connection.recv(1)
 
 
 def _has_room() -> bool:

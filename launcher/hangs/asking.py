@@ -115,7 +115,7 @@ def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
         return _with_problem(seen, why)
     result = seen
     if seen.state in STOPPED:
-        result = _with_problem(result, f"its collectives aren't known: {STOPPED[seen.state]}")
+        result = _with_problem(result, f"{recorder.UNKNOWN}: {STOPPED[seen.state]}")
     else:
         collectives = recorder.collectives(folder, seen.rank, EACH)
         if isinstance(collectives, Refused):
@@ -144,7 +144,7 @@ def _with_stack(child: Child, end: float) -> Child:
 def _stack(pid: int, thread: int, state: str, end: float) -> tuple[Frame, ...] | Refused:
     """A process's stack: by its own handler, or by py-spy where it has none or can't run."""
     if state in STOPPED:
-        written: tuple[Frame, ...] | Refused = Refused(f"its stack can't be read: {STOPPED[state]}")
+        written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:
         written = stacks.stack(pid, thread, min(EACH, end - monotonic()))
     if not isinstance(written, Refused):

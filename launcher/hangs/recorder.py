@@ -17,6 +17,7 @@ from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 """Names under which torch has told it: since 2.9, and before (control_plane/Handlers.cpp)."""
+UNKNOWN = "its collectives aren't known"
 DONE = 64
 """Of the collectives of a group that are done, only so many of the latest are kept."""
 MOST = 64 << 20
@@ -38,12 +39,12 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
             if status == 200:
                 return tuple(latest(parsed(msgspec.json.decode(body))))
     except FileNotFoundError:
-        return Refused("its collectives aren't known: torch 2.7 or newer has a server that tells")
+        return Refused(f"{UNKNOWN}: it has no torch that tells them (2.7 or newer)")
     except TimeoutError:
-        return Refused("its collectives aren't known: torch's debug server there doesn't answer")
+        return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:
-        return Refused(f"its collectives aren't known: {error}")
-    return Refused("its collectives aren't known: this version of torch doesn't tell them")
+        return Refused(f"{UNKNOWN}: {error}")
+    return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
 
 
 def parsed(document: Any) -> Iterator[Collective]:

@@ -11,8 +11,9 @@ import linecache
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -22,6 +23,7 @@ from ..evidence.failure_record import Frame
 from ..evidence.from_exception import is_ours
 from . import proc
 
+UNKNOWN = "its stack can't be read"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
 """A line of faulthandler's (dump_frame in CPython's Python/traceback.c)."""
 _SECTION = re.compile(r"^(?:(?:Current t|T)hread 0x([0-9a-f]+)|Stack) .*$", re.MULTILINE)
@@ -53,20 +55,33 @@ def stack(pid: int, thread: int, seconds: float) -> tuple[Frame, ...] | Refused:
         memory, waiting = _memory(pid)
         is_still = bool(waiting) and _is_still(pid)
         number, taker = (inquiry.OF_ALL, waiting) if is_still else (inquiry.OF_MAIN, pid)
-        if not memory or not proc.takes(pid, taker, number):
-            return Refused("its stack can't be read: it has no handler for that, or blocks it")
+        # While a thread makes another, it takes no signal.
+        if not memory or not _soon(partial(proc.takes, pid, taker, number), 0.1):
+            return Refused(f"{UNKNOWN}: it has no handler for that, or blocks it")
         os.truncate(memory, 0)
         ctypes.CDLL(None).syscall(_TGKILL, pid, taker, number)
-        end = monotonic() + seconds
-        while not (Path(memory).stat().st_size and proc.takes(pid, taker, number)):
-            if monotonic() > end:
-                return Refused("its stack can't be read: the process doesn't answer")
-            sleep(_PAUSE)
+        if not _soon(partial(_has_answered, memory, pid, taker, number), seconds):
+            return Refused(f"{UNKNOWN}: the process doesn't answer")
         with Path(memory).open("rb") as file:
             text = file.read(_MOST).decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return Refused(f"{UNKNOWN}: the process has ended")
     except OSError as error:
-        return Refused(f"its stack can't be read: {error.strerror}")
+        return Refused(f"{UNKNOWN}: {error.strerror}")
     return with_sources(parsed(text, thread), pid)
+
+
+def _has_answered(memory: str, pid: int, thread: int, number: int) -> bool:
+    """Whether the handler has run to its end."""
+    return Path(memory).stat().st_size > 0 and proc.takes(pid, thread, number)
+
+
+def _soon(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether a condition holds within so many seconds."""
+    end = monotonic() + seconds
+    while not (holds := condition()) and monotonic() < end:
+        sleep(_PAUSE)
+    return holds
 
 
 def _is_still(pid: int) -> bool:

@@ -75,10 +75,10 @@ def launch(
     )
 
 
-def begin(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+def begin(folder: Path, *arguments: object, command: str = LAUNCHER) -> subprocess.Popen[str]:
     """Launches a program and lets it run."""
     return subprocess.Popen(
-        [LAUNCHER, *own_options(LAUNCHER), *map(str, arguments)],
+        [command, *own_options(LAUNCHER), *map(str, arguments)],
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.PIPE,

@@ -1,0 +1,148 @@
+"""Real ranks that stand somewhere, and what they answer from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from safe_launch.hangs import py_spy
+from safe_launch.hangs.asking import standings
+from safe_launch.hangs.standing import Collective, Standing
+from safe_launch.progress.board import Phase, RankProgress
+from support.processes import FAST, LAUNCHER, PROGRAMS, begin, ready, wait_for
+from support.stacks import TORCH_2_6
+
+PROGRAM = PROGRAMS / "stands.py"
+LINES = PROGRAM.read_text().splitlines()
+WINDOW = 0.2
+
+
+@contextmanager
+def asked(workshop: Path, how: str, launcher: str = LAUNCHER) -> Iterator[list[Standing]]:
+    """Where two ranks stand, once the first waits; afterwards nothing is left of the sockets."""
+    launched = begin(workshop, "--nproc-per-node=2", *FAST, PROGRAM, how, command=launcher)
+    try:
+        ready(workshop, 2)
+        rows = [row(workshop, rank) for rank in range(2)]
+        (folder,) = workshop.glob("runs/*/attempt-1/sockets-0")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        found: list[Standing] = []
+
+        def stand_still() -> bool:
+            found[:] = standings(rows, folder, WINDOW)
+            return found[0].state == "S" and found[0].cpu < 0.1 and found[0].frames != ()
+
+        wait_for(stand_still)
+        yield found
+    finally:
+        launched.send_signal(signal.SIGTERM)
+        said = launched.communicate()
+    assert not folder.exists()
+    assert "WorkerServer" not in "".join(said)
+
+
+def row(workshop: Path, rank: int) -> RankProgress:
+    """A rank as the board would have it."""
+    pid, thread = map(int, (workshop / f"ready-{rank}").read_text().split())
+    return RankProgress(rank, pid, thread, Phase.TRAINING, 7, 60.0, 60.0, 1.0)
+
+
+def place(standing: Standing) -> tuple[str, str]:
+    """Function and text of the user's innermost line."""
+    inner = [frame for frame in standing.frames if frame.file in standing.own_files][-1]
+    assert LINES[inner.line - 1].strip() == inner.source
+    assert standing.own_files == (str(PROGRAM),)
+    assert standing.frames[0].function == "<module>"  # without the launcher's own
+    return inner.function, inner.source
+
+
+def waits(standing: Standing) -> bool:
+    """Whether a rank has entered the second collective, and isn't through."""
+    assert standing.problem == ""
+    return standing.collectives == (
+        Collective(1, "all_reduce", ((3,),), ("Float",), "0 default_pg", is_retired=True),
+        Collective(2, "all_reduce", ((2, 4),), ("Float",), "0 default_pg"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("sleep", "time.sleep(600)"),
+        ("gil", "ctypes.PyDLL(None).sleep(600)  # a call that keeps the GIL"),
+    ],
+)
+def test_the_rank_that_stands_elsewhere(workshop: Path, how: str, line: str) -> None:
+    """Its line, and a collective less than the other rank; asking again changes nothing."""
+    with asked(workshop, how) as (first, second):
+        assert place(first) == ("main", "dist.all_reduce(torch.ones(2, 4))")
+        assert waits(first)
+        assert place(second) == ("stand", line)
+        assert [each.number for each in second.collectives or ()] == [1]
+        assert (second.rank, second.step, second.quiet) == (1, 7, 60.0)
+        assert second.state == "S"
+        assert second.cpu <= 0.02
+        assert second.io == 0
+        assert second.window >= WINDOW
+
+
+def test_without_a_recorder(workshop: Path) -> None:
+    """Torch 2.6 tells no collectives, which is said; the stacks are the same."""
+    with asked(workshop, "gil", str(TORCH_2_6.bin / "safe-launch")) as found:
+        assert place(found[0]) == ("main", "dist.all_reduce(torch.ones(2, 4))")
+        assert place(found[1])[1].startswith("ctypes.PyDLL")
+        assert [each.collectives for each in found] == [None, None]
+        assert "it has no torch that tells them (2.7 or newer)" in found[1].problem
+
+
+def test_without_torch(workshop: Path) -> None:
+    """A script of Python alone tells where it is."""
+    with asked(workshop, "alone") as found:
+        assert [place(each) for each in found] == [("stand", "time.sleep(600)")] * 2
+
+
+def test_a_forked_child(workshop: Path) -> None:
+    """It tells its line itself: a lock was held when it was forked."""
+    with asked(workshop, "fork") as (first, second):
+        assert waits(first)
+        assert place(second) == ("stand", "os.waitpid(child, 0)")
+        (child,) = second.children
+        assert (child.state, child.cpu) == ("S", 0.0)
+        assert child.frames[-1].source == "lock.acquire()  # its child can't"
+        assert [frame.function for frame in child.frames] == ["<module>", "main", "stand", "locked"]
+
+
+@pytest.mark.parametrize("has_py_spy", [False, True])
+def test_a_stopped_rank(workshop: Path, has_py_spy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can't answer: py-spy reads where it is, or it is said why nobody knows."""
+    if has_py_spy:
+        assert py_spy.command(), "the extra `test` has py-spy"
+    else:
+        monkeypatch.setattr(py_spy, "command", lambda: None)
+    with asked(workshop, "stop") as (first, second):
+        assert waits(first)
+        assert second.state == "T"
+        assert second.collectives is None
+        assert "its collectives aren't known: the process is stopped (SIGSTOP)" in second.problem
+        if has_py_spy:
+            assert place(second) == ("stand", "os.kill(os.getpid(), signal.SIGSTOP)")
+        else:
+            assert second.frames == ()
+            assert "pip install 'safe-launch[hang]'" in second.problem
+
+
+def test_asking_is_bounded(workshop: Path) -> None:
+    """Also where a server accepts and never answers, as a stopped process's does."""
+    with asked(workshop, "sleep"):
+        (folder,) = workshop.glob("runs/*/attempt-1/sockets-0")
+        rows = [row(workshop, rank) for rank in range(2)]
+        os.kill(rows[0].pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        found = standings(rows, folder, WINDOW)
+        assert time.monotonic() - begun < WINDOW + 3.5
+        assert [each.state for each in found] == ["T", "S"]

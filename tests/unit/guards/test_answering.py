@@ -1,0 +1,103 @@
+"""What a worker's process has in it so that it can be asked, and where it has nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safe_launch.evidence import inquiry
+from safe_launch.guards import answering
+
+BEGINS = """
+import json, os, signal, sys, threading
+sys.path[:0] = json.loads(sys.argv[1])
+{before}
+from safe_launch.guards import answering
+answering.begin(0)
+threads = os.listdir("/proc/self/task")
+other = max(threads, key=int)
+def mask(thread):
+    (found,) = [line for line in open(f"/proc/self/task/{{thread}}/status") if "SigBlk" in line]
+    return found.split()[1]
+while len(threads) > 1 and int(mask(other), 16) >> ({taken} - 1) & 1:
+    pass  # it is just beginning, and takes nothing
+masks = {{thread == str(os.getpid()): mask(thread) for thread in threads}}
+links = []
+for number in os.listdir("/proc/self/fd"):
+    try:
+        links.append(os.readlink(f"/proc/self/fd/{{number}}"))
+    except OSError:
+        pass
+print(json.dumps([len(threads), threading.active_count(), masks, links]))
+"""
+
+
+def begun(before: str = "", **variables: str) -> tuple[int, int, dict[str, str], list[str]]:
+    """Threads, those that Python knows, masks of the main thread and others, open files."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            BEGINS.format(before=before, taken=inquiry.OF_ALL),
+            json.dumps(sys.path),
+        ],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    threads, known, masks, links = json.loads(done.stdout)
+    return threads, known, masks, links
+
+
+def stacks(links: list[str]) -> list[int]:
+    """The threads that the memory for stacks names."""
+    return [found for found in map(inquiry.thread_of, links) if found is not None]
+
+
+def test_a_thread_that_takes_one_signal() -> None:
+    """Python doesn't know it, and the script's signals go where they would go without it."""
+    threads, known, masks, links = begun(**{inquiry.VARIABLE: "/nowhere"})
+    assert (threads, known) == (2, 1)
+    assert int(masks["true"], 16) == 0
+    taken = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, inquiry.OF_ALL}
+    assert int(masks["false"], 16) == sum(1 << (number - 1) for number in taken)
+    assert len(stacks(links)) == 1
+
+
+def test_not_asked_for() -> None:
+    """Without the variable nothing is there."""
+    threads, _, _, links = begun(**{inquiry.VARIABLE: ""})
+    assert (threads, stacks(links)) == (1, [])
+
+
+@pytest.mark.parametrize("number", [inquiry.OF_ALL, inquiry.OF_MAIN])
+def test_a_signal_that_is_taken(number: int) -> None:
+    """What was there first stays, as a `sitecustomize` may have it."""
+    threads, _, _, links = begun(
+        f"signal.signal({number}, print)", **{inquiry.VARIABLE: "/nowhere"}
+    )
+    assert (threads, stacks(links)) == (1, [])
+
+
+def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The debug servers of all ranks take an eighth of what is allowed, at most."""
+    limit = [4096]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (limit[0], limit[0]))
+    monkeypatch.setattr(Path, "read_text", lambda _path: "max\n")
+    assert answering._has_room()
+    limit[0] = 4095
+    assert not answering._has_room()
+    limit[0] = resource.RLIM_INFINITY
+    assert answering._has_room()
+    monkeypatch.setattr(Path, "read_text", lambda _path: "4095\n")
+    assert not answering._has_room()

@@ -1,0 +1,104 @@
+"""Asking processes that aren't as they should be: it ends in time, and says what isn't known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safe_launch.hangs import asking, devices, proc, py_spy, recorder
+from safe_launch.hangs.asking import standings
+from safe_launch.progress.board import Phase, RankProgress
+
+
+@pytest.fixture(autouse=True)
+def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither py-spy nor devices."""
+    monkeypatch.setattr(py_spy, "command", lambda: None)
+    monkeypatch.setattr(devices, "utilization", lambda _pids: {})
+
+
+def row(pid: int, rank: int = 4) -> RankProgress:
+    """A rank of the board."""
+    return RankProgress(rank, pid, 0, Phase.SAVING, 3, 9.0, 12.0, 1.0)
+
+
+def test_a_process_that_has_ended(tmp_path: Path) -> None:
+    """What the board had of it is kept."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (found,) = standings([row(ended.pid)], tmp_path, 0.0)
+    assert (found.rank, found.phase, found.step, found.quiet) == (4, Phase.SAVING, 3, 9.0)
+    assert (found.state, found.problem) == ("", "its process has ended")
+    assert (found.cpu, found.io, found.frames, found.collectives) == (0.0, 0, (), None)
+
+
+def test_a_process_that_nobody_has_waited_for(tmp_path: Path) -> None:
+    """It is there, but has ended."""
+    with subprocess.Popen(["true"]) as ended:
+        while proc.trees([ended.pid])[ended.pid][0].state != "Z":
+            time.sleep(0.01)
+        (found,) = standings([row(ended.pid)], tmp_path, 0.0)
+        assert (found.state, found.problem) == ("Z", "its process has ended")
+
+
+def test_a_process_that_has_not_begun(tmp_path: Path) -> None:
+    """As the board has it before a worker's script."""
+    (found,) = standings([row(0)], tmp_path, 0.0)
+    assert (found.state, found.problem) == ("", "its process hasn't begun")
+
+
+def test_a_program(tmp_path: Path) -> None:
+    """It isn't Python, so it has no stack; that is said once."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        (found,) = standings([row(process.pid)], tmp_path, 0.1)
+        assert process.poll() is None
+        process.kill()
+    assert found.state == "S"
+    assert found.problem.count("its stack can't be read: it has no handler") == 1
+
+
+def test_processes_that_end_while_they_are_asked(tmp_path: Path) -> None:
+    """Each at another time; there is a standing for every rank, in their order."""
+    script = "import sys, time; time.sleep(float(sys.argv[1]))"
+    ranks = range(12)
+    processes = [subprocess.Popen([sys.executable, "-c", script, str(rank / 20)]) for rank in ranks]
+    rows = [row(process.pid, rank) for rank, process in zip(ranks, processes, strict=True)]
+    assert [found.rank for found in standings(rows, tmp_path, 0.3)] == list(ranks)
+    for process in processes:
+        process.wait()
+
+
+def test_whatever_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver, /proc, a process: others' answers come all the same."""
+
+    def hang(*_: object) -> None:
+        time.sleep(60)
+
+    monkeypatch.setattr(asking, "ANSWERS", 0.5)
+    monkeypatch.setattr(asking, "EACH", 0.3)
+    monkeypatch.setattr(devices, "utilization", hang)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        begun = time.monotonic()
+        monkeypatch.setattr(recorder, "collectives", hang)
+        (found,) = standings([row(process.pid)], tmp_path, 0.0)
+        assert (found.state, found.problem) == ("S", "it couldn't be asked in time")
+        monkeypatch.setattr(proc, "trees", hang)
+        (found,) = standings([row(process.pid)], tmp_path, 0.0)
+        assert time.monotonic() - begun < 5
+        process.kill()
+    assert found.rank == 4
+
+
+def test_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing raises."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("of a kind that nobody knows")
+
+    monkeypatch.setattr(proc, "trees", fail)
+    monkeypatch.setattr(devices, "utilization", fail)
+    (found,) = standings([row(1)], tmp_path, 0.0)
+    assert found.rank == 4

@@ -1,0 +1,44 @@
+"""The use of devices, as their vendors' tools show it."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.hangs import devices
+from support.stacks import TESTS
+
+TABLES = TESTS / "fixtures" / "npu-smi"
+BUSY = """
+| 0     910B4               | OK            | 88.2        30                0    / 0             |
+| 0                         | 0000:C1:00.0  | 97          0    / 0          26838/ 32768         |
+| 1     910B4               | OK            | 87.0        30                0    / 0             |
+| 0                         | 0000:C2:00.0  | 0           0    / 0          29356/ 32768         |
+"""
+
+
+@pytest.mark.parametrize(("file", "chips"), [("310p3", 2), ("910b4", 2), ("910c", 4)])
+def test_tables_that_users_posted(file: str, chips: int) -> None:
+    """A number for each chip; all of them were idle."""
+    found = list(devices.of_npu_smi((TABLES / f"{file}.txt").read_text()))
+    assert found == [0.0] * chips
+
+
+def test_a_busy_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks have the devices in their order, where there is a device for each."""
+    assert list(devices.of_npu_smi(BUSY)) == [0.97, 0.0]
+    monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
+    monkeypatch.setattr(devices, "said", lambda _command: BUSY)
+    assert devices.utilization([70, 80]) == {70: 0.97, 80: 0.0}
+    assert devices.utilization([70, 80, 90]) == {}
+
+
+def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a driver, or with one in trouble, nothing is known."""
+    monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
+    monkeypatch.setattr(devices, "said", lambda _command: None)
+    assert devices.utilization([70]) == {}
+
+    def trouble() -> bool:
+        raise RuntimeError("Uninitialized")
+
+    monkeypatch.setattr(devices.nvidia, "has_driver", trouble)
+    assert devices.utilization([70]) == {}

@@ -1,0 +1,177 @@
+"""The recorder's JSON, as versions of torch write it, and what isn't JSON."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safe_launch.core.refused import Refused
+from safe_launch.hangs.recorder import DONE, collectives, latest, parsed
+from safe_launch.hangs.standing import Collective
+from support.stacks import TESTS
+
+FIXTURES = TESTS / "fixtures" / "flight-recorder"
+NCCL = {
+    "version": "2.4",
+    "pg_config": {"1": {"name": "1", "desc": "tensor", "ranks": "[0, 2]"}},
+    "entries": [
+        {
+            "pg_id": 1,
+            "process_group": ["1", "tensor"],
+            "collective_seq_id": 9,
+            "p2p_seq_id": 0,
+            "profiling_name": "nccl:_all_gather_base",
+            "input_sizes": [[8, 4]],
+            "input_dtypes": ["BFloat16"],
+            "state": "started",
+            "retired": False,
+            "is_p2p": False,
+        },
+        {
+            "process_group": ["1", "tensor"],
+            "collective_seq_id": 9,
+            "p2p_seq_id": 3,
+            "profiling_name": "nccl:send 0->1",
+            "input_sizes": [[5]],
+            "input_dtypes": ["Float"],
+            "state": "completed",
+            "retired": False,
+            "is_p2p": True,
+        },
+    ],
+}
+"""As `dump_json` of torch 2.6 writes it (torch/csrc/distributed/c10d/FlightRecorder.cpp)."""
+
+
+def test_gloo_of_torch_2_13() -> None:
+    """An entry a collective; `state` is always `scheduled`, so `retired` tells who is through."""
+    document = json.loads((FIXTURES / "torch-2.13-gloo.json").read_text())
+    assert list(parsed(document)) == [
+        Collective(5200, "all_reduce", ((8,),), ("Float",), "0 default_pg", is_retired=True),
+        Collective(1, "all_gather", ((3, 2),), ("Float",), "1 mine", is_retired=True),
+        Collective(5201, "barrier", (), (), "0 default_pg", is_retired=True),
+        Collective(5202, "all_reduce", ((7,),), ("BFloat16",), "0 default_pg"),
+    ]
+
+
+def test_gloo_of_torch_2_6() -> None:
+    """It records nothing of gloo."""
+    assert list(parsed(json.loads((FIXTURES / "torch-2.6-gloo.json").read_text()))) == []
+
+
+def test_nccl() -> None:
+    """Groups have ranks; messages have numbers of their own; what is completed is done."""
+    assert list(parsed(NCCL)) == [
+        Collective(9, "_all_gather_base", ((8, 4),), ("BFloat16",), "1 tensor", ranks=(0, 2)),
+        Collective(
+            *(3, "send 0->1", ((5,),), ("Float",), "1 tensor"),
+            is_retired=True,
+            is_message=True,
+            ranks=(0, 2),
+        ),
+    ]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*NCCL, *NCCL["entries"][0]]),
+            inner,
+            max_size=4,  # type: ignore[index]
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_other_json(document: object) -> None:
+    """No version's fields are taken for granted."""
+    assert all(isinstance(found, Collective) for found in parsed(document))
+
+
+def test_what_is_long_done_is_left_out() -> None:
+    """Of each group by itself, and never what isn't done."""
+    early = Collective(1, "all_reduce", group="b")
+    done = [
+        Collective(number, "all_reduce", group="a", is_retired=True) for number in range(DONE + 3)
+    ]
+    other = Collective(1, "barrier", group="b", is_retired=True)
+    assert latest(iter([early, other, *done])) == [early, other, *done[3:]]
+
+
+@contextmanager
+def server(folder: Path, answer: bytes) -> Iterator[None]:
+    """Something that answers rank 0's questions with these bytes."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "rank-0"))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def http(status: str, body: str) -> bytes:
+    """An answer of a server."""
+    return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n\r\n{body}".encode()
+
+
+def test_what_the_server_says(tmp_path: Path) -> None:
+    """The body of its answer is read to the end."""
+    with server(tmp_path, http("200 OK", json.dumps(NCCL))):
+        found = collectives(tmp_path, 0, 5.0)
+    assert found == tuple(parsed(NCCL))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (http("404 Not Found", "no handler"), "this version of torch doesn't tell them"),
+        (http("200 OK", "{"), "Input data was truncated"),
+        (b"", "torch's debug server there broke off"),
+        (b"\0\xff", "torch's debug server there broke off"),
+    ],
+)
+def test_what_a_server_may_say_as_well(tmp_path: Path, answer: bytes, why: str) -> None:
+    """It is said in words."""
+    with server(tmp_path, answer):
+        found = collectives(tmp_path, 0, 5.0)
+    assert isinstance(found, Refused)
+    assert found.sentence == f"its collectives aren't known: {why}"
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    """A stopped process's server accepts; one of a dead process refuses; most ranks have none."""
+    no_torch = "its collectives aren't known: it has no torch that tells them (2.7 or newer)"
+    assert collectives(tmp_path, 0, 0.1) == Refused(no_torch)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "rank-0"))
+        refused = collectives(tmp_path, 0, 0.1)
+        assert isinstance(refused, Refused)
+        assert "Connection refused" in refused.sentence
+        listener.listen()
+        silent = collectives(tmp_path, 0, 0.1)
+        assert isinstance(silent, Refused)
+        assert "doesn't answer" in silent.sentence
