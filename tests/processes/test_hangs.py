@@ -38,7 +38,7 @@ STUCK = {
     "branch": (
         Case("loop.py", ("--fault=branch", "--rank=2"), 3, goes_on=False),
         "divergent",
-        {2: "waits: evaluation"},
+        {2: "stuck: branch"},
     ),
     "skipped": (
         Case("loop.py", ("--fault=skip",), 3, goes_on=False),
@@ -57,7 +57,7 @@ LINES = {"inherited lock": "stuck: fork", "collate": "stuck: collate"}
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),
-    "compilation": Case("first_step.py", (0, "compile")),
+    "compilation": Case("first_step.py", (0, "compile"), options=("--hang-report=10",)),
     "rank 0 alone": Case("rank_0_alone.py", ("well", ".")),
     "shorter than the limit": Case("loop.py", ("--fault=nap", "--seconds=1.5")),
 }
