@@ -38,7 +38,7 @@ STUCK = {
     "branch": (
         Case("loop.py", ("--fault=branch", "--rank=2"), 3, goes_on=False),
         "divergent",
-        {2: "waits: evaluation"},
+        {2: "stuck: branch"},
     ),
     "skipped": (
         Case("loop.py", ("--fault=skip",), 3, goes_on=False),
@@ -57,7 +57,7 @@ LINES = {"inherited lock": "stuck: fork", "collate": "stuck: collate"}
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),
-    "compilation": Case("first_step.py", (0, "compile")),
+    "compilation": Case("first_step.py", (0, "compile"), options=("--hang-report=10",)),
     "rank 0 alone": Case("rank_0_alone.py", ("well", ".")),
     "shorter than the limit": Case("loop.py", ("--fault=nap", "--seconds=1.5")),
 }
@@ -114,5 +114,5 @@ def test_a_loaders_process_that_is_killed(tmp_path: Path) -> None:
     """Torch notices it: a failure with its reason, and no hang."""
     run = ended(Case("loaders.py", ("killed", 1), goes_on=False), tmp_path / "run")
     assert run.reports == []
-    assert "exited unexpectedly" in run.words()
+    assert "DataLoader worker (pid" in run.words()
     assert run.code == 1

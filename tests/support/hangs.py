@@ -106,7 +106,9 @@ def ended(case: Case, folder: Path) -> Ended:
     finally:
         process.kill()
         process.wait()
-    return Ended(process.returncode, output.read_text(errors="replace"), reports_in(folder))
+    text = output.read_text(errors="replace")
+    assert "safe-launch itself failed" not in text, text
+    return Ended(process.returncode, text, reports_in(folder))
 
 
 def reports_in(folder: Path) -> list[dict[str, Any]]:

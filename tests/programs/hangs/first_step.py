@@ -28,8 +28,8 @@ class Block(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Its output."""
         if not self.is_ready:
-            end = time.process_time() + seconds
-            while time.process_time() < end:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
                 torch.linalg.svd(torch.randn(64, 64))
             self.is_ready = True
         return torch.nn.functional.gelu(self.linear(x)).softmax(-1)

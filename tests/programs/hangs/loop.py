@@ -87,8 +87,8 @@ class Trainer:
 
     def compute(self) -> None:
         """Computes something by itself."""
-        end = time.process_time() + self.options.seconds
-        while time.process_time() < end:
+        end = time.monotonic() + self.options.seconds
+        while time.monotonic() < end:
             torch.randn(64, 64).svd()
 
     def has(self, fault: str, step: int) -> bool:
@@ -115,7 +115,7 @@ class Trainer:
             loss.backward()  # waits: backward
             self.optimizer.step()
             if self.has("branch", step):
-                dist.all_reduce(torch.zeros(3))
+                dist.all_reduce(torch.zeros(3))  # stuck: branch
             if not self.has("skip", step):
                 self.log(step, loss.detach())
             if step % 2:
