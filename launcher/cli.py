@@ -44,8 +44,8 @@ COMMANDS = {
     "template": "template.template_command",
     "wrap": "wrap",
 }
-"""The commands that need no script, by the module that has a function of that name, which is
-imported when it is run; `plan` takes the options of a launch."""
+"""The commands that need no script, by the module with a function of that name, imported when it is
+run; `plan` takes the options of a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +275,7 @@ def request_of(
         nproc_source=source,
         log_dir=options.log_dir,
         limits=Limits(Fix(options.fix), options.strict, options.allow_restart),
-        worker_options=WorkerOptions(
-            stop_times=process_options.stop_times(options, environment),
-            hang_times=process_options.hang_times(options),
-            streams=output_options.streams(options, environment),
-        ),
+        worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),
     )
 

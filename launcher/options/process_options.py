@@ -133,7 +133,7 @@ def applied(
         elsewhere: the hardware of a plan for another host than this one.
 
     Raises:
-        LaunchError: they contradict each other, or a requirement is missing here.
+        LaunchError: they contradict each other, a time is none, or a requirement is missing here.
     """
     is_program = given.no_python and not given.run_path
     _refuse_contradictions(given, is_program=is_program)
@@ -157,6 +157,8 @@ def applied(
         ),
         worker_options=replace(
             options,
+            stop_times=stop_times(given, environment),
+            hang_times=hang_times(given),
             interpreter=interpreter,
             role=given.role,
             own_device=given.virtual_local_rank,
