@@ -110,12 +110,18 @@ def _is_caught(number: int) -> bool:
 def _serve(torch: ModuleType, folder: str, rank: int) -> None:
     """Starts torch's debug server, where it has anything to tell.
 
-    It is there from torch 2.4 on. Before 2.7 the recorder holds nothing unless it is asked to
-    (`max_entries_` in FlightRecorder.hpp), and what asks for it also makes torch write files.
+    It is there from torch 2.4 on, and tells of NCCL where that is built in, of gloo from 2.10 on.
+    The recorder holds nothing before 2.11 unless it is asked to (`max_entries_` in
+    FlightRecorder.hpp of each version). From 2.8 on, TORCH_FR_BUFFER_SIZE asks for what 2.11 does
+    by itself; the variable of older versions also makes NCCL's process group write files, and is
+    left to the user.
     """
-    known = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7)
-    if not (known or os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "0") != "0") or not _has_room():
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    is_asked = os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "0") != "0"
+    if not (version >= (2, 8) or is_asked) or not _has_room():
         return
+    if version < (2, 11) and not is_asked:
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     from torch._C._distributed_c10d import _WorkerServer
 
     with inquiry.at_folder(folder, rank) as path, _silence(torch), _small_threads():

@@ -16,7 +16,7 @@ from ..evidence import inquiry
 from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-"""Names under which torch has told it: since 2.9, and before (control_plane/Handlers.cpp)."""
+"""Names under which torch has told it: since 2.10, and before (control_plane/Handlers.cpp)."""
 UNKNOWN = "its collectives aren't known"
 DONE = 64
 """Of the collectives of a group that are done, only so many of the latest are kept."""
@@ -39,7 +39,7 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
             if status == 200:
                 return tuple(latest(parsed(msgspec.json.decode(body))))
     except FileNotFoundError:
-        return Refused(f"{UNKNOWN}: it has no torch that tells them (2.7 or newer)")
+        return Refused(f"{UNKNOWN}: it has no torch that tells them (2.8 or newer)")
     except TimeoutError:
         return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safe_launch.evidence import inquiry
 from support.launches import environment, launch
 from support.stacks import CURRENT, ROOT
 
@@ -94,9 +95,19 @@ def common(told: dict[str, Any]) -> dict[str, Any]:
     del process["stdin"]  # one of the ranks reads it all
     for name in ("1", "2"):  # a file, or the pipe by which we write it
         del process["descriptors"][name]
-    # Ours has a socket besides, which tells the launcher of a failure; no child inherits it.
+    # Ours has a socket besides, which tells the launcher of a failure, and what answers it: memory,
+    # two signals, and a thread that waits, with which the C library takes a signal of its own, 33
+    # (nptl's SIGSETXID). No program that is started inherits any of it.
+    if "/memfd" in process["descriptors"].values():
+        process["native threads"] -= 1
+        caught = int(process["masks"]["SigCgt"], 16)
+        for number in (inquiry.OF_ALL, inquiry.OF_MAIN, 33):
+            caught ^= 1 << (number - 1)
+        process["masks"]["SigCgt"] = f"{caught:016x}"
     process["descriptors"] = {
-        name: target for name, target in process["descriptors"].items() if target != "socket"
+        name: target
+        for name, target in process["descriptors"].items()
+        if target not in ("socket", "/memfd")
     }
     return told
 
