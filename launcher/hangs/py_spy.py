@@ -59,4 +59,5 @@ def parsed(threads: Any, pid: int) -> Iterator[Frame]:
     for thread in threads if isinstance(threads, list) else ():
         if thread.get("os_thread_id") == pid:
             for frame in thread.get("frames", ()):
-                yield Frame(frame["filename"], int(frame["line"]), frame["name"], "")
+                name = frame["name"].rpartition(".")[2]  # "Loader.load" is `load` elsewhere
+                yield Frame(frame["filename"], int(frame["line"]), name, "")

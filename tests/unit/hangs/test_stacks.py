@@ -85,7 +85,7 @@ def test_py_spys() -> None:
     """The main thread's frames of its JSON (py-spy 0.4.1), and what isn't its JSON."""
     frame = {"name": "inner", "filename": "<string>", "module": None, "line": 3, "locals": None}
     other = {"os_thread_id": 8, "frames": [{**frame, "name": "other"}]}
-    main = {"os_thread_id": 7, "frames": [frame, {**frame, "name": "<module>", "line": 4}]}
+    main = {"os_thread_id": 7, "frames": [frame, {**frame, "name": "A.<module>", "line": 4}]}
     assert list(py_spy.parsed([other, main], 7)) == [
         Frame("<string>", 3, "inner", ""),
         Frame("<string>", 4, "<module>", ""),
