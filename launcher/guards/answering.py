@@ -25,6 +25,7 @@ from ..evidence import inquiry
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
+CGROUPS = Path("/sys/fs/cgroup")
 TASKS = Path("/proc/self/task")
 LIBC = ctypes.CDLL(None)
 KEPT: list[Any] = []
@@ -42,10 +43,10 @@ def begin(rank: int) -> None:
 
     def serve(torch: ModuleType) -> None:
         if os.getpid() == own:  # a forked child isn't a rank
-            with suppress(Exception):  # torch's: the training matters more
+            with suppress(Exception):  # the training matters more
                 _serve(torch, folder, rank)
 
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(Exception):  # another C library's, another kernel's: the same
         _write_stacks_on_signals()
     wrapt.register_post_import_hook(serve, "torch")
 
@@ -146,16 +147,17 @@ def _wait_for(path: str) -> None:
 
 
 def _has_room() -> bool:
-    """Whether this host or job may have so many more threads.
+    """Whether this user, host or job may have so many more threads.
 
     The server has one for each processor, and 8 at least (CPPHTTPLIB_THREAD_POOL_COUNT in
     cpp-httplib's httplib.h).
     """
     threads = max(8, os.cpu_count() or 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
-    for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"):
+    group = Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()  # cgroups(7)
+    for folder in (CGROUPS / "pids", CGROUPS / group, *(CGROUPS / group).parents):
         with suppress(OSError, ValueError):
-            limits.append(int(Path(path).read_text()))
+            limits.append(int((folder / "pids.max").read_text()))
     return all(limit == resource.RLIM_INFINITY or threads * SHARE <= limit for limit in limits)
 
 
