@@ -119,15 +119,19 @@ class StepTimes:
     def stepped(self, *_event: Any) -> None:
         """Marks that an optimizer has stepped; a step may have several.
 
-        A counter that begins beyond 1 has been resumed, and hasn't counted this step yet.
+        The first step of a training isn't timed. A counter that begins beyond 1 has been resumed,
+        and hasn't counted this step yet.
         """
-        slot, step = self._observations.progress, self._observations.step() or None
-        before, self._step = self._step, step
-        if step is not None and step != before and (before is not None or step == 1):
-            now = time.monotonic_ns()
-            if self._begun:
-                slot.timed(self._own, now - self._begun)
-            if slot.phase is Phase.LOADING:
-                slot.enter(Phase.TRAINING)
-            self._begun, self._own = now, 0
-        self._since = slot.moved(step)
+        slot, step = self._observations.progress, self._observations.step()
+        self._since = now = slot.moved(step)
+        before = self._step
+        if not step or step == before:
+            return
+        self._step = step
+        if before is None and step > 1:
+            return
+        if step > 1 and self._begun:
+            slot.timed(self._own, now - self._begun)
+        elif slot.phase is Phase.LOADING:
+            slot.enter(Phase.TRAINING)
+        self._begun, self._own = now, 0

@@ -33,6 +33,9 @@ _STATE = struct.Struct("<IIqQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
 and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
 their time in nanoseconds."""
+_PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED = 0, 1, 3, 4, 5, 6, 7
+_WORDS = _STATE.size // 8
+"""Places of these in words of 64 bits, and their number; the phase is the process's upper half."""
 _TIMES = struct.Struct("<QQ")
 """A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
 _SIZE = _STATE.size + WINDOW * _TIMES.size
@@ -91,14 +94,13 @@ class Slot:
     """A rank's own slot; without a board, memory that nobody reads."""
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        self._memory = memory
-        self._offset = offset
-        self._pid = self._thread = 0
+        # Words of 64 bits, as in `_STATE` and `_TIMES`; the first is of two halves.
+        self._words = memoryview(memory)[offset : offset + _SIZE].cast("q")
+        self._pid = 0
         self._phase = Phase.STARTING
-        self._step = -1
-        self._changed = self._entered = time.monotonic_ns()
         self._longest = [0] * len(Phase)
-        self._timed = self._trained = 0
+        self._quiet = 0  # the longest of this phase
+        self._changed = time.monotonic_ns()
 
     @property
     def phase(self) -> Phase:
@@ -107,16 +109,19 @@ class Slot:
 
     def begin(self, thread: int) -> None:
         """Notes the process and its main thread; called once in the worker's own process."""
-        self._pid, self._thread = os.getpid(), thread
+        self._pid = os.getpid()
+        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, 0, 0, 0, 0, 0)).cast("q")
+        self._words[_ENTERED] = self._changed
         self.enter(Phase.STARTING)
 
     def enter(self, phase: Phase) -> Phase:
         """Enters a phase, which is a movement; returns the phase before."""
-        before = self._phase
-        self._move()
+        before, now = self._phase, self.moved()
         if phase is not before:
-            self._phase, self._entered = phase, self._changed
-        self._write()
+            self._longest[before] = self._quiet
+            self._quiet = self._words[_LONGEST] = self._longest[phase]
+            self._phase, self._words[_ENTERED] = phase, now
+        self._words[_PROCESS] = self._pid | phase << 32
         return before
 
     def moved(self, step: int | None = None) -> int:
@@ -125,39 +130,23 @@ class Slot:
         Returns:
             The time, in nanoseconds of the monotonic clock.
         """
+        now = time.monotonic_ns()
+        words = self._words
+        if now - self._changed > self._quiet:
+            self._quiet = words[_LONGEST] = now - self._changed
         if step is not None:
-            self._step = step
-        self._move()
-        self._write()
-        return self._changed
+            words[_STEP] = step
+        self._changed = words[_CHANGED] = now
+        return now
 
     def timed(self, own: int, whole: int) -> None:
-        """Keeps the times of a step, in nanoseconds; they count from the next movement on."""
-        _TIMES.pack_into(self._memory, _times_at(self._offset, self._timed), own, whole)
-        self._timed += 1
-        self._trained += whole
-
-    def _move(self) -> None:
-        now = time.monotonic_ns()
-        quiet = now - self._changed
-        if quiet > self._longest[self._phase]:
-            self._longest[self._phase] = quiet
-        self._changed = now
-
-    def _write(self) -> None:
-        _STATE.pack_into(
-            self._memory,
-            self._offset,
-            self._pid,
-            self._phase,
-            self._step,
-            self._thread,
-            self._changed,
-            self._entered,
-            self._longest[self._phase],
-            self._timed,
-            self._trained,
-        )
+        """Keeps the times of a step, in nanoseconds."""
+        words = self._words
+        place = _WORDS + 2 * (words[_TIMED] % WINDOW)
+        words[place] = own
+        words[place + 1] = whole
+        words[_TIMED] += 1
+        words[_TRAINED] += whole
 
 
 def unread_slot() -> Slot:

@@ -192,6 +192,19 @@ def test_a_resumed_counter_begins_where_it_was(training: Training) -> None:
     assert (row.phase, row.step, row.whole) == (Phase.TRAINING, 502, (2.0,))
 
 
+def test_another_training_of_the_process_begins_anew(training: Training) -> None:
+    """What lies between the two is no step."""
+    training.backward(1)
+    training.step()
+    training.work(500)
+    training.steps = 0
+    training.times.stepped()
+    training.step()
+    training.backward(2)
+    training.step()
+    assert training.row.whole == (1.0, 2.0)
+
+
 @pytest.fixture
 def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Makes a module of these parts, with the guard installed."""
