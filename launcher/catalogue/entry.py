@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,9 @@ from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.settings import Fact, Value
 from ..evidence.failure_record import FailureRecord
 from .signature import Signature
+
+QUOTED = re.compile(r' \(".*\)$')
+"""Messages at the end of a title, for those who search."""
 
 
 class Role(StrEnum):
@@ -75,6 +79,11 @@ class KnownFailure:
     sources: tuple[str, ...]
     sections: Mapping[str, str]
     path: Path
+
+    @property
+    def subject(self) -> str:
+        """The title without the messages that it quotes: a run has its own, with other numbers."""
+        return QUOTED.sub("", self.title)
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether the record matches any signature."""

@@ -1,18 +1,26 @@
-"""`safe-launch diagnose`: the root cause of a failed training, from its logs alone."""
+"""`safe-launch diagnose`: the root cause of a failed training, from its logs and dumps alone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
+from ..core.errors import ExitCode, LaunchError
+from ..core.refused import Refused
 from ..core.source_location import SourceLocation
+from ..diagnosis.root_cause import diagnose
+from ..hangs import dumps, failure
+from ..hangs.attribution import attributed
+from ..hangs.report import HangReport
 from ..logs import files, pasted, report
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
 from ..logs.verdict import Judgement, Verdict, decisive, judge
+from ..report import explain_hang
 from ..system import terminal
 from ..workload.script.line_searches import spots
 
@@ -23,19 +31,26 @@ CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFIN
 def show_diagnosis(
     paths: Sequence[str], catalogue: Sequence[KnownFailure], *, as_json: bool
 ) -> int:
-    """Prints the diagnosis of the logs; returns the exit code of the verdict.
+    """Prints the diagnosis of logs and flight recorders' dumps; returns the verdict's exit code.
 
     Raises:
         LaunchError: a path can't be read.
     """
-    chosen = files.find_logs(paths)
+    dumped = dumps.find(paths)
+    hang = _hang(dumped)
+    chosen = files.find_logs(paths, dumped)
+    if not chosen.paths:
+        return _show_hang(hang, catalogue, as_json=as_json)
     empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
     notes = [*chosen.notes, *empty]
     attempts = read(chosen.paths, catalogue)
     last = decisive(attempts)
     places = _spots(last)
     if as_json:
-        terminal.show(json.dumps(report.document(last, attempts, notes, places), indent=1))
+        document = dict(report.document(last, attempts, notes, places))
+        if isinstance(hang, HangReport):
+            document["hang"] = asdict(hang)
+        terminal.show(json.dumps(document, indent=1))
         return CODES[last.verdict]
     lines = [report.headline(last)]
     if len(attempts) > 1:
@@ -43,6 +58,8 @@ def show_diagnosis(
     lines += terminal.table(report.rows(last, places))
     lines += terminal.table(report.attempt_rows(attempts, last))
     lines += terminal.table(("note", note) for note in notes)
+    if dumped:
+        lines += _hang_lines(hang)
     terminal.show("\n".join(lines))
     return CODES[last.verdict]
 
@@ -76,6 +93,41 @@ def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judge
         again.read(path, BytesIO(log))
     as_it_is = judge(again.attempts, catalogue)
     return as_it_is if _is_known(as_it_is) else attempts
+
+
+def _hang(dumped: Sequence[Path]) -> HangReport | Refused:
+    """Whom the ranks waited for, by their dumps."""
+    standings = dumps.standings(dumped)
+    return standings if isinstance(standings, Refused) else attributed(standings, 0.0, 0.0)
+
+
+def _hang_lines(hang: HangReport | Refused) -> list[str]:
+    if isinstance(hang, Refused):
+        return terminal.table([("note", hang.sentence)])
+    return [explain_hang.headline(hang), *terminal.table(explain_hang.rows(hang))]
+
+
+def _show_hang(
+    hang: HangReport | Refused, catalogue: Sequence[KnownFailure], *, as_json: bool
+) -> int:
+    """Prints what the dumps alone show; returns the exit code of the verdict.
+
+    Raises:
+        LaunchError: no dump can be read.
+    """
+    if isinstance(hang, Refused):
+        raise LaunchError(ExitCode.USAGE, hang.sentence)
+    entry = diagnose(failure.records(hang, 0.0), catalogue).root.entry
+    verdict = Verdict.UNKNOWN if entry is None else Verdict.KNOWN
+    if as_json:
+        found = {"verdict": verdict.value, "id": entry and entry.id, "hang": asdict(hang)}
+        terminal.show(json.dumps(found, indent=1))
+        return CODES[verdict]
+    lines = _hang_lines(hang)
+    if entry is not None:
+        lines += terminal.table([("more", f"safe-launch explain {entry.id}")])
+    terminal.show("\n".join(lines))
+    return CODES[verdict]
 
 
 def _is_known(attempts: Sequence[Judgement]) -> bool:

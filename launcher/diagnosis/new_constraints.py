@@ -139,7 +139,7 @@ def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Worklo
         if setting in concerned or not concerned
     )
     reference = entry.sources[0] if entry.sources else ""
-    summary = f"attempt {number} failed with it: {entry.title}"
+    summary = f"attempt {number} failed with it: {entry.subject}"
     return Lesson(
         statements, Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary, reference))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from .failure_record import FailureRecord
+from .failure_record import HANG, FailureRecord
 
 
 def death_text(record: FailureRecord) -> str:
@@ -14,6 +14,8 @@ def death_text(record: FailureRecord) -> str:
         who += f" on {record.host}"
     unit = "step" if record.step == 1 else "steps"
     done = "" if record.step is None else f" after {record.step} {unit}"
+    if record.exception == HANG:
+        return f"{'the run' if record.rank is None else who} stood still{done}"
     if record.exception.endswith("SystemExit"):
         return f"{who} left with exit code {record.exit_code}{done}"
     if record.exception:

@@ -24,6 +24,8 @@ ROUTINE = (
     *("FileNotFoundError", "StopIteration", "PackageNotFoundError"),
 )
 """Exceptions that scripts routinely catch, to try an alternative."""
+HANG = "safe_launch.HangError"
+"""The exception that a run that stands still is recorded as: nobody raises it."""
 
 
 @dataclass(frozen=True, slots=True)

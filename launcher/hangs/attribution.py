@@ -29,6 +29,9 @@ from .sequences import deviants, is_familiar
 from .standing import Collective, Standing
 from .waits import Recorders, Split, Wait, recorders_of, splits_of, waits_of
 
+_UNSEEN = frozenset({Place.BACKWARD, Place.UNREAD})
+"""Places in which a rank may be in the middle of a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
@@ -324,4 +327,4 @@ class _Scene:
         told = [has_left(mine.frames, one.frames, deep=deep) for one in training]
         if any(answer is not None for answer in told):
             return all(answer is not False for answer in told)
-        return is_leaving(mine) and any(self.places[one.rank] is Place.BACKWARD for one in training)
+        return is_leaving(mine) and any(self.places[one.rank] in _UNSEEN for one in training)

@@ -1,8 +1,139 @@
-"""stub"""
+"""A hang that has ended the run, as failure records that the catalogue's signatures match."""
 
-from ..evidence.failure_record import FailureRecord
-from .report import HangReport
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..core.control_sequences import cleaned
+from ..evidence.failure_record import HANG, FailureRecord, Frame
+from .places import waiting_function
+from .report import HangKind, HangReport
+from .standing import Standing
+from .words import collective_text, ranks_text
+
+SENTENCES: Mapping[HangKind, str] = {
+    HangKind.ABSENT: "a rank hasn't come to a collective that others wait in",
+    HangKind.BUSY: "a rank works while others wait for it in a collective",
+    HangKind.DIVERGENT: "ranks are in different collectives",
+    HangKind.ENDED: "a rank has left the training while others wait for it",
+    HangKind.STOPPED: "a process is stopped",
+    HangKind.GONE: "a process can't be reached",
+    HangKind.LOADER: "a data loader's processes do nothing",
+    HangKind.IDLE: "no rank does anything, and none waits for another",
+    HangKind.UNKNOWN: "no rank is known to be missing",
+}
+"""How a hang's message begins, by its kind: signatures of the catalogue match these."""
+COMPLETE = "no rank is missing"
+"""The same where every rank's recorder shows that it has entered the collective."""
+MOST_STACKS = 4
+MOST_FRAMES = 20
+"""Frames of a stack in the message, the innermost."""
+_LEFT_OUT = re.compile(
+    r"^<|torch/(nn/modules/module|_compile|_dynamo/eval_frame|utils/_contextlib"
+    r"|distributed/c10d_logger)\.py$|deepspeed/utils/nvtx\.py$"
+)
+"""Files whose frames say nothing of what is called."""
+_INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
 def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
-    return ()
+    """A record for each rank that the others wait for; without any, a record of no rank's.
+
+    Args:
+        report: the hang.
+        at: when the run was ended, in seconds of the host's monotonic clock.
+    """
+    message = message_of(report)
+    culprits = [one for one in report.standings if one.rank in report.culprits]
+    if not culprits:
+        return (FailureRecord(None, at, HANG, message, traceback=_traceback((), message)),)
+    return tuple(
+        FailureRecord(
+            rank=one.rank,
+            at=at,
+            exception=HANG,
+            message=message,
+            frames=one.frames,
+            traceback=_traceback(one.frames, message),
+            step=one.step,
+            user_files=one.own_files,
+            host=one.host,
+            pid=one.pid or None,
+        )
+        for one in culprits
+    )
+
+
+def message_of(report: HangReport) -> str:
+    """What is said of a hang: a line, and below it the stacks of the ranks as a line each."""
+    parts = []
+    if report.culprits:
+        parts.append(_part(report, report.culprits))
+    if report.waiting:
+        parts.append(_part(report, report.waiting))
+    sentence = SENTENCES[report.kind]
+    if report.kind is HangKind.UNKNOWN and report.collective is not None:
+        is_read = all(one.collectives is not None for one in report.standings)
+        sentence = COMPLETE if is_read else sentence
+    head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}"
+    return str(cleaned("\n".join([f"{head} (for {report.quiet:.0f} s)", *_stacks(report)])))
+
+
+def _part(report: HangReport, ranks: Iterable[int]) -> str:
+    """What some ranks are in, as in `ranks 0, 2 in all_reduce 412 (12,480 floats)`."""
+    inside = [one for one in report.standings if one.rank in ranks]
+    first = f"in {collective_text(report.collective)}" if report.collective else ""
+    texts = sorted({_collective(one) for one in inside}, key=lambda text: (text != first, text))
+    more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return f"{ranks_text(ranks)} {texts[0]}{more}".rstrip()
+
+
+def _collective(standing: Standing) -> str:
+    """What a rank is in: a collective, else its innermost function."""
+    pending = [one for one in standing.collectives or () if not one.is_retired]
+    if pending:
+        return f"in {collective_text(pending[0])}"
+    call = waiting_function(standing.frames)
+    if not call and standing.frames:
+        call = standing.frames[-1].function
+    return f"in {call}" if call else ""
+
+
+def _stacks(report: HangReport) -> list[str]:
+    """The stacks of the ranks, those of the culprits first, each once."""
+    groups: dict[tuple[bool, str], list[int]] = {}
+    for one in report.standings:
+        if one.frames:
+            called = [frame for frame in one.frames if not _LEFT_OUT.search(frame.file)]
+            text = ", ".join(map(_call, called[-MOST_FRAMES:]))
+            groups.setdefault((one.rank not in report.culprits, text), []).append(one.rank)
+    order = sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[1]))
+    stacks = [f"  {ranks_text(ranks)}: {text}" for (_, text), ranks in order[:MOST_STACKS]]
+    children = {
+        f"  a process of the data loader: {', '.join(map(_call, _of_worker(child.frames)))}"
+        for one in report.standings
+        for child in one.children
+        if one.rank in report.culprits and report.kind is HangKind.LOADER and child.frames
+    }
+    return [*stacks, *sorted(children)[:MOST_STACKS]]
+
+
+def _of_worker(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The stack of a data loader's process without what it had below it when it was forked."""
+    starts = [at for at, frame in enumerate(frames) if frame.function == "_worker_loop"]
+    return frames[starts[-1] :] if starts else frames
+
+
+def _call(frame: Frame) -> str:
+    return f"{_INSTALLED.sub('', frame.file)}:{frame.line} in {frame.function}"
+
+
+def _traceback(frames: Iterable[Frame], message: str) -> str:
+    """The stack as Python prints a traceback."""
+    lines = ["Traceback (most recent call last):"]
+    for frame in frames:
+        lines.append(f'  File "{frame.file}", line {frame.line}, in {frame.function}')
+        if frame.source:
+            lines.append(f"    {frame.source}")
+    return f"{cleaned(chr(10).join(lines))}\n{HANG}: {message}\n"

@@ -74,18 +74,22 @@ _TABLE: tuple[tuple[str, str, Place], ...] = (
     ),
     # deepspeed/comm/comm.py and torch.py wrap the functions of torch.distributed.
     (r"deepspeed/comm/\w+\.py$", rf"^({_COLLECTIVES.replace(' ', '|')})$", Place.COLLECTIVE),
+    # deepspeed/runtime/zero/partition_parameters.py: `wait` of its handles calls torch's.
+    (r"deepspeed/runtime/zero/\w+\.py$", "^wait$", Place.COLLECTIVE),
     # torch/autograd/graph.py: since torch 2.3 (before, __init__.py) the engine runs below this.
     (r"torch/autograd/(graph|__init__|function)\.py$", "(backward|_engine_run)", Place.BACKWARD),
     (r"torch/(cuda|npu|xpu)/(__init__|streams|utils)\.py$", "synchronize", Place.DEVICE),
     (r"deepspeed/accelerator/\w+_accelerator\.py$", "synchronize", Place.DEVICE),
     # filelock/_api.py: `acquire` polls; datasets and huggingface_hub hold such locks.
     (r"filelock/\w+\.py$", "acquire", Place.LOCK),
+    # torch/utils/file_baton.py: another process builds the same extension.
+    (r"torch/utils/file_baton\.py$", "wait", Place.LOCK),
     (r"(^|/)(pdb|bdb|cmd|code|codeop|IPython/.*|ipdb/.*)\.py$", "", Place.PERSON),
 )
 """File (searched), function (searched) and place: of the innermost frame."""
 _WRAPPERS = re.compile(
     r"torch/(_ops|distributed/c10d_logger|utils/_contextlib|_tensor|_compile)\.py$"
-    r"|torch/_dynamo/eval_frame\.py$"
+    r"|torch/_dynamo/eval_frame\.py$|deepspeed/utils/nvtx\.py$"
 )
 """Files whose frames are below a call that waits: what they were called by counts."""
 _LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
@@ -112,9 +116,7 @@ def place_of(frames: Sequence[Frame]) -> Place:
     """
     if not frames:
         return Place.UNREAD
-    inner = list(frames)
-    while len(inner) > 1 and _WRAPPERS.search(inner[-1].file):
-        inner.pop()
+    inner = without_wrappers(frames)
     last = inner[-1]
     if _INPUT.search(last.source) or any(
         file_is(frame, "pdb.py", "bdb.py", "ipdb.py") for frame in inner[-6:]
@@ -132,6 +134,14 @@ def place_of(frames: Sequence[Frame]) -> Place:
     return Place.DEVICE if _ON_DEVICE.search(last.source) else Place.ELSEWHERE
 
 
+def without_wrappers(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """A stack without the innermost frames that only call what they were given."""
+    end = len(frames)
+    while end > 1 and _WRAPPERS.search(frames[end - 1].file):
+        end -= 1
+    return frames[:end]
+
+
 def file_is(frame: Frame, *names: str) -> bool:
     """Whether a frame's file has one of these names."""
     return frame.file.rpartition("/")[2] in names
@@ -146,7 +156,7 @@ def own_frame(standing: Standing) -> Frame | None:
 def waiting_function(frames: Sequence[Frame]) -> str:
     """The function in which a stack waits for others, as in `barrier`; empty where none is seen."""
     for frame in reversed(frames):
-        if place_of((frame,)) in WAITS_FOR_OTHERS and frame.function in _COLLECTIVES.split():
+        if place_of((frame,)) is Place.COLLECTIVE and frame.function in _COLLECTIVES.split():
             return frame.function
         if frame.function in _LEAVING:
             return frame.function
@@ -155,7 +165,11 @@ def waiting_function(frames: Sequence[Frame]) -> str:
 
 def is_leaving(standing: Standing) -> bool:
     """Whether it waits where ranks meet after the training, at a barrier or the groups' end."""
-    return waiting_function(standing.frames) in _LEAVING
+    call = waiting_function(standing.frames)
+    if call:
+        return call in _LEAVING
+    pending = [one for one in standing.collectives or () if not one.is_retired]
+    return bool(pending) and "barrier" in pending[0].kind
 
 
 def is_saving(frames: Sequence[Frame]) -> bool:

@@ -123,7 +123,7 @@ class Recorders:
         name, ranks = group
         if ranks:
             return frozenset(ranks)
-        return self.ranks if _is_default(name) else frozenset(self.by_group.get(group, ()))
+        return self.ranks if is_default(name) else frozenset(self.by_group.get(group, ()))
 
 
 def recorders_of(standings: Sequence[Standing]) -> Recorders:
@@ -141,7 +141,7 @@ def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
     waits = []
     for group, ranks in recorders.by_group.items():
         members = recorders.members(group)
-        is_open = not group[1] and not _is_default(group[0])
+        is_open = not group[1] and not is_default(group[0])
         for rank, own in ranks.items():
             pending = [entry for entry in own.values() if not entry.is_retired]
             if not pending:
@@ -191,7 +191,7 @@ def _peer(entry: Collective) -> int | None:
     peer = int(found[3])
     if entry.ranks:
         return sorted(entry.ranks)[peer] if peer < len(entry.ranks) else None
-    return peer if _is_default(entry.group) else None
+    return peer if is_default(entry.group) else None
 
 
 def splits_of(recorders: Recorders) -> tuple[Split, ...]:
@@ -232,6 +232,6 @@ def differ(first: Collective, second: Collective) -> bool:
     return any(len(seen) == 2 and seen[0] != seen[1] for seen in (sizes, dtypes))
 
 
-def _is_default(name: str) -> bool:
+def is_default(name: str) -> bool:
     """Whether it is the group of all ranks, by its description or torch's first name."""
     return DEFAULT in name or name.split()[:1] == ["0"]

@@ -7,7 +7,7 @@ import gzip
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +51,16 @@ class LogFiles:
     notes: tuple[str, ...]
 
 
-def find_logs(paths: Sequence[str]) -> LogFiles:
+def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     """The log files for the given paths.
 
     A file is read whatever its name; in a folder, only what looks like a log. Where folders contain
     several runs (torchrun's or safe-launch's, each with a folder for every attempt), the newest is
     taken.
+
+    Args:
+        paths: files and folders.
+        besides: files that something else reads; with them, there may be no log.
 
     Raises:
         LaunchError: a path doesn't exist, or nothing in it looks like a log.
@@ -64,10 +68,12 @@ def find_logs(paths: Sequence[str]) -> LogFiles:
     named: list[str] = []
     found: list[Path] = []
     for path in paths:
+        if Path(path) in besides:
+            continue
         if path == STDIN:
             named.append(path)
         elif os.path.isdir(path):  # noqa: PTH112
-            found += _in_folder(Path(path))
+            found += [file for file in _in_folder(Path(path)) if file not in besides]
         elif os.path.exists(path):  # noqa: PTH110
             named.append(path)
         else:
@@ -79,7 +85,7 @@ def find_logs(paths: Sequence[str]) -> LogFiles:
     notes = []
     if len(runs) > 1:
         notes.append(f"of {len(runs)} runs the newest is read, {newest}")
-    if not named and not kept:
+    if not named and not kept and not besides:
         problem = f"{', '.join(paths)}: nothing in it looks like a log"
         raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
     return LogFiles((*named, *map(str, kept)), tuple(notes))

@@ -56,7 +56,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     if root is None:
         return []
     record, entry = root.finding.record, root.finding.entry
-    result = [("what", _what(record) + (f": {entry.title}" if entry else ""))]
+    result = [("what", _what(record) + (f": {entry.subject}" if entry else ""))]
     result += [("seen", text) for text in _seen(root.evidence)]
     result += [("where", text) for text in _where(record, spots)]
     if entry is not None:
@@ -104,15 +104,20 @@ def _missing(break_off: BreakOff) -> str:
 
 
 def _missing_ranks(judgement: Judgement) -> str:
-    """Names the ranks whose failure the others saw: those without a line in the logs."""
-    text = "this follows from another rank's failure, which isn't in these logs"
-    seen = (failure.finding.record.rank for failure in judgement.failures)
-    ranks = {rank for rank in seen if rank is not None}
-    silent = sorted(set(range(max(ranks, default=0))) - ranks)
+    """Names the ranks that the others waited for: those of which nothing failed by itself."""
+    known = {failure.finding.record.rank for failure in judgement.failures}
+    seen = {
+        failure.finding.record.rank
+        for failure in judgement.failures
+        if failure.finding.role is not Role.TEARDOWN
+    }
+    every = set(range(max((rank for rank in known if rank is not None), default=-1) + 1))
+    silent = sorted(every - seen)
+    text = "it waited for another rank, which is the cause"
     if not 0 < len(silent) <= MOST_OTHERS:
-        return text
-    names = ", ".join(map(str, silent))
-    return f"{text}: look for the log of rank{'s' * (len(silent) > 1)} {names}"
+        return f"{text}: look for its log, and for what it did meanwhile"
+    names = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+    return f"{text}: look for the log of {names}, and for what it did meanwhile"
 
 
 def _what(record: FailureRecord) -> str:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure
+from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, told, traits_of
 from ..core.control_sequences import cleaned
 from ..core.preset import describe
@@ -17,7 +17,7 @@ from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..evidence.exit_reason import death_text
-from ..evidence.failure_record import FailureRecord, Frame
+from ..evidence.failure_record import HANG, FailureRecord, Frame
 from ..planning.budget import gib
 
 LONGEST = 240
@@ -45,7 +45,9 @@ def failure_rows(
     rows = raised_rows(record)
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = told(entry.sections["What happens"], traits)
-    rows.append(("why", f"{entry.title}\n{happens}" if whole else entry.title))
+    rows.append(("why", f"{entry.subject}\n{happens}" if whole else entry.subject))
+    if entry.role is Role.CASCADE:
+        rows.append(("note", "it waited for another rank, which is the cause"))
     if whole and record.model:
         rows.append(("model", model_text(record)))
     if entry.kind is Kind.MEMORY:
@@ -95,7 +97,10 @@ def raised_rows(record: FailureRecord) -> list[Row]:
     """The row on the exception and the start of its message; none for a death without one."""
     if not record.exception or record.exception.endswith("SystemExit"):
         return []
-    text = " ".join(cleaned(record.message).split())
+    message = cleaned(record.message)
+    if record.exception == HANG:  # stacks follow
+        message = message.partition("\n")[0]
+    text = " ".join(message.split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -10,16 +9,24 @@ from ..core.control_sequences import cleaned
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
-from ..hangs.places import Place, own_frame, place_of, waiting_function
+from ..hangs.places import (
+    Place,
+    own_frame,
+    place_of,
+    waiting_function,
+    without_wrappers,
+)
 from ..hangs.report import HangKind, HangReport
-from ..hangs.standing import Child, Collective, Standing
+from ..hangs.standing import Child, Standing
+from ..hangs.words import collective_text, ranks_text
 from ..progress.board import Phase
 from .explain_failure import short
-from .rank_list import ranks_text
 
 MOST_PLACES = 8
 """Places, each with the ranks that stand there, that are told at most."""
 MOST_NOTES = 4
+MOST_DOINGS = 3
+"""What different culprits do, in the headline at most."""
 LONGEST = 160
 """Characters of a source line that are shown."""
 PHASES = {
@@ -52,7 +59,8 @@ ADVICE = {
 
 def headline(report: HangReport) -> str:
     """What stands still, where, and who waits for it: the line that matters."""
-    parts = [f"nothing has moved for {report.quiet:.0f} s: {_what(report)}"]
+    since = f"nothing has moved for {report.quiet:.0f} s: " if report.quiet else ""
+    parts = [f"{since}{_what(report)}"]
     if report.culprits and report.waiting:
         parts.append(f"{ranks_text(report.waiting)} {_wait(report, len(report.waiting))}")
     return "; ".join(parts)
@@ -74,52 +82,61 @@ def rows(report: HangReport) -> list[Row]:
     return result
 
 
-def collective_text(collective: Collective) -> str:
-    """A collective as in `all_reduce 412 (12,480 floats)`."""
-    if collective.is_message:
-        return collective.kind.replace("->", " to ").replace("<-", " from ")
-    count = sum(map(math.prod, collective.shapes))
-    dtypes = sorted({dtype.lower() for dtype in collective.dtypes})
-    noun = f"{dtypes[0]}{'s' * (count != 1)}" if len(dtypes) == 1 else "elements"
-    size = f" ({count:,} {noun})" if collective.shapes and count else ""
-    name, _, description = collective.group.partition(" ")
-    is_default = name == "0" or "default_pg" in collective.group
-    known = description if description not in ("", "undefined") else name
-    group = "" if is_default or not known else f" of group {cleaned(known)}"
-    return f"{cleaned(collective.kind)} {collective.number}{size}{group}"
-
-
 def _what(report: HangReport) -> str:
     """What the culprits do; else what is known of all ranks."""
     culprits = [one for one in report.standings if one.rank in report.culprits]
     if not culprits:
         return _nobody(report)
-    who = ranks_text(report.culprits) + _hosts(report, report.culprits)
-    verb = "is" if len(culprits) == 1 else "are"
-    first = culprits[0]
-    where = _short_place(first)
-    match report.kind:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for one in culprits:
+        groups.setdefault(_doing(report.kind, one), []).append(one.rank)
+    texts = []
+    for (singular, plural), ranks in list(groups.items())[:MOST_DOINGS]:
+        doing = singular if len(ranks) == 1 else plural
+        texts.append(f"{ranks_text(ranks)}{_hosts(report, ranks)} {doing}")
+    if len(groups) > MOST_DOINGS:
+        texts.append(f"and {len(groups) - MOST_DOINGS} more")
+    lead = "ranks are in different collectives: " if report.kind is HangKind.DIVERGENT else ""
+    return lead + ", ".join(texts)
+
+
+def _doing(kind: HangKind, one: Standing) -> tuple[str, str]:
+    """What a culprit does, in the singular and for several that do the same."""
+    where = _short_place(one)
+    match kind:
         case HangKind.STOPPED:
-            traced = any(one.state == "t" for one in culprits)
-            how = "held by a debugger" if traced else "stopped (SIGSTOP)"
-            pids = ", ".join(str(one.pid) for one in culprits[:MOST_NOTES])
-            return f"{who} {verb} {how}, process {pids}"
+            how = "held by a debugger" if one.state == "t" else "stopped (SIGSTOP)"
+            return f"is {how}, process {one.pid}", f"are {how}"
+        case HangKind.GONE if one.problem:
+            return "can't be reached", "can't be reached"
         case HangKind.GONE:
-            return f"{who} can't be reached" if first.problem else f"{who} {verb} gone"
+            return "is gone", "are gone"
         case HangKind.BUSY:
-            works = "works" if len(culprits) == 1 else "work"
-            return f"{who} {works} {where} ({_effort(first)})"
+            return f"works {where} ({_effort(one)})", f"work {where} ({_effort(one)})"
         case HangKind.ENDED:
-            has = "has" if len(culprits) == 1 else "have"
-            return f"{who} {has} left the training: {where}"
+            text = f"left the training: {where}"
+            return f"has {text}", f"have {text}"
         case HangKind.LOADER:
-            waits = "waits" if len(culprits) == 1 else "wait"
-            return (
-                f"{who} {waits} for {'its' if len(culprits) == 1 else 'their'} data loader {where}"
-            )
+            text = f"for the data loader {where}{_stuck_children(one)}"
+            return f"waits {text}", f"wait {text}"
         case HangKind.DIVERGENT:
-            return f"ranks are in different collectives: {who} {verb} {where}{_own_head(first)}"
-    return f"{who} {verb} {where}{_idleness(first)}"
+            where += _own_head(one) if one.frames else ""
+        case _ if not one.frames:
+            where = f"missing: {where}"
+        case _:
+            where += _idleness(one)
+    return f"is {where}", f"are {where}"
+
+
+def _stuck_children(standing: Standing) -> str:
+    """Where the processes of a data loader stand, if the user's own code shows in their stacks."""
+    files = set(standing.own_files)
+    spots = {
+        f"in {cleaned(own[-1].function)} at {_spot(own[-1])}"
+        for child in standing.children
+        if (own := [frame for frame in child.frames if frame.file in files])
+    }
+    return f", whose processes are {spots.pop()}" if len(spots) == 1 else ""
 
 
 def _nobody(report: HangReport) -> str:
@@ -147,6 +164,8 @@ def _wait(report: HangReport, count: int) -> str:
     phase = "backward's " if is_backward else ""
     if report.collective is not None:
         return f"{verb} in {phase}{collective_text(report.collective)}"
+    if inside and all(place_of(one.frames) is Place.LOCK for one in inside):
+        return f"{verb} for a file lock"
     calls = {waiting_function(one.frames) for one in inside} - {""}
     if len(calls) == 1:
         return f"{verb} in {calls.pop()}"
@@ -175,7 +194,7 @@ def _place_text(standing: Standing) -> str:
     if frame is None:
         return _without_stack(standing)
     text = _line_text(frame)
-    inner = standing.frames[-1]
+    inner = without_wrappers(standing.frames)[-1]
     call = waiting_function(standing.frames)
     if inner is not frame:
         text += f"\nin {call or cleaned(inner.function)} ({_spot(inner)})"
@@ -195,7 +214,7 @@ def _without_stack(standing: Standing) -> str:
         return "its script has ended"
     pending = [one for one in standing.collectives or () if not one.is_retired]
     if pending:
-        return f"in {collective_text(pending[0])}"
+        return f"waiting in {collective_text(pending[0])}"
     done = [one for one in standing.collectives or () if not one.is_message]
     if done:
         return f"its last collective, which is done, was {collective_text(done[-1])}"
@@ -301,6 +320,6 @@ def _advice(report: HangReport) -> str:
     if report.kind is HangKind.STOPPED:
         pids = [str(one.pid) for one in report.standings if one.rank in report.culprits]
         text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
-    if report.is_proof:
+    if report.is_proof or not report.quiet:
         return text
     return f"{text}. The run goes on meanwhile"

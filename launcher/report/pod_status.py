@@ -45,7 +45,7 @@ def failure_line(
     record, entry = finding.record, finding.entry
     parts = [death_text(record)]
     if entry is not None:
-        parts[0] += f": {entry.title} ({entry.id})"
+        parts[0] += f": {entry.subject} ({entry.id})"
     elif record.message:
         parts[0] += f": {_cut(record.message, MESSAGE)}"
     parts += explain_failure.where_texts(record, spots)[:1]

@@ -286,7 +286,7 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     }
     assert (learnt.cause.name, learnt.cause.summary) == (
         "3",
-        f"attempt 3 failed with it: {entry('zero2-gradient-reduced-twice').title}",
+        f"attempt 3 failed with it: {entry('zero2-gradient-reduced-twice').subject}",
     )
 
 

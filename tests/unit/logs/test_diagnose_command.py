@@ -68,7 +68,8 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     code, text = diagnosed(capsys, log)
     assert code == 1
     words = " ".join(text.split())
-    assert "another rank's failure, which isn't in these logs: look for the log of rank 2" in words
+    assert "waited for another rank, which is the cause: look for the log of rank 2" in words
+    assert "(" not in words.split(" seen ")[0].partition("rank")[2]  # no other run's numbers
 
 
 def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

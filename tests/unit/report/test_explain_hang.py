@@ -9,9 +9,9 @@ from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.report import HangKind, HangReport
 from safe_launch.hangs.standing import Child, Collective, Standing
+from safe_launch.hangs.words import ranks_text
 from safe_launch.progress.board import Phase
 from safe_launch.report import explain_hang
-from safe_launch.report.rank_list import ranks_text
 from safe_launch.system import terminal
 
 GRAPH = "/site/lib/python3.11/site-packages/torch/autograd/graph.py"

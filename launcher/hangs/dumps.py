@@ -1,0 +1,176 @@
+"""Flight recorders' dumps of any launcher: files into standings, which are attributed as live ones.
+
+NCCL's and HCCL's process groups write a pickle for each rank when a collective times out
+(`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`, `TORCH_FR_DUMP_TEMP_FILE`, `TORCH_HCCL_DEBUG_INFO_TEMP_FILE`);
+torch's debug server and `_dump_fr_trace_json` give the same as JSON. The rank is the number at the
+end of the file's name, as in torch's own analyzer (torch/distributed/flight_recorder/components/
+loader.py).
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.refused import Refused
+from ..evidence.failure_record import Frame
+from ..progress.board import Phase
+from .recorder import parsed
+from .standing import Standing
+
+LARGEST = 256 << 20
+"""Bytes of a dump; ten thousand collectives with their stacks are about 50 MB."""
+MOST = 100_000
+"""Dumps that are read."""
+HEAD = 4096
+_RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|pt|dump))?$")
+_KEYS = (b"entries", b"pg_config", b"nccl_comm_state", b"hccl_comm_state", b"comm_lib_version")
+"""Keys of a recorder's document (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<")
+_CONTAINERS: Mapping[tuple[str, str], Any] = {
+    ("builtins", "dict"): dict,
+    ("builtins", "list"): list,
+    ("builtins", "tuple"): tuple,
+    ("builtins", "set"): set,
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    # As torch's C++ pickler writes lists of numbers (torch/jit/_pickle.py).
+    ("torch.jit._pickle", "build_intlist"): list,
+    ("torch.jit._pickle", "build_doublelist"): list,
+    ("torch.jit._pickle", "build_boollist"): list,
+    ("torch.jit._pickle", "restore_type_tag"): lambda value, _type: value,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads containers, numbers and texts: a stranger's pickle could run anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A container's type.
+
+        Raises:
+            pickle.UnpicklingError: it is anything else.
+        """
+        known = _CONTAINERS.get((module.replace("__builtin__", "builtins"), name))
+        if known is None:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no recorder writes")
+        return known
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file looks like a recorder's dump of a rank."""
+    try:
+        if _RANK.search(path.name) is None or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return False
+    return head.lstrip()[:1] in (b"\x80", b"{") and any(key in head for key in _KEYS)
+
+
+def find(paths: Sequence[str]) -> tuple[Path, ...]:
+    """The dumps among files and below folders, each rank's newest."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += sorted(path.rglob("*")) if path.is_dir() else [path]
+    newest: dict[int, Path] = {}
+    for file in filter(is_dump, files):
+        rank = _rank(file)
+        if rank not in newest or newest[rank].stat().st_mtime < file.stat().st_mtime:
+            newest[rank] = file
+    return tuple(newest[rank] for rank in sorted(newest)[:MOST])
+
+
+def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
+    """Where the ranks stood, by their dumps; ranks without a dump are there too.
+
+    Args:
+        files: a dump of each rank.
+    """
+    found: dict[int, Standing] = {}
+    known: set[int] = set()
+    problems = []
+    for file in files:
+        document = read(file)
+        if isinstance(document, Refused):
+            problems.append(document.sentence)
+            continue
+        found[_rank(file)] = _standing(_rank(file), document)
+        known.update(rank for one in found[_rank(file)].collectives or () for rank in one.ranks)
+    if not found:
+        return Refused("; ".join(problems) or "there is no dump of a flight recorder")
+    absent = [
+        Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")
+        for rank in sorted(known - found.keys())
+    ]
+    return tuple(sorted([*found.values(), *absent], key=lambda one: one.rank))
+
+
+def read(file: Path) -> Mapping[str, Any] | Refused:
+    """A recorder's document, from a pickle or from JSON."""
+    try:
+        if file.stat().st_size > LARGEST:
+            return Refused(f"{file} is too large for a flight recorder's dump")
+        content = file.read_bytes()
+        if content.lstrip()[:1] == b"{":
+            document = json.loads(content)
+        else:
+            document = _plain(_PlainUnpickler(io.BytesIO(content)).load())
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return Refused(f"{file} can't be read: {error}")
+    except Exception as error:  # a broken pickle may raise anything
+        return Refused(f"{file} is no flight recorder's dump: {error}")
+    if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
+        return Refused(f"{file} is no flight recorder's dump: it has no entries")
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """A pickled document as JSON has it: tuples as lists."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
+    """A rank by its dump: its stack is that of the first collective that isn't done."""
+    collectives = tuple(parsed(document))
+    entries = [entry for entry in document["entries"] if isinstance(entry, dict)]
+    pending = [at for at, one in enumerate(collectives) if not one.is_retired]
+    frames = tuple(_frames(entries[pending[0]])) if pending else ()
+    before = tuple(_frames(entries[-1])) if entries and not pending else ()
+    spot = next((one for one in reversed(before) if not _INSTALLED.search(one.file)), None)
+    problem = f"it was last seen at {spot.file}:{spot.line} in {spot.function}" if spot else ""
+    files = dict.fromkeys(one.file for one in frames)
+    return Standing(
+        rank,
+        phase=Phase.TRAINING,
+        frames=frames,
+        own_files=tuple(file for file in files if not _INSTALLED.search(file)),
+        collectives=collectives,
+        problem=problem,
+    )
+
+
+def _frames(entry: Mapping[str, Any]) -> Iterator[Frame]:
+    """The Python stack of a collective's call, outermost first; torch has the innermost first."""
+    frames = entry.get("frames")
+    for frame in reversed(frames if isinstance(frames, list) else []):
+        if isinstance(frame, dict):
+            file, line = str(frame.get("filename", "")), frame.get("line")
+            name = str(frame.get("name", ""))
+            yield Frame(file, line if isinstance(line, int) else 0, name, "")
+
+
+def _rank(file: Path) -> int:
+    found = _RANK.search(file.name)
+    assert found is not None, "only dumps come here"
+    return int(found[1])

@@ -1,0 +1,199 @@
+"""Dumps of flight recorders, from any launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safe_launch.cli import run
+from safe_launch.core.refused import Refused
+from safe_launch.hangs import dumps
+from safe_launch.hangs.attribution import attributed
+from safe_launch.hangs.report import HangKind
+
+
+def entry(number: int, kind: str = "nccl:all_reduce", **changes: Any) -> dict[str, Any]:
+    """An entry as torch 2.6 dumps it (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
+    return {
+        "record_id": number - 1,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": number,
+        "p2p_seq_id": 0,
+        "op_id": number,
+        "profiling_name": kind,
+        "time_created_ns": 1_700_000_000_000_000_000 + number,
+        "input_sizes": [[12480]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[12480]],
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "retired": True,
+        "timeout_ms": 600000,
+        "is_p2p": False,
+        "frames": [
+            {"name": "all_reduce", "filename": "/site/site-packages/torch/c10d.py", "line": 9},
+            {"name": "main", "filename": "/u/train.py", "line": 30},
+            {"name": "<module>", "filename": "/u/train.py", "line": 40},
+        ],
+        **changes,
+    }
+
+
+def document(last: int, *, waits: bool, ranks: int = 3, **changes: Any) -> dict[str, Any]:
+    """A rank's dump, with so many collectives."""
+    entries = [entry(number) for number in range(1, last + 1)]
+    if waits:
+        entries[-1] |= {"state": "started", "retired": False, **changes}
+    config = {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}
+    return {
+        "version": "2.4",
+        "pg_config": {"0": config},
+        "pg_status": {},
+        "entries": entries,
+        "nccl_comm_state": {},
+    }
+
+
+def written(folder: Path, rank: int, content: dict[str, Any], *, as_json: bool = False) -> Path:
+    """A dump as NCCL's process group writes it, a pickle of protocol 2, or as JSON."""
+    path = folder / f"nccl_trace_rank_{rank}"
+    data = json.dumps(content).encode() if as_json else pickle.dumps(content, protocol=2)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_who_did_not_come(as_json: bool, tmp_path: Path) -> None:
+    """Rank 1 has done all that it has entered; the others wait in one more."""
+    for rank in (0, 2):
+        written(tmp_path, rank, document(5, waits=True), as_json=as_json)
+    written(tmp_path, 1, document(4, waits=False), as_json=as_json)
+    standings = dumps.standings(dumps.find([str(tmp_path)]))
+    assert not isinstance(standings, Refused)
+    report = attributed(standings, 0.0, 0.0)
+    assert (report.kind, report.culprits, report.waiting) == (HangKind.ABSENT, (1,), (0, 2))
+    assert report.collective is not None
+    assert (report.collective.number, report.collective.ranks) == (5, (0, 1, 2))
+    assert [frame.function for frame in standings[0].frames] == ["<module>", "main", "all_reduce"]
+    assert standings[0].own_files == ("/u/train.py",)
+    assert standings[1].problem == "it was last seen at /u/train.py:30 in main"
+
+
+def test_a_rank_without_a_dump_is_left_out(tmp_path: Path) -> None:
+    """It may be in the collective as the others are."""
+    for rank in (0, 2):
+        written(tmp_path, rank, document(5, waits=True))
+    standings = dumps.standings(dumps.find([str(tmp_path)]))
+    assert not isinstance(standings, Refused)
+    assert standings[1].problem == "it has left no dump"
+    report = attributed(standings, 0.0, 0.0)
+    assert (report.kind, report.culprits) == (HangKind.UNKNOWN, ())
+
+
+def test_ranks_in_different_collectives(tmp_path: Path) -> None:
+    """As with any launcher's."""
+    for rank in (0, 2):
+        written(tmp_path, rank, document(5, waits=True))
+    written(tmp_path, 1, document(5, waits=True, profiling_name="nccl:broadcast"))
+    standings = dumps.standings(dumps.find([str(tmp_path)]))
+    assert not isinstance(standings, Refused)
+    report = attributed(standings, 0.0, 0.0)
+    assert (report.kind, report.culprits) == (HangKind.DIVERGENT, (1,))
+
+
+class Malicious:
+    """A pickle of it runs a command when it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_a_stranger_cannot_run_anything(tmp_path: Path) -> None:
+    """A dump is refused that asks for more than containers."""
+    marker = tmp_path / "marker"
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"entries": [Malicious(marker)]}, protocol=2))
+    refused = dumps.read(path)
+    assert isinstance(refused, Refused)
+    assert "system" in refused.sentence
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x80\x02entries garbage", "is no flight recorder's dump"),
+        (b'{"entries": 3}', "it has no entries"),
+        (b'{"entries": [', "can't be read"),
+        (b"\x80\x02]q\x00.", "it has no entries"),
+    ],
+)
+def test_what_is_no_dump_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+    """In a sentence with the file."""
+    path = tmp_path / "fr_3"
+    path.write_bytes(content)
+    refused = dumps.read(path)
+    assert isinstance(refused, Refused)
+    assert refused.sentence.startswith(str(path))
+    assert reason in refused.sentence
+
+
+def test_entries_of_any_shape_raise_nothing(tmp_path: Path) -> None:
+    """Other versions of torch have other fields."""
+    odd: dict[str, Any] = {"pg_config": {}, "entries": [None, {}, {"frames": [1, {"line": "x"}]}]}
+    written(tmp_path, 0, odd)
+    standings = dumps.standings(dumps.find([str(tmp_path)]))
+    assert not isinstance(standings, Refused)
+    attributed(standings, 0.0, 0.0)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and output of `safe-launch diagnose`."""
+    code = run(["diagnose", *map(str, arguments)])
+    return int(code), capsys.readouterr().out
+
+
+def test_diagnose_reads_a_folder_of_dumps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The culprit first, then the places, and the entry that explains it."""
+    for rank in (0, 2):
+        written(tmp_path, rank, document(5, waits=True))
+    written(tmp_path, 1, document(4, waits=False))
+    code, text = told(capsys, tmp_path)
+    assert code == 1
+    assert text.startswith(
+        "rank 1 is missing: its last collective, which is done, was all_reduce 4 (12,480 floats); "
+        "ranks 0, 2 wait in all_reduce 5 (12,480 floats)\n"
+    )
+    assert "rank 1: it was last seen at /u/train.py:30 in main" in text
+    assert "safe-launch explain rank-absent-from-collective" in text
+    found = json.loads(told(capsys, tmp_path, "--json")[1])
+    assert (found["id"], found["hang"]["culprits"]) == ("rank-absent-from-collective", [1])
+
+
+def test_diagnose_reads_dumps_beside_logs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The logs as ever; the dumps add who stood where."""
+    (tmp_path / "rank-0.log").write_text(
+        "[rank0]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
+        "Timeout(ms)=600000) ran for 600088 milliseconds before timing out.\n"
+    )
+    for rank in (0, 2):
+        written(tmp_path, rank, document(5, waits=True), as_json=True)
+    written(tmp_path, 1, document(4, waits=False), as_json=True)
+    code, text = told(capsys, tmp_path)
+    assert code == 1
+    assert text.startswith("known failure: nccl-collective-timeout\n")
+    assert "\nrank 1 is missing: " in text
+    assert json.loads(told(capsys, tmp_path, "--json")[1])["hang"]["culprits"] == [1]
