@@ -34,11 +34,9 @@ def is_proof(
     match report.kind:
         case HangKind.STOPPED:
             return all(one.state == "T" for one in culprits)
-        case HangKind.GONE:
-            return True
-        case HangKind.DIVERGENT if is_recorded:
-            return True
-        case HangKind.ENDED if is_recorded:
+        case HangKind.GONE:  # the workers of a launcher that doesn't answer may train on
+            return report.quiet >= PATIENCE * limit
+        case HangKind.DIVERGENT | HangKind.ENDED if is_recorded:
             return True
         case HangKind.ABSENT | HangKind.ENDED | HangKind.LOADER:
             lines = [(_line(before[one.rank]), _line(one)) for one in culprits]

@@ -27,6 +27,8 @@ MOST_PLACES = 8
 MOST_NOTES = 4
 MOST_DOINGS = 3
 """What different culprits do, in the headline at most."""
+MOVES = 1.0
+"""Seconds without a movement from which on it is worth a word."""
 LONGEST = 160
 """Characters of a source line that are shown."""
 PHASES = {
@@ -59,7 +61,7 @@ ADVICE = {
 
 def headline(report: HangReport) -> str:
     """What stands still, where, and who waits for it: the line that matters."""
-    since = f"nothing has moved for {report.quiet:.0f} s: " if report.quiet else ""
+    since = f"nothing has moved for {report.quiet:.0f} s: " if report.quiet >= MOVES else ""
     parts = [f"{since}{_what(report)}"]
     if report.culprits and report.waiting:
         parts.append(f"{ranks_text(report.waiting)} {_wait(report, len(report.waiting))}")
@@ -78,7 +80,8 @@ def rows(report: HangReport) -> list[Row]:
         result.append(("stands", f"{ranks_text(rest)}: in {count} more places"))
     result += [("child", text) for text in _children(report)]
     result += [("note", text) for text in _notes(report)]
-    result.append(("do", _advice(report)))
+    if not 0 < report.quiet < MOVES:
+        result.append(("do", _advice(report)))
     return result
 
 
@@ -198,7 +201,7 @@ def _place_text(standing: Standing) -> str:
     call = waiting_function(standing.frames)
     if inner is not frame:
         text += f"\nin {call or cleaned(inner.function)} ({_spot(inner)})"
-    if standing.phase in PHASES:
+    if standing.phase in PHASES and (standing.step is not None or standing.phase > Phase.LOADING):
         text += f"\n{PHASES[standing.phase]}"
     return text
 

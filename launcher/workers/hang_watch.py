@@ -76,7 +76,7 @@ class HangWatch:
         self._limit = times.report
         self._deadline: float | None = None  # for the answers; None while nobody is asked
         self._answers: dict[int, Sequence[Standing]] = {}
-        self._is_wanted = self._is_wanted_by_head = False
+        self._is_wanted = self._is_wanted_by_head = self._is_over = False
         self._last: HangReport | None = None  # of this standstill
         self._told: HangReport | None = None  # the last of this standstill that the user has read
 
@@ -86,12 +86,14 @@ class HangWatch:
             return max(0.0, self._deadline - time.monotonic())
         return max(0.0, self._due - time.monotonic()) if self._is_watching else None
 
-    def check(self, alive: set[int]) -> None:
+    def check(self, alive: set[int], *, is_stopping: bool) -> None:
         """Does what is due.
 
         Args:
             alive: the ranks of this node that still run.
+            is_stopping: the workers are being stopped; where they stand matters to a person alone.
         """
+        self._is_over = is_stopping
         now = time.monotonic()
         if self._deadline is not None:
             if now >= self._deadline:
@@ -141,7 +143,7 @@ class HangWatch:
 
     @property
     def _is_watching(self) -> bool:
-        return self._peers.is_head and self._times.report > 0 and self.proof is None
+        return self._peers.is_head and self._times.report > 0 and not self._is_over
 
     def _asked(self) -> set[int]:
         """The nodes whose answers are awaited."""
@@ -164,6 +166,8 @@ class HangWatch:
     def _judge(self) -> None:
         """Draws the conclusion from the answers."""
         self._deadline, wanted, self._is_wanted = None, self._is_wanted, False
+        if self._is_over and not wanted:
+            return
         standings = tuple(self._standings())
         moving = [standing.quiet for standing in standings if _runs(standing)]
         quiet = min(moving, default=0.0)

@@ -101,7 +101,7 @@ class Supervisor:
             while self.workers.alive or self._peers.awaited():
                 self._loop.wait(self._pause())
                 self._liveness.check()
-                self._hangs.check(self.workers.alive)
+                self._hangs.check(self.workers.alive, is_stopping=self.progress.is_stopping)
                 self._board_watch.check()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)

@@ -125,7 +125,7 @@ def test_stacks_alone_name_the_rank(script: Path) -> None:
     ("fault", "quiet", "expected"),
     [
         ("stopped", 1, True),
-        ("gone", 1, True),
+        ("gone", 5, True),
         ("extra", 1, True),
         ("out of data", 1, True),
         ("asleep", 4.9, False),

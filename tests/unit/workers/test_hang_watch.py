@@ -112,7 +112,7 @@ def passing(scene: Scene, clock: list[float], seconds: float, *, moves: bool = F
         clock[0] += 1.0
         scene.quiet = 0.0 if moves else scene.quiet + 1.0
         before = scene.asked
-        scene.watch.check({0, 1})
+        scene.watch.check({0, 1}, is_stopping=False)
         if scene.watch._deadline is not None and scene.asked + 1 > before:
             select.select([scene.watch.asker], [], [], 60)
             scene.watch.answered()
@@ -231,14 +231,14 @@ def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) ->
         still = scene(ranks=[range(2), range(2, 3), range(3, 4)], peers=peers, found=(WAITS,) * 2)
         still.quiet = 70.0
         clock[0] += 10.0
-        still.watch.check({0, 1})
+        still.watch.check({0, 1}, is_stopping=False)
         assert heard(there) == Ask()
         select.select([still.watch.asker], [], [], 60)
         still.watch.answered()
         still.watch.hear(1, Standings((replace(WAITS, rank=2, quiet=70.0),)))
         assert still.told == []
         clock[0] += 60.0
-        still.watch.check({0, 1})
+        still.watch.check({0, 1}, is_stopping=False)
         (report,) = still.told
         by_rank: Mapping[int, Standing] = {place.rank: place for place in report.standings}
         assert by_rank[2].host == here.peer
