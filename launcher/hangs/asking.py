@@ -79,6 +79,26 @@ def standings(
     return tuple(replace(each, utilization=busy.get(each.pid)) for each in found)
 
 
+def up_to_date(
+    found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
+) -> tuple[Standing, ...]:
+    """The same with how far the ranks have come by now: they may have moved while they were asked.
+
+    Args:
+        found: where they stand.
+        look: reads the board; it may be closed by now.
+    """
+    latest: dict[int, RankProgress] = {}
+    with suppress(ValueError):
+        latest = {row.rank: row for row in look()}
+    return tuple(
+        replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
+        if (row := latest.get(each.rank)) is not None
+        else each
+        for each in found
+    )
+
+
 def _trees(pids: Sequence[int]) -> proc.Trees:
     return _Answer[proc.Trees](partial(proc.trees, pids), {}).by(monotonic() + EACH)
 
