@@ -18,6 +18,7 @@ from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import RankProgress
 from . import devices, proc, py_spy, recorder, stacks
+from .file_calls import is_at_file
 from .standing import Child, Standing
 
 ANSWERS = 2.5
@@ -133,7 +134,8 @@ def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
     if seen.state in ENDED:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
         return _with_problem(seen, why)
-    result = seen
+    pids = (seen.pid, *(child.pid for child in seen.children))
+    result = replace(seen, is_at_file=any(map(is_at_file, pids)))
     if seen.state in STOPPED:
         result = _with_problem(result, f"{recorder.UNKNOWN}: {STOPPED[seen.state]}")
     else:
