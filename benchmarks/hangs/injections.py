@@ -5,7 +5,7 @@
 Each run is a launch of `tests/programs/hangs/loop.py` or `loaders.py` with 2 to 4 gloo ranks, in
 which one rank has one fault in one phase of one step, all drawn by the seed; every seventh run has
 none that would last. Seconds are from the last line in any rank's own log to the report's file.
---keep writes a line of JSON for each run.
+--keep writes a line of JSON for each run, and counts those of earlier runs that are there.
 """
 
 from __future__ import annotations
@@ -221,6 +221,13 @@ def passing_table(results: Sequence[Result]) -> list[str]:
     return rows
 
 
+def kept(path: Path | None) -> list[Result]:
+    """The results in a file of earlier runs."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    found = [json.loads(line) for line in lines]
+    return [Result(**{**one, "injection": Injection(**one["injection"])}) for one in found]
+
+
 def main() -> None:
     """Runs them side by side, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -229,7 +236,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
-    results = []
+    results = kept(options.keep)
     with ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(result_of, drawn(options.count, options.seed)):
             results.append(result)

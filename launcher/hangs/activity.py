@@ -17,9 +17,10 @@ ENDED_STATES = frozenset({"", "Z", "X"})
 def is_busy(standing: Standing) -> bool:
     """Whether the rank or its children use the processor, read or write.
 
-    A process that can't be interrupted (D) waits for its disk, and so does something.
+    A process that can't be interrupted (D) waits for its disk, and so does something; so does who
+    is inside a system call that reads or writes a file.
     """
-    if standing.state == "D" or standing.io >= LEAST_IO:
+    if standing.state == "D" or standing.is_at_file or standing.io >= LEAST_IO:
         return True
     least = WORKS * standing.window
     works = standing.window > 0 and standing.cpu > least

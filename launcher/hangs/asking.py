@@ -18,6 +18,7 @@ from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import RankProgress
 from . import devices, proc, py_spy, recorder, stacks
+from .file_calls import is_at_file
 from .standing import Child, Standing
 
 ANSWERS = 2.5
@@ -79,6 +80,26 @@ def standings(
     return tuple(replace(each, utilization=busy.get(each.pid)) for each in found)
 
 
+def up_to_date(
+    found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
+) -> tuple[Standing, ...]:
+    """The same with how far the ranks have come by now: they may have moved while they were asked.
+
+    Args:
+        found: where they stand.
+        look: reads the board; it may be closed by now.
+    """
+    latest: dict[int, RankProgress] = {}
+    with suppress(ValueError):
+        latest = {row.rank: row for row in look()}
+    return tuple(
+        replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
+        if (row := latest.get(each.rank)) is not None
+        else each
+        for each in found
+    )
+
+
 def _trees(pids: Sequence[int]) -> proc.Trees:
     return _Answer[proc.Trees](partial(proc.trees, pids), {}).by(monotonic() + EACH)
 
@@ -113,7 +134,8 @@ def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
     if seen.state in ENDED:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
         return _with_problem(seen, why)
-    result = seen
+    pids = (seen.pid, *(child.pid for child in seen.children))
+    result = replace(seen, is_at_file=any(map(is_at_file, pids)))
     if seen.state in STOPPED:
         result = _with_problem(result, f"{recorder.UNKNOWN}: {STOPPED[seen.state]}")
     else:

@@ -75,6 +75,7 @@ class Standing:
         children: the processes that it has started.
         utilization: of its device, from 0 to 1; None where unknown.
         problem: what couldn't be asked, and why; empty where everything could.
+        is_at_file: it or a child is inside a system call that reads or writes a file.
     """
 
     rank: int
@@ -93,3 +94,4 @@ class Standing:
     children: tuple[Child, ...] = ()
     utilization: float | None = None
     problem: str = ""
+    is_at_file: bool = False

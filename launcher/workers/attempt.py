@@ -6,13 +6,12 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..core.request import LaunchRequest
 from ..evidence import inquiry
 from ..evidence.worker_receiver import Receiver
-from ..hangs.asking import standings
+from ..hangs.asking import standings, up_to_date
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
@@ -79,7 +78,7 @@ def run_attempt(
             watch.notice(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         look = tuple if board is None else board.rows
-        asker = Asker(partial(standings, folder=sockets))
+        asker = Asker(lambda rows: up_to_date(standings(rows, sockets), look))
         hangs = HangWatch(
             options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )

@@ -25,11 +25,6 @@ STUCK = {
         "stopped",
         {1: "stuck: stop"},
     ),
-    "before the first step": (
-        Case("loop.py", ("--fault=read", "--phase=loading", "--rank=0")),
-        "absent",
-        {0: "stuck: read"},
-    ),
     "out of data": (
         Case("loop.py", ("--fault=data",), 3, goes_on=False),
         "ended",
@@ -46,14 +41,13 @@ STUCK = {
         {1: "waits: saving"},
     ),
     "inherited lock": (Case("loaders.py", ("fork", 1)), "loader", {1: "waits: loader"}),
-    "collate": (Case("loaders.py", ("collate", 0)), "loader", {0: "waits: loader"}),
-    "own collate": (Case("loaders.py", ("own", 1)), "absent", {1: "stuck: collate"}),
+    "collate": (Case("loaders.py", ("own", 1)), "absent", {1: "stuck: collate"}),
     "pool": (Case("loaders.py", ("pool", 1)), "absent", {1: "stuck: pool"}),
     "cache": (Case("rank_0_alone.py", ("locked", ".")), "absent", {0: "stuck: locked"}),
 }
 """By a name: the case, the kind of hang, and the marks of the lines of those who are named."""
-LINES = {"inherited lock": "stuck: fork", "collate": "stuck: collate"}
-"""Further lines that are named, of the processes of a loader."""
+LINES = {"inherited lock": "stuck: fork"}
+"""A further line that is named, of the processes of a loader."""
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safe_launch.hangs import asking, devices, proc, py_spy, recorder
-from safe_launch.hangs.asking import standings
+from safe_launch.hangs.asking import standings, up_to_date
+from safe_launch.hangs.standing import Standing
 from safe_launch.progress.board import Phase, RankProgress
 
 
@@ -23,6 +26,24 @@ def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 def row(pid: int, rank: int = 4) -> RankProgress:
     """A rank of the board."""
     return RankProgress(rank, pid, 0, Phase.SAVING, 3, 9.0, 12.0, 1.0)
+
+
+def test_a_rank_that_moved_while_it_was_asked() -> None:
+    """Its stack is newer than what the board had before: both are of the same moment afterwards."""
+    before = [Standing(3, phase=Phase.LOADING, quiet=9.0), Standing(4, phase=Phase.LOADING)]
+    after = replace(row(17), phase=Phase.TRAINING, step=5, quiet=0.5)
+    first, second = up_to_date(before, lambda: [after])
+    assert first == before[0]
+    assert (second.phase, second.step, second.quiet) == (Phase.TRAINING, 5, 0.5)
+
+
+def test_a_board_that_is_closed() -> None:
+    """The attempt has ended meanwhile; nobody will read the answer."""
+
+    def closed() -> Sequence[RankProgress]:
+        raise ValueError("mmap closed or invalid")
+
+    assert up_to_date([Standing(3)], closed) == (Standing(3),)
 
 
 def test_a_process_that_has_ended(tmp_path: Path) -> None:

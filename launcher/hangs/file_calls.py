@@ -1,0 +1,39 @@
+"""Whether a process is inside a system call that reads or writes a file.
+
+A tensor is written by a single call, which takes minutes on a slow file system; until it returns,
+the counters in /proc/PID/io stand still. State D tells it of most file systems; of those in user
+space (FUSE) the process sleeps as if it waited for anything (proc_pid_syscall(5)).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+_CALLS = {
+    "x86_64": frozenset({0, 1, 17, 18, 19, 20, 74, 75, 295, 296}),
+    "aarch64": frozenset({63, 64, 65, 66, 67, 68, 69, 70, 82, 83}),
+}
+"""Numbers of read, write, pread64, pwrite64, readv, writev, fsync, fdatasync, preadv and pwritev:
+https://github.com/torvalds/linux/blob/v6.6/arch/x86/entry/syscalls/syscall_64.tbl,
+https://github.com/torvalds/linux/blob/v6.6/include/uapi/asm-generic/unistd.h."""
+_NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+def is_at_file(pid: int) -> bool:
+    """Whether a thread of a process reads or writes a file; nothing asks the file system."""
+    with suppress(OSError):
+        return any(_is_thread_at_file(task) for task in Path(f"/proc/{pid}/task").iterdir())
+    return False
+
+
+def _is_thread_at_file(task: Path) -> bool:
+    with suppress(OSError, ValueError, IndexError):
+        number, descriptor, *_ = (task / "syscall").read_text().split()
+        if int(number) in _CALLS.get(platform.machine(), ()):
+            link = os.readlink(task / "fd" / str(int(descriptor, 16)))  # noqa: PTH115 - no file yet
+            is_file = link.startswith("/") and not link.startswith(_NO_FILES)
+            return is_file and "pipe" not in (task / "wchan").read_text()  # nor a named pipe
+    return False

@@ -1,0 +1,35 @@
+"""Who is inside a system call that reads or writes a file; the slow disk itself: `processes/`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from safe_launch.hangs.file_calls import is_at_file
+
+READS = "import sys; print('ready', flush=True); open(sys.argv[1], 'rb').read()"
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Named or not: who waits for its other end waits for a process."""
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", READS, str(tmp_path / "pipe")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        with (tmp_path / "pipe").open("wb"):  # it has opened it as well, and reads
+            assert not is_at_file(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_nobody() -> None:
+    """A process that has ended, and this one, which asks."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert not is_at_file(ended.pid)
+    assert not is_at_file(os.getpid())
