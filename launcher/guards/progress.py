@@ -1,4 +1,4 @@
-"""Shows how far a worker has come: steps, backward passes, batches, evaluation, saving."""
+"""Shows how far a worker has come: steps, backward passes, evaluation, saving."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ HOOKED = (
     "torch.nn.modules.module",
     "torch.nn.parallel.distributed",
     "torch.optim.optimizer",
-    "torch.utils.data.dataloader",
     "transformers.trainer_callback",
 )
 
@@ -90,8 +89,6 @@ def install(module: Any, observations: Observations) -> None:
             parallel._sync_buffers = times.waiting(parallel._sync_buffers)
         case "torch.optim.optimizer":
             module.register_optimizer_step_post_hook(times.stepped)
-        case "torch.utils.data.dataloader":
-            _watch_batches(module._BaseDataLoaderIter, observations)
         case "transformers.trainer_callback":
             # Called once the Trainer has counted the step.
             handler = "CallbackHandler.on_step_end"
@@ -140,18 +137,6 @@ def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None
         return original(model)
 
     kind.eval = evaluate
-
-
-def _watch_batches(kind: Any, observations: Observations) -> None:
-    original = kind.__next__
-
-    @functools.wraps(original)
-    def following(batches: Any) -> Any:
-        batch = original(batches)
-        observations.progress.moved()
-        return batch
-
-    kind.__next__ = following
 
 
 def _codes(parts: Iterable[Any]) -> Iterator[CodeType]:

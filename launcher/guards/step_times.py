@@ -11,6 +11,10 @@ from typing import Any
 from ..evidence.observations import Observations
 from ..progress.board import Phase
 
+REST = 20_000_000
+"""Nanoseconds for which nothing is marked after a step that was shorter: the marks of a step take
+microseconds, and a step of less than a millisecond has none to give away."""
+
 
 class StepTimes:
     """The times of the current step, in nanoseconds.
@@ -20,7 +24,8 @@ class StepTimes:
     batches. Not counted are collectives that are called from Python, and DDP's exchange of
     buffers. With ZeRO stage 3 the forward pass waits for weights: there it ends where the engine's
     forward pass begins. Evaluation and saving are left out of the own and of the whole time. The
-    first step isn't timed: it compiles and allocates.
+    first step isn't timed: it compiles and allocates. After a short step the marks rest, until a
+    step ends; then the next is timed.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -32,6 +37,8 @@ class StepTimes:
         self._waits = 0  # how deep it is in what doesn't count
         self._gathers = False  # its forward pass waits for weights
         self._evaluates_since = 0  # in a loop of the user's own; 0 where it doesn't
+        self._rests_until = 0  # 0 where the marks don't rest
+        self._has_rested = False  # since `_begun`
 
     def wait(self) -> int:
         """Begins what doesn't count as the rank's own time, a movement; returns the time."""
@@ -49,11 +56,11 @@ class StepTimes:
 
     def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a function in which a rank waits for others; a compiled graph has it unwrapped."""
-        import torch
+        from torch.compiler import is_compiling
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if self._rests_until or is_compiling():
                 return function(*args, **kwargs)
             self.wait()
             try:
@@ -65,11 +72,11 @@ class StepTimes:
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps the backward pass, which also ends an evaluation in a loop of the user's own."""
-        import torch
+        from torch.compiler import is_compiling
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if self._rests_until or is_compiling():
                 return function(*args, **kwargs)
             if self._evaluates_since:
                 self._observations.progress.enter(Phase.TRAINING)
@@ -88,7 +95,7 @@ class StepTimes:
 
     def gather(self) -> None:
         """Begins a forward pass that waits for weights, and counts up to the next backward pass."""
-        if not self._gathers:
+        if not (self._gathers or self._rests_until):
             self._gathers = True
             self.wait()
 
@@ -96,6 +103,7 @@ class StepTimes:
         """Begins an evaluation in a loop of the user's own, up to the next backward pass."""
         slot = self._observations.progress
         if slot.phase is Phase.TRAINING:
+            self._rests_until = 0
             slot.enter(Phase.EVALUATION)
             self._evaluates_since = self.wait()
 
@@ -113,7 +121,7 @@ class StepTimes:
         finally:
             slot.enter(before)
             spent = self.go_on() - begun
-            if before is Phase.TRAINING:
+            if before is Phase.TRAINING and self._begun:
                 self._begun += spent
 
     def stepped(self, *_event: Any) -> None:
@@ -122,16 +130,24 @@ class StepTimes:
         The first step of a training isn't timed. A counter that begins beyond 1 has been resumed,
         and hasn't counted this step yet.
         """
+        if self._rests_until and time.monotonic_ns() < self._rests_until:
+            return
         slot, step = self._observations.progress, self._observations.step()
         self._since = now = slot.moved(step)
         before = self._step
         if not step or step == before:
             return
-        self._step = step
+        self._step, self._rests_until = step, 0
         if before is None and step > 1:
             return
-        if step > 1 and self._begun:
-            slot.timed(self._own, now - self._begun)
+        whole = now - self._begun
+        if self._has_rested and before is not None:
+            self._has_rested = False
+            slot.trained(step - before, whole)
+        elif step > 1 and self._begun:
+            slot.timed(self._own, whole)
+            self._has_rested = whole < REST
+            self._rests_until = now + REST if self._has_rested else 0
         elif slot.phase is Phase.LOADING:
             slot.enter(Phase.TRAINING)
         self._begun, self._own = now, 0

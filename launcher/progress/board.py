@@ -29,11 +29,11 @@ _NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
 _MARK = b"slboard1"
-_STATE = struct.Struct("<IIqQQQQQQ")
+_STATE = struct.Struct("<IIqQQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
 and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
-their time in nanoseconds."""
-_PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED = 0, 1, 3, 4, 5, 6, 7
+their time in nanoseconds; of how many of them times of their own were kept."""
+_PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
 _WORDS = _STATE.size // 8
 """Places of these in words of 64 bits, and their number; the phase is the process's upper half."""
 _TIMES = struct.Struct("<QQ")
@@ -110,7 +110,7 @@ class Slot:
     def begin(self, thread: int) -> None:
         """Notes the process and its main thread; called once in the worker's own process."""
         self._pid = os.getpid()
-        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, 0, 0, 0, 0, 0)).cast("q")
+        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, 0, 0, 0, 0, 0, 0)).cast("q")
         self._words[_ENTERED] = self._changed
         self.enter(Phase.STARTING)
 
@@ -142,11 +142,16 @@ class Slot:
     def timed(self, own: int, whole: int) -> None:
         """Keeps the times of a step, in nanoseconds."""
         words = self._words
-        place = _WORDS + 2 * (words[_TIMED] % WINDOW)
+        place = _WORDS + 2 * (words[_KEPT] % WINDOW)
         words[place] = own
         words[place + 1] = whole
-        words[_TIMED] += 1
-        words[_TRAINED] += whole
+        words[_KEPT] += 1
+        self.trained(1, whole)
+
+    def trained(self, steps: int, whole: int) -> None:
+        """Counts steps, with the nanoseconds that they took together."""
+        self._words[_TIMED] += steps
+        self._words[_TRAINED] += whole
 
 
 def unread_slot() -> Slot:
@@ -190,7 +195,7 @@ class Board:
         now = time.monotonic_ns()
         for local in range(count):
             offset = _HEAD.size + local * _SIZE
-            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0, 0)
+            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0, 0, 0)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
@@ -245,12 +250,11 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
     _, first, count = _HEAD.unpack_from(memory)
     for local in range(count):
         offset = _HEAD.size + local * _SIZE
-        pid, phase, step, thread, changed, entered, longest, timed, trained = _STATE.unpack_from(
-            memory, offset
-        )
+        state = _STATE.unpack_from(memory, offset)
+        pid, phase, step, thread, changed, entered, longest, timed, trained, kept = state
         times = [
             _TIMES.unpack_from(memory, _times_at(offset, number))
-            for number in range(max(0, timed - WINDOW), timed)
+            for number in range(max(0, kept - WINDOW), kept)
         ]
         yield RankProgress(
             rank=first + local,
@@ -269,5 +273,5 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
 
 
 def _times_at(slot: int, number: int) -> int:
-    """Where the times of a step stand, by the number of steps timed before it."""
+    """Where the times of a step stand, by the number of steps kept before it."""
     return slot + _STATE.size + number % WINDOW * _TIMES.size

@@ -294,17 +294,31 @@ def test_only_what_a_module_has_is_wrapped(
     assert not hasattr(module, "broadcast")
 
 
-def test_batches_and_the_models_eval(training: Training, installed: Callable[..., Any]) -> None:
-    """A batch is a movement; only the trained model's own `eval` begins an evaluation."""
+def test_after_a_short_step_the_marks_rest(training: Training) -> None:
+    """Until they have rested for a while and a step ends; all steps count."""
+    for _ in range(100):
+        training.work(0.0005)
+        training.backward(0.0005)
+        training.step()
+    row = training.row
+    assert row.own == (0.0005,) * len(row.own)
+    assert 2 <= len(row.own) <= 10
+    assert row.step is not None
+    assert 80 <= row.step <= 101
+    assert row.timed == row.step - 1
+    assert row.trained == pytest.approx(row.timed * 0.001)
+    training.work(70)
+    training.backward(1)
+    training.step()
+    training.work(2)
+    training.backward(1)
+    training.step()
+    row = training.row
+    assert (row.step, row.timed, row.own[-1], row.whole[-1]) == (103, 102, 2, 3)
 
-    class Loader:
-        def __next__(self) -> str:
-            training.work(40)
-            return "batch"
 
-    installed("torch.utils.data.dataloader", _BaseDataLoaderIter=Loader)
-    assert next(Loader()) == "batch"  # type: ignore[call-overload]
-    assert training.board.rows()[0].quiet == 0
+def test_the_models_eval(training: Training, installed: Callable[..., Any]) -> None:
+    """Only the trained model's own `eval` begins an evaluation."""
 
     class Module:
         def eval(self) -> Any:
