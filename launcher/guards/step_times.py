@@ -56,11 +56,11 @@ class StepTimes:
 
     def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a function in which a rank waits for others; a compiled graph has it unwrapped."""
-        from torch.compiler import is_compiling
+        import torch
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if self._rests_until or is_compiling():
+            if self._rests_until or torch.compiler.is_compiling():
                 return function(*args, **kwargs)
             self.wait()
             try:
@@ -72,11 +72,11 @@ class StepTimes:
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps the backward pass, which also ends an evaluation in a loop of the user's own."""
-        from torch.compiler import is_compiling
+        import torch
 
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
-            if self._rests_until or is_compiling():
+            if self._rests_until or torch.compiler.is_compiling():
                 return function(*args, **kwargs)
             if self._evaluates_since:
                 self._observations.progress.enter(Phase.TRAINING)
