@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..progress.board import Phase
 from .activity import is_busy, is_gone, is_traced, is_unbegun
@@ -31,6 +31,11 @@ from .waits import Recorders, Split, Wait, recorders_of, splits_of, waits_of
 
 _UNSEEN = frozenset({Place.BACKWARD, Place.UNREAD})
 """Places in which a rank may be in the middle of a step."""
+
+
+FIXED = (HangKind.DIVERGENT, HangKind.ENDED)
+"""Kinds that work can't change. But a rank that works may be on its way into the same collective, so
+it takes a second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ def attributed(
     standings = tuple(sorted(now, key=lambda standing: standing.rank))
     scene = _Scene(standings)
     cause = scene.cause()
+    if earlier is None and cause.kind in FIXED and scene.is_any_busy(cause.culprits):
+        cause = replace(cause, kind=HangKind.BUSY)
     report = HangReport(
         kind=cause.kind,
         culprits=tuple(sorted(cause.culprits)),
@@ -104,6 +111,11 @@ class _Scene:
         if place in WAITS_FOR_OTHERS or standing.collectives is not None:
             return place in WAITS_FOR_OTHERS
         return place in MAY_WAIT and (standing.utilization is not None or not is_busy(standing))
+
+    def is_any_busy(self, ranks: Iterable[int]) -> bool:
+        """Whether any of these works; ranks with a device spin while they wait."""
+        found = [self.by_rank[rank] for rank in ranks]
+        return any(one.utilization is None and is_busy(one) for one in found)
 
     def cause(self) -> _Cause:
         """Why nothing moves; the first that applies."""

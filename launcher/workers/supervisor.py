@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import time
@@ -33,6 +34,10 @@ from .node_workers import NodeWorkers
 from .output import Output
 from .progress_watch import ProgressWatch
 from .stop_signals import StopSignals
+
+SAME = 0.5
+"""Seconds within which a repeated signal is the same stop: timeout(1) signals the launcher, and then
+its process group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Supervisor:
         self._fault: LaunchError | None = None
         self._ordered: int | None = None
         self._is_hastened = self._is_told_to_stop = False
+        self._stopped_at = -math.inf  # by a signal to this launcher
         self._reported = (0, True)
 
     def watch_all(self) -> None:
@@ -254,7 +260,8 @@ class Supervisor:
                 self._watch.notice(f"{number.name}: stopping the workers")
                 self._interrupt(number)
                 self._send_stop(message(number))
-            elif len(self._own_stops()) > 1:
+                self._stopped_at = time.monotonic()
+            elif len(self._own_stops()) > 1 and time.monotonic() - self._stopped_at > SAME:
                 self.stops.hasten()
                 self._peers.send(message(number, again=True))
 

@@ -102,11 +102,3 @@ def test_the_end_of_patience(tmp_path: Path) -> None:
     assert run.blamed() == {1: line_of("loop.py", "stuck: lock")}
     assert run.code not in (0, 143)
     assert "rank 1" in run.words().partition("attempt 1: failed")[2]
-
-
-def test_a_loaders_process_that_is_killed(tmp_path: Path) -> None:
-    """Torch notices it: a failure with its reason, and no hang."""
-    run = ended(Case("loaders.py", ("killed", 1), goes_on=False), tmp_path / "run")
-    assert run.reports == []
-    assert "DataLoader worker (pid" in run.words()
-    assert run.code == 1

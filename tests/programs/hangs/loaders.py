@@ -1,8 +1,8 @@
 """Trains on batches of a data loader, which on one rank gets stuck, dies or takes its time.
 
 MODE is `fork` (the loader's processes inherit a lock that a thread holds), `collate` (they sleep in
-collate), `own` (the rank does so itself), `killed` (one of them is killed), `pool` (a process of a
-pool that tokenises beforehand is killed), `slow` (they work for long) or `well`.
+collate), `own` (the rank does so itself), `pool` (a process of a pool that tokenises beforehand is
+killed), `slow` (they work for long) or `well`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ class Texts(Dataset):
         return 32
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if mode == "killed" and is_faulty and index >= 16:
-            os.kill(os.getpid(), signal.SIGKILL)
         if mode == "slow" and is_faulty and index == 16:
             work(8)
         with CACHE:  # stuck: fork

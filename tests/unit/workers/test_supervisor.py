@@ -42,7 +42,7 @@ from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
-from safe_launch.workers.supervisor import Supervisor, Watch
+from safe_launch.workers.supervisor import SAME, Supervisor, Watch
 from support.links import LONG, RECORD, heard, linked
 
 FOREVER = ("sleep", "600")
@@ -237,13 +237,18 @@ def test_ctrl_c_goes_from_step_to_step(tmp_path: Path) -> None:
 
 
 def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
-    """However long the workers would have had."""
+    """However long the workers would have had; what comes at the same time is no second one."""
     with node(tmp_path, STUBBORN) as local:
+        sent = local.supervisor.stops.sent
 
         def press_again() -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
-                while number not in local.supervisor.stops.sent.get(0, set()):
+                while number not in sent.get(0, set()):
                     time.sleep(0.001)
+                if number == signal.SIGINT:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(SAME + 0.1)
+                    assert sent[0] == {signal.SIGINT}
                 os.kill(os.getpid(), signal.SIGINT)
 
         with answering(press_again):
