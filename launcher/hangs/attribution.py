@@ -34,7 +34,7 @@ _UNSEEN = frozenset({Place.BACKWARD, Place.UNREAD})
 
 
 FIXED = (HangKind.DIVERGENT, HangKind.ENDED)
-"""Kinds that work can't change. But a rank that works may be on its way into the same collective, so
+"""Kinds that work can't change. But a rank that works may be on its way into the same collective:
 it takes a second look."""
 
 

@@ -36,7 +36,7 @@ from .progress_watch import ProgressWatch
 from .stop_signals import StopSignals
 
 SAME = 0.5
-"""Seconds within which a repeated signal is the same stop: timeout(1) signals the launcher, and then
+"""Seconds within which a repeated signal is the same stop: timeout(1) signals the launcher, and
 its process group."""
 
 
