@@ -36,8 +36,8 @@ from .progress_watch import ProgressWatch
 from .stop_signals import StopSignals
 
 SAME = 0.5
-"""Seconds within which a repeated signal is the same stop: timeout(1) signals the launcher, and
-its process group."""
+"""Seconds within which a repeated SIGTERM is the same stop: timeout(1) signals the launcher and its
+process group. Ctrl-C is a person's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,9 @@ class Supervisor:
                 self._interrupt(number)
                 self._send_stop(message(number))
                 self._stopped_at = time.monotonic()
-            elif len(self._own_stops()) > 1 and time.monotonic() - self._stopped_at > SAME:
+            elif len(self._own_stops()) > 1 and (
+                number == signal.SIGINT or time.monotonic() - self._stopped_at > SAME
+            ):
                 self.stops.hasten()
                 self._peers.send(message(number, again=True))
 

@@ -45,8 +45,9 @@ def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Pa
             assert "relaunching" not in one.words()
     (run,) = run_folders(tmp_path)
     names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
-    files = ("failures.json", "observed.json", "plan.json", "rank-0.log", "rank-1.log")
-    expected = [*(f"attempt-1/{name}" for name in files), "outcome.json", "request.json"]
+    told = ("failures.json", "observed.json", "plan.json", "progress-0.json", "progress-1.json")
+    files = [f"attempt-1/{name}" for name in (*told, "rank-0.log", "rank-1.log")]
+    expected = [*files, "launcher-0.json", "launcher-1.json", "outcome.json", "request.json"]
     assert names == expected, "both nodes write into one folder that they share"
     told = json.loads((run / "attempt-1" / "failures.json").read_text())["findings"][0]["record"]
     assert (told["rank"], told["host"], told["exit_code"]) == (1, "beta", code)

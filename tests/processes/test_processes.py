@@ -171,8 +171,9 @@ def test_the_run_directory(workshop: Path) -> None:
     (run,) = (workshop / "runs").iterdir()
     names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     folder = "attempt-1"
-    expected = ["failures.json", "observed.json", "plan.json", "rank-0.log", "rank-1.log"]
-    own = ["outcome.json", "request.json"]
+    told = ["failures.json", "observed.json", "plan.json", "progress-0.json"]
+    expected = [*told, "rank-0.log", "rank-1.log"]
+    own = ["launcher-0.json", "outcome.json", "request.json"]
     assert names == [*(f"{folder}/{name}" for name in expected), *own]
     assert json.loads((run / "outcome.json").read_text()) == {"exit_code": 1, "attempts": 1}
     finding = json.loads((run / folder / "failures.json").read_text())["findings"][0]

@@ -237,18 +237,13 @@ def test_ctrl_c_goes_from_step_to_step(tmp_path: Path) -> None:
 
 
 def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
-    """However long the workers would have had; what comes at the same time is no second one."""
+    """However long the workers would have had."""
     with node(tmp_path, STUBBORN) as local:
-        sent = local.supervisor.stops.sent
 
         def press_again() -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
-                while number not in sent.get(0, set()):
+                while number not in local.supervisor.stops.sent.get(0, set()):
                     time.sleep(0.001)
-                if number == signal.SIGINT:
-                    os.kill(os.getpid(), signal.SIGINT)
-                    time.sleep(SAME + 0.1)
-                    assert sent[0] == {signal.SIGINT}
                 os.kill(os.getpid(), signal.SIGINT)
 
         with answering(press_again):
@@ -256,6 +251,25 @@ def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
             ended = local.end().ended[0]
     assert ended.signal == signal.SIGINT
     assert local.notices[-1].endswith("sending SIGKILL")
+
+
+def test_two_terms_at_one_moment_are_one_stop(tmp_path: Path) -> None:
+    """As timeout(1) sends them; a later one is a second."""
+    with node(tmp_path, STUBBORN) as local:
+        sent = local.supervisor.stops.sent
+
+        def stop_again() -> None:
+            while signal.SIGTERM not in sent.get(0, set()):
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(SAME + 0.1)
+            assert sent[0] == {signal.SIGTERM}
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with answering(stop_again):
+            signal.raise_signal(signal.SIGTERM)
+            local.end()
+        assert sent[0] == {signal.SIGTERM, signal.SIGKILL}
 
 
 def test_a_forwarded_signal_stops_nobody(tmp_path: Path) -> None:
