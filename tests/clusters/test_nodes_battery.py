@@ -176,7 +176,8 @@ def test_a_death_after_the_end(tmp_path: Path) -> None:
     (run,), (other,) = ((tmp_path / name).iterdir() for name in ("runs", "elsewhere"))
     assert run.name == other.name
     names = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
-    assert names == ["attempt-1/rank-1.log"], "a folder of its own has what is node 1's"
+    own = ["attempt-1/progress-1.json", "attempt-1/rank-1.log", "launcher-1.json"]
+    assert names == own, "a folder of its own has what is node 1's"
     assert not (run / "attempt-1" / "rank-1.log").exists()
 
 
