@@ -99,7 +99,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
        safe-launch hardware [--json]
-       safe-launch status [--json] [--watch] [RUN]
+       safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
        safe-launch wrap [options] -- COMMAND..."""
 
