@@ -7,8 +7,10 @@ from .places import Place, own_frame, place_of
 from .report import HangKind, HangReport
 from .standing import Standing
 
-PATIENCE = 5
-"""Times the limit for which culprits must have been idle."""
+PATIENCE = 10
+"""Times the limit for which culprits must have been idle: with the limit of a minute, that is when
+NCCL's watchdog would end the run by its default (torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp,
+kProcessGroupNCCLDefaultTimeout)."""
 
 
 def is_proof(

@@ -151,9 +151,9 @@ def test_movement_is_told_after_a_report_alone(
 def test_a_rank_that_is_idle_for_long_is_proof(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """Five times the patience; its record is the failure."""
+    """Ten times the patience; its record is the failure."""
     still = scene()
-    passing(still, clock, 280)
+    passing(still, clock, 580)
     assert still.watch.proof is None
     passing(still, clock, 120)
     assert still.watch.proof is not None
