@@ -119,8 +119,13 @@ def _number(path: Path) -> int:
 
 
 def _place() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    """The boot and the namespace; where a container hides them, the host's name and nothing."""
+    boot, namespace = os.uname().nodename, "?"
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return f"{boot} {namespace}"
 
 
 def _started(pid: int) -> int | None:

@@ -102,7 +102,7 @@ class HangWatch:
             self._due = now + self._interval
             rows = [row for row in self.look() if row.pid]
             quiet = quiet_of(rows, alive)
-            self._limit = limit_of(rows, self._times.report)
+            self._limit = limit_of(rows, self._times)
             if self._last is not None and quiet < self._interval:
                 self._note_movement()
             elif quiet >= self._limit and now >= self._again:
@@ -180,8 +180,8 @@ class HangWatch:
             self._tell(report)
             return
         timeout = self._times.timeout
-        is_over = timeout is not None and quiet >= timeout
-        if is_over and not report.is_proof:
+        has_run_out = timeout is not None and quiet >= timeout
+        if has_run_out and not report.is_proof:
             report = replace(report, is_proof=True)
         self._again = now + self._times.report
         if timeout is not None and quiet < timeout:
@@ -193,7 +193,7 @@ class HangWatch:
             self._told = report
             self._tell(report)
         if report.is_proof:
-            why = f"--hang-timeout is {timeout:g} s" if is_over else "waiting can't help"
+            why = f"--hang-timeout is {timeout:g} s" if has_run_out else "waiting can't help"
             self._notice(f"nothing has moved for {quiet:.0f} s, and {why}: the run is ended")
             self.proof, self._proven_at = report, now
 
@@ -229,15 +229,16 @@ def quiet_of(rows: Sequence[RankProgress], alive: set[int]) -> float:
     return min((row.quiet for row in running or rows), default=0.0)
 
 
-def limit_of(rows: Sequence[RankProgress], report: float) -> float:
-    """Seconds without a movement after which the ranks are asked.
+def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
+    """Seconds without a movement after which the ranks are asked: before the run is to be ended.
 
     Args:
         rows: how far the ranks have come.
-        report: the least patience, in seconds.
+        times: how long to wait.
     """
     longest = max((row.longest_quiet for row in rows), default=0.0)
-    return min(max(report, FACTOR * longest), MOST * report)
+    usual = min(max(times.report, FACTOR * longest), MOST * times.report)
+    return usual if times.timeout is None else min(usual, times.timeout)
 
 
 def is_worth_telling(report: HangReport, patience: float) -> bool:

@@ -75,3 +75,17 @@ def test_without_room_the_launcher_goes_on(tmp_path: Path) -> None:
     with recorded(tmp_path / "gone", 0, "train.py"):
         pass
     assert records(tmp_path / "gone") == ()
+
+
+def test_a_container_may_hide_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch goes on, and the record tells whether its process runs."""
+
+    def hidden(*_path: object, **_how: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    monkeypatch.setattr(Path, "readlink", hidden)
+    with recorded(tmp_path, 0, "train.py"):
+        (found,) = records(tmp_path)
+        assert isinstance(found, LauncherRecord)
+        assert found.state is State.RUNNING

@@ -247,12 +247,13 @@ def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) ->
 
 
 def test_the_limit_grows_with_what_was_usual() -> None:
-    """Up to ten times the patience."""
+    """Up to ten times the patience, and never beyond the time at which the run is ended."""
     row = RankProgress(0, 1, 1, Phase.TRAINING, 5, 3.0, 9.0, 20.0)
-    assert limit_of([row], 60.0) == 100.0
-    assert limit_of([replace(row, longest_quiet=1.0)], 60.0) == 60.0
-    assert limit_of([replace(row, longest_quiet=9999.0)], 60.0) == 600.0
-    assert limit_of([], 60.0) == 60.0
+    assert limit_of([row], HangTimes(60.0)) == 100.0
+    assert limit_of([replace(row, longest_quiet=1.0)], HangTimes(60.0)) == 60.0
+    assert limit_of([replace(row, longest_quiet=9999.0)], HangTimes(60.0)) == 600.0
+    assert limit_of([row], HangTimes(60.0, 80.0)) == 80.0
+    assert limit_of([], HangTimes(60.0)) == 60.0
 
 
 def test_the_quiet_is_that_of_the_ranks_that_run() -> None:
