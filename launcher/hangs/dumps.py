@@ -22,6 +22,7 @@ from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import Phase
 from .recorder import parsed
+from .stacks import own_files
 from .standing import Standing
 
 LARGEST = 256 << 20
@@ -32,7 +33,6 @@ HEAD = 4096
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|pt|dump))?$")
 _KEYS = (b"entries", b"pg_config", b"nccl_comm_state", b"hccl_comm_state", b"comm_lib_version")
 """Keys of a recorder's document (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<")
 _CONTAINERS: Mapping[tuple[str, str], Any] = {
     ("builtins", "dict"): dict,
     ("builtins", "list"): list,
@@ -147,14 +147,14 @@ def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
     pending = [at for at, one in enumerate(collectives) if not one.is_retired]
     frames = tuple(_frames(entries[pending[0]])) if pending else ()
     before = tuple(_frames(entries[-1])) if entries and not pending else ()
-    spot = next((one for one in reversed(before) if not _INSTALLED.search(one.file)), None)
+    own = own_files(before)
+    spot = next((frame for frame in reversed(before) if frame.file in own), None)
     problem = f"it was last seen at {spot.file}:{spot.line} in {spot.function}" if spot else ""
-    files = dict.fromkeys(one.file for one in frames)
     return Standing(
         rank,
         phase=Phase.TRAINING,
         frames=frames,
-        own_files=tuple(file for file in files if not _INSTALLED.search(file)),
+        own_files=own_files(frames),
         collectives=collectives,
         problem=problem,
     )
