@@ -146,6 +146,15 @@ def test_what_is_proof(fault: str, quiet: float, expected: bool, script: Path) -
         assert told_again(made.standings, quiet * LIMIT).is_proof is expected, seed
 
 
+def test_a_rank_that_serves_is_left_alone(script: Path) -> None:
+    """No step has been done: rank 0 may wait for requests, and the others for rank 0."""
+    made = world(1, script, "asleep")
+    idle = [replace(standing, step=0) for standing in made.standings]
+    report = told_again(idle, 100 * LIMIT)
+    assert frozenset(report.culprits) == made.fault.ranks
+    assert not report.is_proof
+
+
 def test_what_has_moved_meanwhile_is_no_proof(script: Path) -> None:
     """A step, a phase, a collective, or another line of the culprit's."""
     made = world(1, script, "asleep")
