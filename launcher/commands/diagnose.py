@@ -14,7 +14,6 @@ from ..core.refused import Refused
 from ..core.source_location import SourceLocation
 from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure
-from ..hangs.attribution import attributed
 from ..hangs.report import HangReport
 from ..logs import files, pasted, report
 from ..logs.lines import Resumed
@@ -98,7 +97,7 @@ def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judge
 def _hang(dumped: Sequence[Path]) -> HangReport | Refused:
     """Whom the ranks waited for, by their dumps."""
     standings = dumps.standings(dumped)
-    return standings if isinstance(standings, Refused) else attributed(standings, 0.0, 0.0)
+    return standings if isinstance(standings, Refused) else dumps.report_on(standings)
 
 
 def _hang_lines(hang: HangReport | Refused) -> list[str]:

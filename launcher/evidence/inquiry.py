@@ -19,12 +19,24 @@ from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_SOCKETS"
 """Environment variable with the folder of the sockets; workers can be asked where it is set."""
+DUMPS_VARIABLE = "SAFE_LAUNCH_DUMPS"
+"""Environment variable with how the names of recorders' dumps begin; their ranks follow."""
+_DUMPS = "collectives-"
 OF_ALL, OF_MAIN = signal.SIGRTMAX - 9, signal.SIGRTMAX - 10
 """The signals for the stacks of all threads, and of the main thread, which itself must get it.
 Programs that take real-time signals count from the lowest up, and valgrind takes the highest;
 schedulers and frameworks use none, but SIGUSR1 and SIGUSR2."""
 _STACK = "safe-launch-stack-"
 _LINK = re.compile(rf"/memfd:{_STACK}(\d+) \(deleted\)")
+
+
+def dumps_prefix(attempt: Path) -> str:
+    """How the names of the dumps of NCCL's and HCCL's recorders begin.
+
+    Args:
+        attempt: the attempt's folder.
+    """
+    return str(attempt.absolute() / _DUMPS)
 
 
 def stack_of(thread: int) -> str:

@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,8 +44,10 @@ def begin(rank: int) -> None:
 
     def serve(torch: ModuleType) -> None:
         if os.getpid() == own:  # a forked child isn't a rank
-            with suppress(Exception):  # the training matters more
-                _serve(torch, folder, rank)
+            version = tuple(map(int, torch.__version__.split(".")[:2]))
+            for begin_it in (_keep_dumps, partial(_serve, torch, folder, rank)):
+                with suppress(Exception):  # the training matters more
+                    begin_it(version)
 
     with suppress(Exception):  # another C library's, another kernel's: the same
         _write_stacks_on_signals()
@@ -108,7 +111,23 @@ def _is_caught(number: int) -> bool:
     return True
 
 
-def _serve(torch: ModuleType, folder: str, rank: int) -> None:
+def _keep_dumps(version: tuple[int, ...]) -> None:
+    """Has NCCL's and HCCL's process groups write their recorders into the attempt's folder.
+
+    When a collective times out, they write them to a file whose name begins with a variable: of
+    torch's from 2.8 on (older versions know another, which newer ones warn of), and of torch_npu's
+    (`DebugInfoWriter::getWriter` in FlightRecorder.cpp of each).
+    """
+    prefix = os.environ.get(inquiry.DUMPS_VARIABLE)
+    if not prefix:
+        return
+    known = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    if not any(name in os.environ for name in known):
+        os.environ[known[version < (2, 8)]] = prefix
+    os.environ.setdefault("TORCH_HCCL_DEBUG_INFO_TEMP_FILE", prefix)
+
+
+def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) -> None:
     """Starts torch's debug server, where it has anything to tell.
 
     It is there from torch 2.4 on, and tells of NCCL where that is built in, of gloo from 2.10 on.
@@ -117,7 +136,6 @@ def _serve(torch: ModuleType, folder: str, rank: int) -> None:
     by itself; the variable of older versions also makes NCCL's process group write files, and is
     left to the user.
     """
-    version = tuple(map(int, torch.__version__.split(".")[:2]))
     is_asked = os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "0") != "0"
     if not (version >= (2, 8) or is_asked) or not _has_room():
         return

@@ -21,7 +21,9 @@ from typing import Any
 from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import Phase
-from .recorder import parsed
+from .attribution import attributed
+from .recorder import latest, parsed
+from .report import HangReport
 from .stacks import own_files
 from .standing import Standing
 
@@ -30,6 +32,8 @@ LARGEST = 256 << 20
 MOST = 100_000
 """Dumps that are read."""
 HEAD = 4096
+LONGEST = 1000
+"""Characters of a place."""
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|pt|dump))?$")
 _KEYS = (b"entries", b"pg_config", b"nccl_comm_state", b"hccl_comm_state", b"comm_lib_version")
 """Keys of a recorder's document (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
@@ -87,29 +91,46 @@ def find(paths: Sequence[str]) -> tuple[Path, ...]:
     return tuple(newest[rank] for rank in sorted(newest)[:MOST])
 
 
+def of_ranks(prefix: str, ranks: Iterable[int]) -> tuple[Path, ...]:
+    """The dumps that ranks have written.
+
+    Args:
+        prefix: how their names begin.
+        ranks: the ranks.
+    """
+    return tuple(filter(is_dump, (Path(f"{prefix}{rank}") for rank in ranks)))
+
+
 def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
-    """Where the ranks stood, by their dumps; ranks without a dump are there too.
+    """Where the ranks stood that have left dumps.
 
     Args:
         files: a dump of each rank.
     """
-    found: dict[int, Standing] = {}
-    known: set[int] = set()
-    problems = []
+    found, problems = [], []
     for file in files:
         document = read(file)
         if isinstance(document, Refused):
             problems.append(document.sentence)
-            continue
-        found[_rank(file)] = _standing(_rank(file), document)
-        known.update(rank for one in found[_rank(file)].collectives or () for rank in one.ranks)
+        else:
+            found.append(_standing(_rank(file), document))
     if not found:
         return Refused("; ".join(problems) or "there is no dump of a flight recorder")
+    return tuple(found)
+
+
+def report_on(found: Sequence[Standing]) -> HangReport:
+    """Whom the ranks waited for, by the dumps that some or all of them have left.
+
+    Args:
+        found: where the ranks stood that have left dumps.
+    """
+    known = {rank for stood in found for entry in stood.collectives or () for rank in entry.ranks}
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")
-        for rank in sorted(known - found.keys())
+        for rank in known - {stood.rank for stood in found}
     ]
-    return tuple(sorted([*found.values(), *absent], key=lambda one: one.rank))
+    return attributed([*found, *absent], quiet=0.0, limit=0.0)
 
 
 def read(file: Path) -> Mapping[str, Any] | Refused:
@@ -142,9 +163,9 @@ def _plain(value: Any) -> Any:
 
 def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
     """A rank by its dump: its stack is that of the first collective that isn't done."""
-    collectives = tuple(parsed(document))
+    every = tuple(parsed(document))
     entries = [entry for entry in document["entries"] if isinstance(entry, dict)]
-    pending = [at for at, one in enumerate(collectives) if not one.is_retired]
+    pending = [at for at, entry in enumerate(every) if not entry.is_retired]
     frames = tuple(_frames(entries[pending[0]])) if pending else ()
     before = tuple(_frames(entries[-1])) if entries and not pending else ()
     own = own_files(before)
@@ -155,8 +176,8 @@ def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
         phase=Phase.TRAINING,
         frames=frames,
         own_files=own_files(frames),
-        collectives=collectives,
-        problem=problem,
+        collectives=tuple(latest(iter(every))),
+        problem=problem[:LONGEST],
     )
 
 

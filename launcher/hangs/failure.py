@@ -76,8 +76,9 @@ def message_of(report: HangReport) -> str:
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
         is_read = all(one.collectives is not None for one in report.standings)
         sentence = COMPLETE if is_read else sentence
-    head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}"
-    return str(cleaned("\n".join([f"{head} (for {report.quiet:.0f} s)", *_stacks(report)])))
+    since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # dumps don't tell
+    head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}{since}"
+    return str(cleaned("\n".join([head, *_stacks(report)])))
 
 
 def _part(report: HangReport, ranks: Iterable[int]) -> str:

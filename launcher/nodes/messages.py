@@ -168,6 +168,7 @@ class Ended(Struct, frozen=True, tag=True):
         remarks: sentences on what happened after the script's end.
         signal: the signal that stopped the node's launcher; None where there was none.
         now: the node's monotonic clock when this was sent, in seconds.
+        standings: where its ranks stood by their recorders' dumps, if they have left any.
     """
 
     is_success: bool
@@ -175,6 +176,7 @@ class Ended(Struct, frozen=True, tag=True):
     remarks: tuple[str, ...] = ()
     signal: int | None = None
     now: float = 0.0
+    standings: tuple[Standing, ...] = ()
 
 
 class Ping(Struct, frozen=True, tag=True):

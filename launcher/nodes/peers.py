@@ -108,6 +108,9 @@ class Peers:
                     for record in message.records
                 )
                 message = structs.replace(message, records=records)
+            if isinstance(message, Ended):
+                stood = (replace(stood, host=connection.peer) for stood in message.standings)
+                message = structs.replace(message, standings=tuple(stood))
             if isinstance(message, Failing):
                 self.failing[rank] = message.records
             elif isinstance(message, Ended):

@@ -10,10 +10,12 @@ from typing import Any
 from ..checkpoints.resume_point import Start
 from ..core.request import Fix
 from ..core.settings import Value
-from ..diagnosis.attempt import Attempt, Outcome, Seen, outcome_of
+from ..diagnosis.attempt import Attempt, Failed, Outcome, Seen, outcome_of
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import with_seen
+from ..hangs import dumps, failure
 from ..hangs.report import HangReport
+from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
 from ..planning.plan import Plan
@@ -75,7 +77,21 @@ class AllNodes:
             server.close_store()
         clean_up(start)
         self.peers = self.peers.survivors()
-        return outcome_of(attempt, part)
+        return self._with_dumps(outcome_of(attempt, part), part)
+
+    def _with_dumps(self, outcome: Outcome, part: AttemptEnd) -> Outcome:
+        """A failure with whom the ranks waited for, where their recorders have left dumps.
+
+        What NCCL's and HCCL's watchdogs say of a timeout names the ranks that waited.
+        """
+        dumped = [stood for end in part.ended.values() for stood in end.standings]
+        if not isinstance(outcome, Failed) or not outcome.records or not dumped:
+            return outcome
+        report = dumps.report_on(dumped)
+        self.hung(outcome.attempt, report)
+        first, *others = outcome.records
+        found = failure.records(report, first.at) if report.culprits else ()
+        return replace(outcome, records=(first, *found, *others))
 
 
 def permission(attempt: Attempt, rules: Rules) -> Permission:

@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..evidence import inquiry
 from ..evidence.worker_receiver import Receiver
+from ..hangs import dumps
 from ..hangs.asking import standings, up_to_date
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
@@ -99,7 +101,9 @@ def run_attempt(
     supervisor.raise_fault()
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {left_behind} processes that the workers had left behind")
-    end = replace(supervisor.end(order.rank, output), span=(begun, time.monotonic()))
+    left = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))
+    dumped = () if isinstance(left, Refused) else left
+    end = replace(supervisor.end(order.rank, output, dumped), span=(begun, time.monotonic()))
     if board is not None:
         board.close()
         with suppress(OSError):  # the run is over: a full disk is told elsewhere

@@ -108,6 +108,7 @@ def environments(
         checkpoint.VARIABLE: own.resume,
         board.VARIABLE: own.board,
         inquiry.VARIABLE: own.sockets,
+        inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }

@@ -6,7 +6,7 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from ..core.settings import Value
 from ..evidence.worker_messages import Imports, Reexecution
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.report import HangReport
+from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
@@ -133,22 +134,23 @@ class Supervisor:
         if self.progress.state is AttemptState.BROKEN and self._fault is not None:
             raise self._fault
 
-    def end(self, node: int, output: Output) -> AttemptEnd:
+    def end(self, node: int, output: Output, dumped: Sequence[Standing]) -> AttemptEnd:
         """How the attempt ended on the nodes that this node knows of.
 
         Args:
             node: this node's rank.
             output: what the workers have printed.
+            dumped: where this node's ranks stood, by the dumps of their recorders.
         """
         failures = (*self._hangs.records(), *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished
-        stops = self._own_stops()
         ended = Ended(
             is_success=is_success,
             records=() if is_success else failures,
             remarks=self.workers.remarks() if is_success else (),
-            signal=stops[0] if stops else self._ordered,
+            signal=next(iter(self._own_stops()), self._ordered),
             now=time.monotonic(),
+            standings=() if is_success else tuple(dumped),
         )
         return AttemptEnd(
             ended={node: ended, **self._peers.ended},
@@ -172,11 +174,9 @@ class Supervisor:
             self._loop.on_end(self._server.store_host, self._note_end_of_store)
         for node, link in self._peers.connections.items():
             self._loop.on_readable(link, partial(self._receive_from, node))
-        if self._peers.listener is not None:
-            nodes = len(self._peers.connections) + 1
-            self._loop.on_readable(
-                self._peers.listener, partial(refuse_late, self._peers.listener, nodes)
-            )
+        if (listener := self._peers.listener) is not None:
+            refuse = partial(refuse_late, listener, len(self._peers.connections) + 1)
+            self._loop.on_readable(listener, refuse)
         for node in self._peers.connections:
             self._receive_from(node)  # messages that came with the order to start, e.g. a stop
 

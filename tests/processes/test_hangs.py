@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.hangs import Case, Ended, begun, ended, line_of
+from support.hangs import SCRIPTS, Case, Ended, begun, ended, line_of
 from support.slow_disk import needs_slow_disk, slow_disk
 
 Await = Callable[[str], Ended]
@@ -102,3 +102,11 @@ def test_the_end_of_patience(tmp_path: Path) -> None:
     assert run.blamed() == {1: line_of("loop.py", "stuck: lock")}
     assert run.code not in (0, 143)
     assert "rank 1" in run.words().partition("attempt 1: failed")[2]
+
+
+def test_what_a_watchdog_has_left(tmp_path: Path) -> None:
+    """NCCL's watchdog names ranks that waited; the dumps that it has left say for whom."""
+    run = ended(Case("watchdog.py", ranks=3, goes_on=False), tmp_path / "run")
+    assert (run.code, [*run.blamed()], run.reports[0]["kind"]) == (1, [1], "absent"), run.output
+    assert f"last seen at {SCRIPTS}/{line_of('watchdog.py', 'last seen')}" in run.words()
+    assert "attempt 1: failed: rank 1 stood still (rank-absent-from-collective)" in run.words()

@@ -101,3 +101,24 @@ def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answering._has_room()
     monkeypatch.setattr(Path, "read_text", lambda _path: "4095\n")
     assert not answering._has_room()
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [((2, 7), "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), ((2, 8), "TORCH_FR_DUMP_TEMP_FILE")],
+)
+def test_dumps_of_a_timeout_come_into_the_run_directory(
+    version: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name that this version of torch knows, unless the user has said where."""
+    environment = {inquiry.DUMPS_VARIABLE: "/run/attempt-1/collectives-"}
+    monkeypatch.setattr(os, "environ", environment)
+    answering._keep_dumps(version)
+    hccl = "TORCH_HCCL_DEBUG_INFO_TEMP_FILE"
+    assert environment == dict.fromkeys(
+        (inquiry.DUMPS_VARIABLE, name, hccl), "/run/attempt-1/collectives-"
+    )
+    own = {inquiry.DUMPS_VARIABLE: "/x-", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/y-", hccl: "/z-"}
+    monkeypatch.setattr(os, "environ", dict(own))
+    answering._keep_dumps(version)
+    assert os.environ == own

@@ -12,7 +12,6 @@ import pytest
 from safe_launch.cli import run
 from safe_launch.core.refused import Refused
 from safe_launch.hangs import dumps
-from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.report import HangKind
 
 
@@ -75,7 +74,7 @@ def test_who_did_not_come(as_json: bool, tmp_path: Path) -> None:
     written(tmp_path, 1, document(4, waits=False), as_json=as_json)
     standings = dumps.standings(dumps.find([str(tmp_path)]))
     assert not isinstance(standings, Refused)
-    report = attributed(standings, 0.0, 0.0)
+    report = dumps.report_on(standings)
     assert (report.kind, report.culprits, report.waiting) == (HangKind.ABSENT, (1,), (0, 2))
     assert report.collective is not None
     assert (report.collective.number, report.collective.ranks) == (5, (0, 1, 2))
@@ -90,8 +89,8 @@ def test_a_rank_without_a_dump_is_left_out(tmp_path: Path) -> None:
         written(tmp_path, rank, document(5, waits=True))
     standings = dumps.standings(dumps.find([str(tmp_path)]))
     assert not isinstance(standings, Refused)
-    assert standings[1].problem == "it has left no dump"
-    report = attributed(standings, 0.0, 0.0)
+    report = dumps.report_on(standings)
+    assert report.standings[1].problem == "it has left no dump"
     assert (report.kind, report.culprits) == (HangKind.UNKNOWN, ())
 
 
@@ -102,7 +101,7 @@ def test_ranks_in_different_collectives(tmp_path: Path) -> None:
     written(tmp_path, 1, document(5, waits=True, profiling_name="nccl:broadcast"))
     standings = dumps.standings(dumps.find([str(tmp_path)]))
     assert not isinstance(standings, Refused)
-    report = attributed(standings, 0.0, 0.0)
+    report = dumps.report_on(standings)
     assert (report.kind, report.culprits) == (HangKind.DIVERGENT, (1,))
 
 
@@ -152,7 +151,7 @@ def test_entries_of_any_shape_raise_nothing(tmp_path: Path) -> None:
     written(tmp_path, 0, odd)
     standings = dumps.standings(dumps.find([str(tmp_path)]))
     assert not isinstance(standings, Refused)
-    attributed(standings, 0.0, 0.0)
+    dumps.report_on(standings)
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
