@@ -4,10 +4,13 @@
 
 One process trains a small model under DistributedDataParallel with a data loader, an all_reduce of
 its loss, and AdamW; a step takes about 0.4 ms. Ten steps with the marks, as the guard makes them on
-a real board, are timed in turns with ten in which torch is as it was, in an order drawn by chance,
-so that what else the machine does falls on both. Compared are the fastest twentieths of the steps'
-processor times, in which waiting for a core isn't counted, as other work on the machine only adds;
-the spread is that of drawing the pairs anew.
+a real board, are timed in turns with ten in which torch is as it was, in an order drawn by chance.
+Compared are the medians of each pair's processor times, in which waiting for a core isn't counted;
+told is the median of the differences, and what 95 of 100 draws of the pairs lie between.
+
+That is done three times: without marks on either side, which shows what the machine alone does;
+with marks that rest; and with marks that never rest. After a short step the marks rest for
+`step_times.REST`, and two steps are marked before they rest again: the cost of a step follows.
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ import argparse
 import importlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, count
-from statistics import quantiles
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from statistics import median
 
 import torch
 import torch.distributed as dist
 from safe_launch.evidence.observations import Observations
-from safe_launch.guards import optimizer, progress
+from safe_launch.guards import optimizer, progress, step_times
+from safe_launch.guards.step_times import REST
 from safe_launch.progress import board
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -90,7 +95,7 @@ class Training:
 
 
 def main() -> None:
-    """Prints the ratio, and what 95 of 100 draws lie between."""
+    """Prints what the marks add to a step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=1000)
     options = parser.parse_args()
@@ -103,29 +108,53 @@ def main() -> None:
     training = Training()
     for _ in range(500):
         training.step()
-    pairs = []
-    for _ in range(options.pairs):
-        taken: dict[bool, list[float]] = {}
-        for is_in in random.sample([True, False], 2):
-            put(is_in)
-            training.step()  # the first finds cold caches
-            taken[is_in] = [training.step() for _ in range(10)]
-        pairs.append(taken)
-    drawn = sorted(_costs(random.choices(pairs, k=len(pairs)))[1] for _ in range(200))
-    plain, ratio = _costs(pairs)
-    print(f"a step takes {1e6 * plain:.0f} us; the board has seen {own.rows()[0].step:,} steps")
-    print(f"with marks {ratio - 1:+.2%} ({drawn[4] - 1:+.2%} to {drawn[-5] - 1:+.2%})")
-    print(f"that is {1e9 * plain * (ratio - 1):.0f} ns a step")
+    nothing = _told("no marks", lambda _is_in: put(False), training, options.pairs)
+    step_times.REST = 1 << 62  # from the next step that is timed
+    resting = _told("marks that rest", put, training, options.pairs)
+    step_times.SHORT = 0
+    guard = progress._times(observations)
+    guard._rests_until = 0
+    marking = _told("marks that never rest", put, training, options.pairs)
+    share = 2 / (2 + REST / 1e9 / nothing.step)
+    cost = resting.cost + share * (marking.cost - resting.cost)
+    print(f"{share:.1%} of the steps are marked: {cost / nothing.step:+.2%}, {1e9 * cost:.0f} ns")
     print(f"the board has {board._SIZE} bytes a rank")
 
 
-def _costs(pairs: Sequence[Mapping[bool, Sequence[float]]]) -> tuple[float, float]:
-    """A step without marks, in seconds, and how many times as long one with marks takes."""
-    with_marks, plain = (
-        quantiles(chain.from_iterable(taken[is_in] for taken in pairs), n=20)[0]
-        for is_in in (True, False)
+@dataclass(frozen=True)
+class Told:
+    """A step without marks, and what they add, in seconds."""
+
+    step: float
+    cost: float
+
+
+def _told(name: str, put: Callable[[bool], None], training: Training, count: int) -> Told:
+    """Measures and prints what is added to a step."""
+    pairs = [_pair(put, training) for _ in range(count)]
+    found = _median(pairs)
+    drawn = sorted(_median(random.choices(pairs, k=count)).cost / found.step for _ in range(200))
+    print(
+        f"{name}: {found.cost / found.step:+.2%} ({drawn[4]:+.2%} to {drawn[-5]:+.2%}) of a step "
+        f"of {1e6 * found.step:.0f} us"
     )
-    return plain, with_marks / plain
+    return found
+
+
+def _pair(put: Callable[[bool], None], training: Training) -> tuple[float, float]:
+    """The median step without and with marks."""
+    taken: dict[bool, float] = {}
+    for is_in in random.sample([True, False], 2):
+        put(is_in)
+        training.step()  # the first finds cold caches
+        taken[is_in] = median(training.step() for _ in range(10))
+    return taken[False], taken[True]
+
+
+def _median(pairs: Sequence[tuple[float, float]]) -> Told:
+    return Told(
+        median(plain for plain, _ in pairs), median(marked - plain for plain, marked in pairs)
+    )
 
 
 if __name__ == "__main__":

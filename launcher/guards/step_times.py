@@ -11,9 +11,9 @@ from typing import Any
 from ..evidence.observations import Observations
 from ..progress.board import Phase
 
-REST = 20_000_000
-"""Nanoseconds for which nothing is marked after a step that was shorter: the marks of a step take
-microseconds, and a step of less than a millisecond has none to give away."""
+SHORT, REST = 20_000_000, 50_000_000
+"""Nanoseconds: after a step shorter than the first, nothing is marked for the second. The marks of
+a step take microseconds, and a step of less than a millisecond has none to give away."""
 
 
 class StepTimes:
@@ -146,7 +146,7 @@ class StepTimes:
             slot.trained(step - before, whole)
         elif step > 1 and self._begun:
             slot.timed(self._own, whole)
-            self._has_rested = whole < REST
+            self._has_rested = whole < SHORT
             self._rests_until = now + REST if self._has_rested else 0
         elif slot.phase is Phase.LOADING:
             slot.enter(Phase.TRAINING)

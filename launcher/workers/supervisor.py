@@ -134,7 +134,7 @@ class Supervisor:
         if self.progress.state is AttemptState.BROKEN and self._fault is not None:
             raise self._fault
 
-    def end(self, node: int, output: Output, dumped: Sequence[Standing]) -> AttemptEnd:
+    def end(self, node: int, output: Output, dumped: Sequence[Standing] = ()) -> AttemptEnd:
         """How the attempt ended on the nodes that this node knows of.
 
         Args:
