@@ -93,12 +93,12 @@ class _Scene:
     """All ranks together, with what follows from their recorders and stacks."""
 
     def __init__(self, standings: Sequence[Standing]) -> None:
-        self.by_rank: Mapping[int, Standing] = {one.rank: one for one in standings}
-        self.places = {one.rank: place_of(one.frames) for one in standings}
+        self.by_rank: Mapping[int, Standing] = {each.rank: each for each in standings}
+        self.places = {each.rank: place_of(each.frames) for each in standings}
         self.recorders: Recorders = recorders_of(standings)
         self.waits: Sequence[Wait] = waits_of(self.recorders)
         self.splits: Sequence[Split] = splits_of(self.recorders)
-        self.by_stack = {one.rank for one in standings if self._waits_by_stack(one)}
+        self.by_stack = {each.rank for each in standings if self._waits_by_stack(each)}
         self.waiting = frozenset({wait.rank for wait in self.waits} | self.by_stack)
 
     def _waits_by_stack(self, standing: Standing) -> bool:
@@ -115,14 +115,14 @@ class _Scene:
     def is_any_busy(self, ranks: Iterable[int]) -> bool:
         """Whether any of these works; ranks with a device spin while they wait."""
         found = [self.by_rank[rank] for rank in ranks]
-        return any(one.utilization is None and is_busy(one) for one in found)
+        return any(each.utilization is None and is_busy(each) for each in found)
 
     def cause(self) -> _Cause:
         """Why nothing moves; the first that applies."""
-        stopped = {rank for rank, one in self.by_rank.items() if one.state == "T"}
+        stopped = {rank for rank, each in self.by_rank.items() if each.state == "T"}
         if stopped:
             return _Cause(HangKind.STOPPED, frozenset(stopped), self._awaited(stopped))
-        gone = {rank for rank, one in self.by_rank.items() if is_gone(one)}
+        gone = {rank for rank, each in self.by_rank.items() if is_gone(each)}
         if gone:
             return _Cause(HangKind.GONE, frozenset(gone), self._awaited(gone))
         if self.splits:
@@ -136,19 +136,20 @@ class _Scene:
     def _awaited(self, culprits: Iterable[int]) -> Collective | None:
         """The collective in which most ranks wait for these, else in which most wait at all."""
         wanted = set(culprits)
-        waits = [one for one in self.waits if wanted & (one.missing | one.unknown)] or self.waits
+        named = [wait for wait in self.waits if wanted & (wait.missing | wait.unknown)]
+        waits = named or self.waits
         counts = Counter(
-            (one.collective.group, one.collective.number, one.collective.kind) for one in waits
+            (wait.collective.group, wait.collective.number, wait.collective.kind) for wait in waits
         )
         if not counts:
             return None
-        key = min(counts, key=lambda one: (-counts[one], one[1], one))
+        key = min(counts, key=lambda key: (-counts[key], key[1], key))
         found = [
-            one.collective
-            for one in waits
-            if (one.collective.group, one.collective.number, one.collective.kind) == key
+            wait.collective
+            for wait in waits
+            if (wait.collective.group, wait.collective.number, wait.collective.kind) == key
         ]
-        return max(found, key=lambda one: len(one.ranks))
+        return max(found, key=lambda each: len(each.ranks))
 
     def _split(self, split: Split) -> _Cause:
         """Ranks are in different collectives as the same number of a group."""
@@ -160,7 +161,7 @@ class _Scene:
             left, rest = frozenset(ranks), in_it - frozenset(ranks)
             if mine.is_retired or not all(self._has_left(rank, rest, deep=True) for rank in left):
                 continue
-            kept = next(one for one, own in split.parts if left.isdisjoint(own))
+            kept = next(part for part, own in split.parts if left.isdisjoint(own))
             is_mutual = any(self._has_left(rank, left, deep=True) for rank in rest)
             is_beyond = all(self._has_left(rank, rest) for rank in left)
             is_regular = all(is_familiar(self.recorders, rank, kept) for rank in rest)
@@ -170,7 +171,7 @@ class _Scene:
                 ended = {rank for rank in self.by_rank if self._has_ended(rank)}
                 return _Cause(HangKind.ENDED, left | ended, kept, is_recorded=True)
         collective = next(
-            (one for one, ranks in split.parts if odd.isdisjoint(ranks)), split.parts[0][0]
+            (part for part, ranks in split.parts if odd.isdisjoint(ranks)), split.parts[0][0]
         )
         return _Cause(HangKind.DIVERGENT, odd or tied, collective, is_recorded=True)
 
@@ -180,7 +181,7 @@ class _Scene:
         Where ranks send messages, as from stage to stage of a pipeline, their programs differ.
         """
         entries = self.recorders.entries
-        if not any(one.is_message for own in entries.values() for one in own):
+        if not any(entry.is_message for own in entries.values() for entry in own):
             odd = deviants(self.recorders, entries) & ranks
             if odd:
                 return odd
@@ -214,7 +215,9 @@ class _Scene:
         ranks = {rank for rank in awaited if awaited[rank]}
         while outside := {rank for rank in ranks if not awaited[rank] & ranks}:
             ranks -= outside
-        while unasked := {rank for rank in ranks if not any(rank in awaited[one] for one in ranks)}:
+        while unasked := {
+            rank for rank in ranks if not any(rank in awaited[other] for other in ranks)
+        }:
             ranks -= unasked
         left = {rank for rank in ranks if self._has_left(rank, ranks - {rank})}
         culprits = self._deviants(frozenset(ranks)) or frozenset(left)
@@ -228,40 +231,40 @@ class _Scene:
         free = {
             rank
             for rank in self.by_rank
-            if self._stands_free(rank) and any(self._may_await(one, rank) for one in self.waiting)
+            if self._stands_free(rank) and any(self._may_await(at, rank) for at in self.waiting)
         }
         if free:
             return self._absent(free)
         if not self._unread() and (parts := self._parts_by_stack()):
             return parts
-        complete = [one.collective for one in self.waits if not one.missing | one.unknown]
+        complete = [wait.collective for wait in self.waits if not wait.missing | wait.unknown]
         return _Cause(HangKind.UNKNOWN, collective=next(iter(complete), self._awaited(())))
 
     def _stands_free(self, rank: int) -> bool:
         """Whether it stands where nobody waits for others, or hasn't begun."""
-        one = self.by_rank[rank]
+        each = self.by_rank[rank]
         if rank in self.waiting:
             return False
-        if is_unbegun(one):
+        if is_unbegun(each):
             return True
         place = self.places[rank]
         if place is Place.UNREAD:
-            return is_traced(one) or one.phase is Phase.ENDED
+            return is_traced(each) or each.phase is Phase.ENDED
         return place not in MAY_WAIT or (
-            place is Place.BACKWARD and one.utilization is None and is_busy(one)
+            place is Place.BACKWARD and each.utilization is None and is_busy(each)
         )
 
     def _may_await(self, waiting: int, rank: int) -> bool:
         """Whether a waiting rank may wait for another, as far as is known."""
-        own = [one for one in self.waits if one.rank == waiting]
-        return not own or any(rank in one.unknown for one in own)
+        own = [wait for wait in self.waits if wait.rank == waiting]
+        return not own or any(rank in wait.unknown for wait in own)
 
     def _unread(self) -> bool:
         """Whether nothing is known of some rank that is alive."""
         return any(
-            one.collectives is None and self.places[rank] is Place.UNREAD
-            for rank, one in self.by_rank.items()
-            if not (is_unbegun(one) or one.phase is Phase.ENDED)
+            each.collectives is None and self.places[rank] is Place.UNREAD
+            for rank, each in self.by_rank.items()
+            if not (is_unbegun(each) or each.phase is Phase.ENDED)
         )
 
     def _parts_by_stack(self) -> _Cause | None:
@@ -293,12 +296,12 @@ class _Scene:
             for rank, place in self.places.items()
             if place is Place.LOADER and not is_busy(self.by_rank[rank])
         }
-        alive = [one for one in self.by_rank.values() if not self._has_ended(one.rank)]
-        if any(is_busy(one) and self.places[one.rank] is not Place.UNREAD for one in alive):
+        alive = [each for each in self.by_rank.values() if not self._has_ended(each.rank)]
+        if any(is_busy(each) and self.places[each.rank] is not Place.UNREAD for each in alive):
             return _Cause(HangKind.BUSY)
-        if loading and loading == {one.rank for one in alive}:
+        if loading and loading == {each.rank for each in alive}:
             return _Cause(HangKind.LOADER, frozenset(loading))
-        if any(self.places[one.rank] is Place.UNREAD or is_busy(one) for one in alive):
+        if any(self.places[each.rank] is Place.UNREAD or is_busy(each) for each in alive):
             return _Cause(HangKind.UNKNOWN)
         return _Cause(HangKind.IDLE)
 
@@ -332,11 +335,11 @@ class _Scene:
         if rank == 0 and (mine.phase is Phase.SAVING or is_saving(mine.frames)):
             return False  # rank 0 alone saves, in the middle of the training
         training = [
-            one
-            for one in map(self.by_rank.__getitem__, others)
-            if one.phase in (Phase.TRAINING, Phase.LOADING)
+            each
+            for each in map(self.by_rank.__getitem__, others)
+            if each.phase in (Phase.TRAINING, Phase.LOADING)
         ]
-        told = [has_left(mine.frames, one.frames, deep=deep) for one in training]
+        told = [has_left(mine.frames, each.frames, deep=deep) for each in training]
         if any(answer is not None for answer in told):
             return all(answer is not False for answer in told)
-        return is_leaving(mine) and any(self.places[one.rank] in _UNSEEN for one in training)
+        return is_leaving(mine) and any(self.places[each.rank] in _UNSEEN for each in training)

@@ -45,23 +45,23 @@ def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
         at: when the run was ended, in seconds of the host's monotonic clock.
     """
     message = message_of(report)
-    culprits = [one for one in report.standings if one.rank in report.culprits]
+    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
     if not culprits:
         return (FailureRecord(None, at, HANG, message, traceback=_traceback((), message)),)
     return tuple(
         FailureRecord(
-            rank=one.rank,
+            rank=standing.rank,
             at=at,
             exception=HANG,
             message=message,
-            frames=one.frames,
-            traceback=_traceback(one.frames, message),
-            step=one.step,
-            user_files=one.own_files,
-            host=one.host,
-            pid=one.pid or None,
+            frames=standing.frames,
+            traceback=_traceback(standing.frames, message),
+            step=standing.step,
+            user_files=standing.own_files,
+            host=standing.host,
+            pid=standing.pid or None,
         )
-        for one in culprits
+        for standing in culprits
     )
 
 
@@ -74,7 +74,7 @@ def message_of(report: HangReport) -> str:
         parts.append(_part(report, report.waiting))
     sentence = SENTENCES[report.kind]
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
-        is_read = all(one.collectives is not None for one in report.standings)
+        is_read = all(standing.collectives is not None for standing in report.standings)
         sentence = COMPLETE if is_read else sentence
     since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # dumps don't tell
     head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}{since}"
@@ -83,16 +83,18 @@ def message_of(report: HangReport) -> str:
 
 def _part(report: HangReport, ranks: Iterable[int]) -> str:
     """What some ranks are in, as in `ranks 0, 2 in all_reduce 412 (12,480 floats)`."""
-    inside = [one for one in report.standings if one.rank in ranks]
+    inside = [standing for standing in report.standings if standing.rank in ranks]
     first = f"in {collective_text(report.collective)}" if report.collective else ""
-    texts = sorted({_collective(one) for one in inside}, key=lambda text: (text != first, text))
+    texts = sorted(
+        {_collective(standing) for standing in inside}, key=lambda text: (text != first, text)
+    )
     more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
     return f"{ranks_text(ranks)} {texts[0]}{more}".rstrip()
 
 
 def _collective(standing: Standing) -> str:
     """What a rank is in: a collective, else its innermost function."""
-    pending = [one for one in standing.collectives or () if not one.is_retired]
+    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     if pending:
         return f"in {collective_text(pending[0])}"
     call = waiting_function(standing.frames)
@@ -104,18 +106,20 @@ def _collective(standing: Standing) -> str:
 def _stacks(report: HangReport) -> list[str]:
     """The stacks of the ranks, those of the culprits first, each once."""
     groups: dict[tuple[bool, str], list[int]] = {}
-    for one in report.standings:
-        if one.frames:
-            called = [frame for frame in one.frames if not _LEFT_OUT.search(frame.file)]
+    for standing in report.standings:
+        if standing.frames:
+            called = [frame for frame in standing.frames if not _LEFT_OUT.search(frame.file)]
             text = ", ".join(map(_call, called[-MOST_FRAMES:]))
-            groups.setdefault((one.rank not in report.culprits, text), []).append(one.rank)
+            groups.setdefault((standing.rank not in report.culprits, text), []).append(
+                standing.rank
+            )
     order = sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[1]))
     stacks = [f"  {ranks_text(ranks)}: {text}" for (_, text), ranks in order[:MOST_STACKS]]
     children = {
         f"  a process of the data loader: {', '.join(map(_call, _of_worker(child.frames)))}"
-        for one in report.standings
-        for child in one.children
-        if one.rank in report.culprits and report.kind is HangKind.LOADER and child.frames
+        for standing in report.standings
+        for child in standing.children
+        if standing.rank in report.culprits and report.kind is HangKind.LOADER and child.frames
     }
     return [*stacks, *sorted(children)[:MOST_STACKS]]
 

@@ -168,7 +168,7 @@ def is_leaving(standing: Standing) -> bool:
     call = waiting_function(standing.frames)
     if call:
         return call in _LEAVING
-    pending = [one for one in standing.collectives or () if not one.is_retired]
+    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     return bool(pending) and "barrier" in pending[0].kind
 
 

@@ -29,22 +29,24 @@ def is_proof(
     if (earlier.kind, earlier.culprits) != (report.kind, report.culprits):
         return False
     before = {standing.rank: standing for standing in earlier.standings}
-    pairs = [(before.get(one.rank), one) for one in report.standings]
+    pairs = [(before.get(standing.rank), standing) for standing in report.standings]
     if any(old is None or _has_moved(old, new) for old, new in pairs):
         return False
-    culprits = [one for one in report.standings if one.rank in report.culprits]
+    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
     match report.kind:
         case HangKind.STOPPED:
-            return all(one.state == "T" for one in culprits)
+            return all(standing.state == "T" for standing in culprits)
         case HangKind.GONE:  # the workers of a launcher that doesn't answer may train on
             return report.quiet >= PATIENCE * limit
         case HangKind.DIVERGENT | HangKind.ENDED if is_recorded:
             return True
         case HangKind.ABSENT | HangKind.ENDED | HangKind.LOADER:
-            lines = [(_line(before[one.rank]), _line(one)) for one in culprits]
+            lines = [(_line(before[standing.rank]), _line(standing)) for standing in culprits]
             return (
                 report.quiet >= PATIENCE * limit
-                and any(one.step for one in report.standings)  # else it may be a server's rank 0
+                and any(
+                    standing.step for standing in report.standings
+                )  # else it may be a server's rank 0
                 and all(old == new for old, new in lines)
                 and not any(map(_may_go_on, culprits))
             )
@@ -54,7 +56,7 @@ def is_proof(
 
 def _has_moved(old: Standing, new: Standing) -> bool:
     """Whether a rank has done a step, or entered or finished a collective."""
-    tails = [one.collectives and one.collectives[-1] for one in (old, new)]
+    tails = [standing.collectives and standing.collectives[-1] for standing in (old, new)]
     return (old.step, old.phase) != (new.step, new.phase) or tails[0] != tails[1]
 
 

@@ -60,7 +60,7 @@ def _aligned(recorders: Recorders, ranks: Sequence[int]) -> dict[int, tuple[_Ste
         for rank in ranks:
             entries = recorders.entries[rank]
             first = entries.index(own[rank][start])
-            result[rank] = tuple(_step(one) for one in entries[first:] if not one.is_message)
+            result[rank] = tuple(_step(entry) for entry in entries[first:] if not entry.is_message)
         return result
     return {}
 

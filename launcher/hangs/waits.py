@@ -153,7 +153,7 @@ def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
             }
             unknown = {other for other, last in known.items() if last is None}
             if is_open:
-                unknown |= {one for one in recorders.ranks if one not in members}
+                unknown |= {other for other in recorders.ranks if other not in members}
             waits.append(Wait(rank, head, frozenset(missing), frozenset(unknown)))
     return (*waits, *_messages(recorders))
 
@@ -227,8 +227,8 @@ def differ(first: Collective, second: Collective) -> bool:
         return True
     if not _SIZED.match(first.kind):
         return False
-    sizes = [sum(map(math.prod, one.shapes)) for one in (first, second) if one.shapes]
-    dtypes = [set(one.dtypes) for one in (first, second) if one.dtypes]
+    sizes = [sum(map(math.prod, entry.shapes)) for entry in (first, second) if entry.shapes]
+    dtypes = [set(entry.dtypes) for entry in (first, second) if entry.dtypes]
     return any(len(seen) == 2 and seen[0] != seen[1] for seen in (sizes, dtypes))
 
 

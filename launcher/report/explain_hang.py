@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..core.control_sequences import cleaned
 from ..core.row import Row
@@ -87,12 +87,12 @@ def rows(report: HangReport) -> list[Row]:
 
 def _what(report: HangReport) -> str:
     """What the culprits do; else what is known of all ranks."""
-    culprits = [one for one in report.standings if one.rank in report.culprits]
+    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
     if not culprits:
         return _nobody(report)
     groups: dict[tuple[str, str], list[int]] = {}
-    for one in culprits:
-        groups.setdefault(_doing(report.kind, one), []).append(one.rank)
+    for standing in culprits:
+        groups.setdefault(_doing(report.kind, standing), []).append(standing.rank)
     texts = []
     for (singular, plural), ranks in list(groups.items())[:MOST_DOINGS]:
         doing = singular if len(ranks) == 1 else plural
@@ -103,31 +103,31 @@ def _what(report: HangReport) -> str:
     return lead + ", ".join(texts)
 
 
-def _doing(kind: HangKind, one: Standing) -> tuple[str, str]:
+def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
     """What a culprit does, in the singular and for several that do the same."""
-    where = _short_place(one)
+    where = _short_place(standing)
     match kind:
         case HangKind.STOPPED:
-            how = "held by a debugger" if one.state == "t" else "stopped (SIGSTOP)"
-            return f"is {how}, process {one.pid}", f"are {how}"
-        case HangKind.GONE if one.problem:
+            how = "held by a debugger" if standing.state == "t" else "stopped (SIGSTOP)"
+            return f"is {how}, process {standing.pid}", f"are {how}"
+        case HangKind.GONE if standing.problem:
             return "can't be reached", "can't be reached"
         case HangKind.GONE:
             return "is gone", "are gone"
         case HangKind.BUSY:
-            return f"works {where} ({_effort(one)})", f"work {where} ({_effort(one)})"
+            return f"works {where} ({_effort(standing)})", f"work {where} ({_effort(standing)})"
         case HangKind.ENDED:
             text = f"left the training: {where}"
             return f"has {text}", f"have {text}"
         case HangKind.LOADER:
-            text = f"for the data loader {where}{_stuck_children(one)}"
+            text = f"for the data loader {where}{_stuck_children(standing)}"
             return f"waits {text}", f"wait {text}"
         case HangKind.DIVERGENT:
-            where += _own_head(one) if one.frames else ""
-        case _ if not one.frames:
+            where += _own_head(standing) if standing.frames else ""
+        case _ if not standing.frames:
             where = f"missing: {where}"
         case _:
-            where += _idleness(one)
+            where += _idleness(standing)
     return f"is {where}", f"are {where}"
 
 
@@ -162,14 +162,16 @@ def _nobody(report: HangReport) -> str:
 def _wait(report: HangReport, count: int) -> str:
     """In what the ranks wait."""
     verb = "waits" if count == 1 else "wait"
-    inside = [one for one in report.standings if one.rank in report.waiting]
-    is_backward = bool(inside) and all(place_of(one.frames) is Place.BACKWARD for one in inside)
+    inside = [standing for standing in report.standings if standing.rank in report.waiting]
+    is_backward = bool(inside) and all(
+        place_of(standing.frames) is Place.BACKWARD for standing in inside
+    )
     phase = "backward's " if is_backward else ""
     if report.collective is not None:
         return f"{verb} in {phase}{collective_text(report.collective)}"
-    if inside and all(place_of(one.frames) is Place.LOCK for one in inside):
+    if inside and all(place_of(standing.frames) is Place.LOCK for standing in inside):
         return f"{verb} for a file lock"
-    calls = {waiting_function(one.frames) for one in inside} - {""}
+    calls = {waiting_function(standing.frames) for standing in inside} - {""}
     if len(calls) == 1:
         return f"{verb} in {calls.pop()}"
     return f"{verb} in the backward pass" if is_backward else f"{verb} for others"
@@ -177,7 +179,7 @@ def _wait(report: HangReport, count: int) -> str:
 
 def _own_head(standing: Standing) -> str:
     """In which collective a rank waits itself."""
-    pending = [one for one in standing.collectives or () if not one.is_retired]
+    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     return f", waiting in {collective_text(pending[0])}" if pending else ""
 
 
@@ -215,10 +217,10 @@ def _without_stack(standing: Standing) -> str:
         return "its process is stopped"
     if standing.phase is Phase.ENDED:
         return "its script has ended"
-    pending = [one for one in standing.collectives or () if not one.is_retired]
+    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     if pending:
         return f"waiting in {collective_text(pending[0])}"
-    done = [one for one in standing.collectives or () if not one.is_message]
+    done = [entry for entry in standing.collectives or () if not entry.is_message]
     if done:
         return f"its last collective, which is done, was {collective_text(done[-1])}"
     return "not known"
@@ -267,7 +269,7 @@ def _effort(standing: Standing) -> str:
 
 def _hosts(report: HangReport, ranks: Iterable[int]) -> str:
     """The hosts of ranks, where the run has several."""
-    hosts = {one.rank: one.host for one in report.standings}
+    hosts = {standing.rank: standing.host for standing in report.standings}
     if len(set(hosts.values())) < 2:
         return ""
     named = sorted({hosts[rank] or "node 0" for rank in ranks if rank in hosts})
@@ -311,7 +313,7 @@ def _notes(report: HangReport) -> list[str]:
     for standing in report.standings:
         if standing.problem:
             problems.setdefault(standing.problem, []).append(standing.rank)
-    order: Sequence[tuple[str, list[int]]] = sorted(problems.items(), key=lambda one: -len(one[1]))
+    order = sorted(problems.items(), key=lambda problem: -len(problem[1]))
     texts = [f"{ranks_text(ranks)}: {cleaned(text)}" for text, ranks in order[:MOST_NOTES]]
     if len(order) > MOST_NOTES:
         texts.append(f"{len(order) - MOST_NOTES} more such remarks")
@@ -321,7 +323,9 @@ def _notes(report: HangReport) -> list[str]:
 def _advice(report: HangReport) -> str:
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:
-        pids = [str(one.pid) for one in report.standings if one.rank in report.culprits]
+        pids = [
+            str(standing.pid) for standing in report.standings if standing.rank in report.culprits
+        ]
         text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
     if report.is_proof or not report.quiet:
         return text
