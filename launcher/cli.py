@@ -169,6 +169,8 @@ def launch(options: argparse.Namespace) -> int:
     Raises:
         LaunchError: the launch isn't possible.
     """
+    from .nodes import secret
+    from .schedulers.this_host import this_host
     from .session import launch as single_node
     from .session import multi_node
     from .system import run_directory
@@ -179,6 +181,10 @@ def launch(options: argparse.Namespace) -> int:
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
+    trust = secret.of_job(
+        *(options.secret_file, request.placement, os.environ, this_host()),
+        is_required=options.require_secret,
+    )
     output_options.make_folder(request.worker_options.streams)
     with process_options.pid_file(is_wanted=options.save_pid):
         server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
@@ -186,7 +192,7 @@ def launch(options: argparse.Namespace) -> int:
             if request.placement.is_alone:
                 workload = training.workload(request)
                 return single_node.launch(request, workload, hardware, catalogue, server)
-            return multi_node.launch(request, hardware, catalogue, training.workload, server)
+            return multi_node.launch(request, hardware, catalogue, training.workload, server, trust)
         finally:
             server.end()
 

@@ -1,7 +1,7 @@
 """How long many nodes take to agree, and how much they say, as they grow: a curve from 2 to 512.
 
     python benchmarks/nodes/agreement.py [--nodes 2,4,...] [--workers N] [--elastic-up-to N]
-        [--plot]
+        [--without-secret] [--plot]
 
 Node 0 is `safe-launch` itself, with real workers that sleep. The other nodes are threads of one
 process (`agreement_nodes.py`): they join by the launcher's own code over TCP and say what launchers
@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -179,7 +180,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--elastic-up-to", type=int, default=64, metavar="NODES")
     parser.add_argument("--plot", action="store_true", help="write docs/measured/agreement.svg")
+    parser.add_argument("--without-secret", action="store_true", help="links without protection")
     options = parser.parse_args()
+    os.environ["SAFE_LAUNCH_SECRET"] = secrets.token_hex(32)
+    if options.without_secret:
+        del os.environ["SAFE_LAUNCH_SECRET"]
     sizes = [int(size) for size in options.nodes.split(",")]
     rows: dict[int, list[Row]] = {}
     peers: dict[int, list[Row]] = {}

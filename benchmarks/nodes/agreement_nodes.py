@@ -28,10 +28,13 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.machine import detect
+from safe_launch.nodes import secret
 from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.messages import Ended, Failing, Join, Order, RunEnded, Stop
 from safe_launch.nodes.peers import abbreviated
 from safe_launch.nodes.rendezvous import join, own_join
+from safe_launch.nodes.secret import Trust
+from safe_launch.schedulers.this_host import this_host
 from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
@@ -48,6 +51,7 @@ class Scene:
     Attributes:
         hello: what a node says of itself; each changes its rank and name.
         placement: where node 0 is.
+        trust: what the nodes and node 0 prove to each other.
         failures: what the ranks of a node tell, each node with its own ranks.
         gate: where all wait for each other between the phases.
         times: when each node had got what it waited for, by phase.
@@ -58,6 +62,7 @@ class Scene:
 
     hello: Join
     placement: Placement
+    trust: Trust
     failures: Callable[[int], tuple[FailureRecord, ...]]
     gate: threading.Barrier
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -71,7 +76,7 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     hello = msgspec.structs.replace(scene.hello, rank=rank, host=f"node-{rank}")
     placement = replace(scene.placement, rank=rank)
     scene.gate.wait()
-    link, _ = join(placement, hello, lambda _line: None)
+    link, _ = join(placement, scene.trust, hello, lambda _line: None)
     first = hear(link, Order)
     scene.times["agree"].append(time.monotonic())
     scene.gate.wait()
@@ -185,7 +190,8 @@ def main(case: dict[str, Any]) -> None:
         )
 
     own = own_join(request, detect.detect(), dict(read_workload(request).versions))
-    scene = Scene(own, placement, failures, threading.Barrier(nodes))
+    trust = secret.of_job(None, placement, os.environ, this_host(), is_required=False)
+    scene = Scene(own, placement, trust, failures, threading.Barrier(nodes))
     scene.times = {"agree": [], "stop": [], "verdict": []}
     threads = [
         threading.Thread(target=guarded, args=(scene, rank, rank == nodes // 2))

@@ -81,3 +81,9 @@ class Placement:
     def is_head(self) -> bool:
         """Whether this is node 0, which decides for all."""
         return self.rank == 0
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether the nodes may be on several hosts."""
+        is_loopback = self.address in ("localhost", "::1") or self.address.startswith("127.")
+        return self.nodes > self.beside and not is_loopback

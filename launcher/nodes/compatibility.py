@@ -26,7 +26,7 @@ def refusal(node: Join, head: Join, nodes: int) -> Refusal | None:
     """
     who, own = node.host, head.host
     if node.job != head.job:
-        problem = f"{who} is of another job: its run id is {node.job!r}, node 0's {head.job!r}"
+        problem = f"{who} is of another job: its run id {node.job!r} isn't node 0's"
         return Refusal(ExitCode.USAGE, problem, "give all nodes one --rdzv-id, or another port")
     if node.rank is not None and not 0 < node.rank < nodes:
         problem = f"{who} says that it is node {node.rank}, and node 0 expects nodes 1 to"

@@ -1,7 +1,9 @@
-"""The connections between node 0's launcher and the others: lines of JSON over TCP.
+"""The connections between node 0's launcher and the others: messages as JSON, in frames, over TCP.
 
-Each field is checked against its limits (`field_limits`), and control characters are removed from
-texts. Anything that no launcher sends ends the connection.
+Before anything else both ends prove that they are of one job (`handshake`); what is sent earlier
+waits. Then every frame is authenticated and numbered (`frames`), its size limited by what it may
+hold, each field checked against its limits (`field_limits`), and control characters are removed
+from texts. Anything that no launcher sends ends the connection.
 
 A connection is also how each end knows that the other is alive: where a process ends, the kernel
 closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
@@ -20,19 +22,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
+from typing import Self
 
 import msgspec
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
+from ..core.refused import Refused
 from . import field_limits
-from .messages import FromOthers, Message, Refusal
+from .frames import Direction
+from .handshake import Handshake, Keys, hosting, joining
+from .messages import FromCallers, FromHead, Message, Refusal
+from .secret import Trust
 
-MAXIMUM = 64 * 1024 * 1024
-"""Bytes of a message at most."""
 BATCH = 64
 """Connections that are accepted at a time."""
+CHUNK = 1 << 18
+"""Bytes that are read at a time."""
 RTT_OFFSET = 148
 """Offset of `tcpi_min_rtt` in `struct tcp_info`, in microseconds (linux/tcp.h, since Linux 4.6).
 
@@ -51,64 +58,118 @@ class Connection:
         socket: the TCP socket.
         peer: the other end's name, for people.
         allowed: the messages that the other end may send.
-        partial: the start of a message that isn't complete yet.
         waiting: messages that have arrived and haven't been taken yet.
         fault: why the connection has ended, as a sentence; None while it is open.
-        is_foreign: it was ended because the other end sent what no launcher sends.
+        is_foreign: it was ended because the other end can't prove itself, or sent what no launcher
+            sends.
+        is_proven: the handshake is over.
     """
 
     socket: socket.socket
     peer: str
     allowed: UnionType
-    partial: bytearray = field(default_factory=bytearray)
     waiting: list[Message] = field(default_factory=list)
     fault: str | None = None
     is_foreign: bool = False
+    is_proven: bool = False
+    _handshake: Handshake | None = None
+    _needed: int = 0  # bytes that the handshake waits for
+    _partial: bytearray = field(default_factory=bytearray)
+    _early: list[Message] = field(default_factory=list)  # to be sent after the handshake
+    _sent: Direction = field(default_factory=lambda: Direction(b""))
+    _received: Direction = field(default_factory=lambda: Direction(b""))
 
     def fileno(self) -> int:
         """The descriptor, for a selector."""
         return self.socket.fileno()
 
     def send(self, *messages: Message) -> None:
-        """Sends messages; if that fails, `fault` says why."""
-        if self.fault is None:
-            lines = b"".join(encoded(message) for message in messages)
-            try:
-                self.socket.sendall(lines)
-            except OSError as error:
-                self._end(error)
+        """Sends messages, after the handshake; if that fails, `fault` says why."""
+        if not self.is_proven:
+            self._early += messages
+        else:
+            self._write(b"".join(self._sent.sealed(encoded(message)) for message in messages))
 
     def receive(self) -> list[Message]:
-        """The messages that have arrived; never waits.
+        """The messages that have arrived; never waits, and reads no more than `CHUNK` at a time.
 
-        Sets `fault` if the other end is gone or sends what no launcher sends; then it is refused.
+        Sets `fault` if the other end is gone, or isn't one of the job's launchers; then it is
+        refused.
         """
-        while self.fault is None:
+        if self.fault is None:
             try:
-                chunk = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
+                size = CHUNK if self.is_proven else self._needed - len(self._partial)
+                chunk = self.socket.recv(size, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                break
+                return []
             except OSError as error:
                 self._end(error)
-                break
-            self.partial += chunk
-            if not chunk:
-                self._end(None)
-            elif len(self.partial) > MAXIMUM:
-                self._end(OSError(errno.EMSGSIZE, "a message without an end"))
-        end = self.partial.rfind(b"\n") + 1
-        lines = bytes(self.partial[:end]).splitlines()
-        del self.partial[:end]
+            else:
+                self._partial += chunk
+                if not chunk:
+                    self._end(None)
+                self._shake_hands()
         found: list[Message] = []
-        for line in lines:
-            try:
-                found.append(decoded(line, self.allowed))
-            except ValueError as error:
-                problem = f"sent what no launcher sends: {error}"
-                self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
-                self.fault, self.is_foreign = f"it {problem}", True
-                break
+        try:
+            while self.is_proven and not self.is_foreign and (message := self._next()) is not None:
+                found.append(message)
+        except ValueError as error:
+            problem = f"sent what no launcher sends: {error}"
+            self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
+            self._refuse(f"it {problem}")
         return found
+
+    def begin(self, handshake: Handshake) -> Self:
+        """Begins the handshake."""
+        self._handshake = handshake
+        opening, self._needed = next(handshake)
+        self._write(opening)
+        return self
+
+    def _shake_hands(self) -> None:
+        """Goes on with the handshake as far as what has come allows."""
+        while self._handshake is not None and len(self._partial) >= self._needed:
+            came = bytes(self._partial[: self._needed])
+            del self._partial[: self._needed]
+            try:
+                answer, self._needed = self._handshake.send(came)
+            except StopIteration as end:
+                self._handshake = None
+                self._agree(end.value)
+            else:
+                self._write(answer)
+
+    def _agree(self, keys: Keys | Refused) -> None:
+        """Takes the handshake's result; sends what has waited for it."""
+        if isinstance(keys, Refused):
+            self._refuse(keys.sentence)
+            return
+        self.is_proven = True
+        self._sent, self._received = Direction(keys.sent), Direction(keys.received)
+        early, self._early = self._early, []
+        self.send(*early)
+
+    def _next(self) -> Message | None:
+        """The next message that is complete.
+
+        Raises:
+            ValueError: it isn't an allowed message.
+        """
+        payload = self._received.opened(self._partial, field_limits.largest(self.allowed))
+        return None if payload is None else decoded(payload, self.allowed)
+
+    def _write(self, content: bytes) -> None:
+        """Sends bytes; if that fails, `fault` says why."""
+        if self.fault is None and content:
+            try:
+                self.socket.sendall(content)
+            except OSError as error:
+                self._end(error)
+
+    def _refuse(self, fault: str) -> None:
+        """Takes nothing more from the other end."""
+        self.fault, self.is_foreign = fault, True
+        self._partial.clear()
 
     def delay(self) -> float:
         """Seconds that a message takes: half of the round trip as the kernel measures it."""
@@ -134,37 +195,46 @@ class Connection:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as a line of JSON; by the json module, as texts may have lone surrogates."""
+    """A message as JSON; by the json module, as texts may have lone surrogates."""
     content = {"type": type(message).__name__, **msgspec.structs.asdict(message)}
-    return json.dumps(content, default=plain).encode() + b"\n"
+    return json.dumps(content, default=plain).encode()
 
 
-def decoded(line: bytes, allowed: UnionType) -> Message:
-    """The message in a line.
+def decoded(payload: bytes, allowed: UnionType) -> Message:
+    """The message in a frame.
 
     Raises:
-        ValueError: it isn't an allowed message, or a field is beyond its limits.
+        ValueError: it isn't an allowed message, too long, or a field is beyond its limits.
     """
     try:
-        message: Message = msgspec.convert(cleaned(json.loads(line)), allowed)
+        message: Message = msgspec.convert(cleaned(json.loads(payload)), allowed)
     except msgspec.ValidationError as error:
         raise ValueError(f"none of its messages: {str(error)[:LONGEST_REASON]}") from None
     except (ValueError, RecursionError):
-        raise ValueError("none of its messages: not a line of JSON") from None
-    if (problem := field_limits.problem(message)) is not None:
+        raise ValueError("none of its messages: not JSON") from None
+    if (problem := field_limits.problem(message, len(payload))) is not None:
         raise ValueError(problem)
     return message
 
 
-def keep_alive(opened: socket.socket, peer: str, silence: float, allowed: UnionType) -> Connection:
-    """A connection with keep-alive probes.
+def joined_to(opened: socket.socket, peer: str, silence: float, trust: Trust) -> Connection:
+    """A joining node's end of a connection to node 0.
 
     Args:
         opened: a connected socket.
-        peer: the other end's name, for people.
+        peer: node 0's name, for people.
         silence: seconds after which an unreachable host counts as lost, at most.
-        allowed: the messages that the other end may send.
+        trust: what both ends prove.
+
+    Raises:
+        LaunchError: this node has no credential to offer.
     """
+    keep_alive(opened, silence)
+    return Connection(opened, peer, FromHead).begin(joining(trust))
+
+
+def keep_alive(opened: socket.socket, silence: float) -> None:
+    """Sets keep-alive probes, by which an unreachable host is noticed within so many seconds."""
     interval = max(1, math.floor(silence / 8))
     options = {
         socket.TCP_KEEPIDLE: interval,
@@ -179,19 +249,39 @@ def keep_alive(opened: socket.socket, peer: str, silence: float, allowed: UnionT
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    return Connection(opened, peer, allowed)
 
 
-def listening(port: int) -> socket.socket:
-    """A socket that listens on every address of this host, IPv4 and IPv6.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The job's port at node 0.
+
+    Attributes:
+        socket: listens there.
+        trust: what whoever comes must prove, as node 0 does.
+    """
+
+    socket: socket.socket
+    trust: Trust
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Ends listening."""
+        self.socket.close()
+
+
+def listening(port: int, trust: Trust) -> Listener:
+    """Listens on every address of this host, IPv4 and IPv6.
 
     Raises:
         OSError: the port is taken or not permitted.
     """
     if socket.has_dualstack_ipv6():
         with suppress(OSError):
-            return _listening(port, socket.AF_INET6)
-    return _listening(port, socket.AF_INET)
+            return Listener(_listening(port, socket.AF_INET6), trust)
+    return Listener(_listening(port, socket.AF_INET), trust)
 
 
 def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
@@ -205,17 +295,19 @@ def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
     return listener
 
 
-def arrivals(listener: socket.socket, silence: float) -> list[Connection]:
+def arrivals(listener: Listener, silence: float) -> list[Connection]:
     """Accepts the oldest waiting connections; never waits."""
     found: list[Connection] = []
-    with suppress(BlockingIOError):
-        while len(found) < BATCH:
-            try:
-                opened, address = listener.accept()
-            except (ConnectionError, TimeoutError):  # closed before it was accepted
-                continue
-            peer = address[0].removeprefix("::ffff:")
-            found.append(keep_alive(opened, peer, silence, FromOthers))
+    for _ in range(BATCH):
+        try:
+            opened, address = listener.socket.accept()
+            keep_alive(opened, silence)
+        except (ConnectionError, TimeoutError):  # closed before it was accepted
+            continue
+        except OSError:  # nobody is left, or there are too many open files
+            break
+        peer = address[0].removeprefix("::ffff:")
+        found.append(Connection(opened, peer, FromCallers).begin(hosting(listener.trust)))
     return found
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from types import MappingProxyType
-from typing import Any
+from functools import cache
+from types import MappingProxyType, UnionType
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -30,10 +31,12 @@ from .messages import (
     Message,
     NodeObserved,
     Order,
+    Pong,
     Refusal,
     RunEnded,
     RunStarted,
     Signalled,
+    Standings,
     Stop,
 )
 
@@ -259,9 +262,37 @@ WHOLES: Mapping[type, Bound] = MappingProxyType(
 """Limits on several fields of a value together."""
 
 
-def problem(message: Message) -> str | None:
-    """The first field beyond its limits, with the limits; None where all are within."""
-    return next(_problems(message, type(message).__name__), None)
+LARGE = 1 << 24
+SIZES: Mapping[type, int] = MappingProxyType(
+    {
+        Join: 1 << 16,
+        Refusal: 1 << 16,
+        Order: 1 << 20,
+        **dict.fromkeys((NodeObserved, Failing, Ended, Pong, Standings), LARGE),
+    }
+)
+"""Bytes of a message at most, by type; a few thousand workers' records are the largest."""
+SIZE = 1 << 18
+"""Bytes of every other message at most."""
+
+
+@cache
+def largest(allowed: UnionType) -> int:
+    """Bytes of the largest of several types of messages."""
+    return max(SIZES.get(kind, SIZE) for kind in get_args(allowed))
+
+
+def problem(message: Message, size: int = 0) -> str | None:
+    """The first field beyond its limits, with the limits; None where all are within.
+
+    Args:
+        message: a message.
+        size: its bytes.
+    """
+    kind = type(message)
+    if size > (most := SIZES.get(kind, SIZE)):
+        return f"{kind.__name__} of {size:,} bytes, and {most:,} are allowed"
+    return next(_problems(message, kind.__name__), None)
 
 
 def _problems(value: object, name: str) -> Iterator[str]:

@@ -218,6 +218,8 @@ class RunEnded(Struct, frozen=True, tag=True):
 
 FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | RunEnded
 """The messages from node 0."""
+FromCallers = Join | Refusal
+"""The messages of whoever node 0 doesn't know yet."""
 FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ask | Pong | Standings | Ended
 """The messages to node 0."""
 Message = FromHead | FromOthers

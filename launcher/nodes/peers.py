@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +10,7 @@ from msgspec import structs
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
-from .connection import Connection, broadcast
+from .connection import Connection, Listener, broadcast
 from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop
 
 SHORT = 500
@@ -41,7 +40,7 @@ class Peers:
     """
 
     connections: dict[int, Connection] = field(default_factory=dict)
-    listener: socket.socket | None = None
+    listener: Listener | None = None
     silence: float = 30.0
     ended: dict[int, Ended] = field(default_factory=dict)
     failing: dict[int, tuple[FailureRecord, ...]] = field(default_factory=dict)

@@ -18,10 +18,12 @@ from ..core.placement import Placement
 from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..machine import host
+from .callers import STRANGERS
 from .compatibility import in_rank_order
-from .connection import Connection, broadcast, keep_alive, listening
-from .messages import Accepted, FromHead, Join, Refusal, RunStarted
-from .waiting import PATIENCE, STRANGERS, Waiting
+from .connection import Connection, Listener, broadcast, joined_to, listening
+from .messages import Accepted, Join, Refusal, RunStarted
+from .secret import Trust
+from .waiting import PATIENCE, Waiting
 
 OTHERS = 256
 """Descriptors that node 0 needs besides its connections: its workers' pipes, files, libraries."""
@@ -42,7 +44,7 @@ class Joined:
 
     joins: tuple[Join, ...]
     connections: tuple[Connection, ...]
-    listener: socket.socket
+    listener: Listener
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -77,7 +79,7 @@ def _digest(content: bytes) -> str:
 
 
 def gather(
-    placement: Placement, own: Join, listener: socket.socket, say: Callable[[str], None]
+    placement: Placement, own: Join, listener: Listener, say: Callable[[str], None]
 ) -> Joined:
     """Node 0's part: waits until the nodes have joined.
 
@@ -103,7 +105,7 @@ def gather(
     return Joined(tuple(joins[place] for place in order), connections, listener)
 
 
-def listener_of_head(placement: Placement) -> socket.socket | None:
+def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
     """Listens on the job's port; None if this isn't node 0.
 
     Of several launchers without ranks on one host, the first to listen is node 0, as with c10d
@@ -119,7 +121,7 @@ def listener_of_head(placement: Placement) -> socket.socket | None:
         problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
         raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
-        return listening(placement.port)
+        return listening(placement.port, trust)
     except OSError as error:
         if placement.may_join and error.errno == errno.EADDRINUSE:
             return None
@@ -128,7 +130,7 @@ def listener_of_head(placement: Placement) -> socket.socket | None:
 
 
 def join(
-    placement: Placement, own: Join, say: Callable[[str], None]
+    placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
 ) -> tuple[Connection, RunStarted]:
     """Another node's part: finds node 0, joins, and waits until all nodes have joined.
 
@@ -142,7 +144,7 @@ def join(
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:
-        connection = _find_node_0(placement, say)
+        connection = _find_node_0(placement, trust, say)
         connection.send(own)
         started = _start_of_run(connection, placement, where, say)
         if started is not None:
@@ -191,14 +193,15 @@ def _start_of_run(
                         return started
     if connection.is_foreign:
         problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
-        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, "is it safe-launch's port?")
+        code = ExitCode.RETRY_ELSEWHERE if connection.is_proven else ExitCode.USAGE
+        raise LaunchError(code, problem, "is it safe-launch's port?")
     if not is_admitted:
         return None
     problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 
-def _find_node_0(placement: Placement, say: Callable[[str], None]) -> Connection:
+def _find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Connection:
     """A connection to node 0, which may not run yet, or whose name may not resolve yet."""
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
@@ -208,7 +211,7 @@ def _find_node_0(placement: Placement, say: Callable[[str], None]) -> Connection
     while True:
         try:
             opened = socket.create_connection((placement.address, placement.port), timeout=5)
-            return keep_alive(opened, placement.address, placement.times.silence, FromHead)
+            return joined_to(opened, placement.address, placement.times.silence, trust)
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

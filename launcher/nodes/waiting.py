@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,14 +9,13 @@ from functools import partial
 from ..core.errors import ExitCode
 from ..core.placement import Placement
 from ..system.event_loop import EventLoop
+from .callers import Callers
 from .compatibility import refusal
-from .connection import Connection, arrivals
+from .connection import Connection, Listener
 from .messages import Accepted, Join, Refusal
 
 PATIENCE = 5.0
 """Seconds of waiting after which the missing nodes are reported."""
-STRANGERS = 64
-"""Connections without a join yet, at most, in addition to one for each node."""
 
 
 class Waiting:
@@ -33,7 +31,6 @@ class Waiting:
         self._own = own
         self._say = say
         self._loop = EventLoop()
-        self._strangers: dict[Connection, None] = {}  # in the order of arrival
         self._began = time.monotonic()
         self._deadline = self._began + placement.times.join
         self._speaks = self._began + PATIENCE
@@ -48,10 +45,11 @@ class Waiting:
         """Seconds since the waiting began."""
         return time.monotonic() - self._began
 
-    def wait(self, listener: socket.socket) -> None:
+    def wait(self, listener: Listener) -> None:
         """Returns when all nodes have joined, or when the time is up."""
+        nodes, silence = self._placement.nodes, self._placement.times.silence
         with self._loop:
-            self._loop.on_readable(listener, partial(self._accept, listener))
+            callers = Callers(self._loop, listener, silence, nodes, self._answer, self._say)
             while self.count < self._placement.nodes:
                 now = time.monotonic()
                 end = self._end(now)
@@ -61,8 +59,7 @@ class Waiting:
                     self._say(self.text())
                     self._speaks = now + 60
                 self._loop.wait(max(0.0, min(end, self._speaks) - now))
-        for connection in self._strangers:
-            connection.close()
+            callers.close()
 
     def text(self) -> str:
         """How many nodes have joined, and which are missing."""
@@ -81,35 +78,16 @@ class Waiting:
         self._enough_since = self._enough_since or now
         return min(self._deadline, self._enough_since + self._placement.times.last_call)
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Accepts connections; closes the oldest silent ones if there are too many."""
-        for connection in arrivals(listener, self._placement.times.silence):
-            self._strangers[connection] = None
-            self._loop.on_readable(connection, partial(self._receive, connection))
-        most = self._placement.nodes + STRANGERS
-        for connection in list(self._strangers)[: max(0, len(self._strangers) - most)]:
-            self._close(connection)
-
-    def _receive(self, connection: Connection) -> None:
-        if connection.fileno() < 0:  # it has just been closed for its silence
-            return
-        for message in connection.receive():
-            if isinstance(message, Join) and connection in self._strangers:
-                self._admit(message, connection)
-        if connection.fault is not None:
-            self._note_end(connection)
-
-    def _admit(self, join: Join, connection: Connection) -> None:
+    def _answer(self, node: Join, connection: Connection) -> Callable[[], None] | None:
         """Accepts a node, or refuses it with the reason."""
-        refused = self._refusal(join)
-        if refused is not None:
+        if (refused := self._refusal(node)) is not None:
             self._say(f"refused a node: {refused.problem}")
             connection.send(refused)
-            return
-        del self._strangers[connection]
-        connection.peer = join.host
-        self.nodes.append((join, connection))
+            return None
+        connection.peer = node.host
+        self.nodes.append((node, connection))
         connection.send(Accepted(self.count, self._placement.nodes))
+        return partial(self._receive, connection)
 
     def _refusal(self, join: Join) -> Refusal | None:
         """Why a node can't take part; None where it can."""
@@ -125,30 +103,28 @@ class Waiting:
         code = ExitCode.RETRY_ELSEWHERE if first == join.host else ExitCode.USAGE
         return Refusal(code, problem, "give every node a --node-rank of its own")
 
-    def _note_end(self, connection: Connection) -> None:
-        """Closes a connection that has ended; its node may come back."""
+    def _receive(self, connection: Connection) -> None:
+        """Notices the end of a node that has joined; it may come back."""
+        connection.receive()
+        if connection.fault is None:
+            return
         if connection.is_foreign:
             self._say(f"refused a node: {connection.peer}: {connection.fault}")
-        why = connection.fault
-        self._close(connection)
-        gone = [join.host for join, other in self.nodes if other is connection]
-        self.nodes = [(join, other) for join, other in self.nodes if other is not connection]
-        if gone:
-            self._say(f"{gone[0]} has left again ({why}); waiting for it")
-            silence = self._placement.times.silence
-            self._deadline = min(self._deadline, time.monotonic() + silence)
-
-    def _close(self, connection: Connection) -> None:
         self._loop.forget(connection)
-        self._strangers.pop(connection, None)
         connection.close()
+        self.nodes = [(join, other) for join, other in self.nodes if other is not connection]
+        self._say(f"{connection.peer} has left again ({connection.fault}); waiting for it")
+        silence = self._placement.times.silence
+        self._deadline = min(self._deadline, time.monotonic() + silence)
 
 
-def refuse_late(listener: socket.socket, nodes: int) -> None:
+def refuse_late(loop: EventLoop, listener: Listener, silence: float, nodes: int) -> Callers:
     """Refuses nodes that come too late."""
-    for connection in arrivals(listener, 1.0):
+
+    def refuse(_node: Join, connection: Connection) -> None:
         connection.send(_too_late(nodes))
-        connection.close()
+
+    return Callers(loop, listener, silence, nodes, refuse, lambda _sentence: None)
 
 
 def _too_late(nodes: int) -> Refusal:

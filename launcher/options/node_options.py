@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..core.placement import JoinTimes
 from ..schedulers.torchrun_options import OPTIONS, seconds
@@ -24,6 +25,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
         type=lambda text: seconds(text, "--node-timeout"),
         metavar="SECONDS",
         help=f"after which a node that can't be reached is lost (default: {JoinTimes().silence:g})",
+    )
+
+    group.add_argument(
+        *("--secret-file", "--secret_file"),
+        type=Path,
+        metavar="FILE",
+        help="with a secret that all launchers of the job have, by which they know each other; or "
+        "SAFE_LAUNCH_SECRET. Not needed under Slurm, over ssh and in the manifests of `template`",
+    )
+    group.add_argument(
+        *("--require-secret", "--require_secret"),
+        action="store_true",
+        help="refuse to launch on several hosts without one",
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from .reported import Reported, number
@@ -159,3 +162,16 @@ def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | No
 def port_of(job: int, step: int) -> int:
     """A port that differs between steps of a job and between neighbouring jobs."""
     return FIRST_PORT + (job * PORTS_OF_A_JOB + step) % PORTS
+
+
+def munge_socket(environment: Mapping[str, str]) -> str:
+    """The socket of this host's munged by slurm.conf's AuthInfo; empty for munge's default."""
+    path = Path(environment.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+    with suppress(OSError):
+        found = re.search(
+            r"^\s*AuthInfo\s*=\s*(?:[^#\n]*,)?\s*socket=([^\s,#]+)",
+            path.read_text(errors="replace"),
+            re.IGNORECASE | re.MULTILINE,
+        )
+        return found[1] if found else ""
+    return ""

@@ -14,10 +14,12 @@ from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..machine import profiles
+from ..nodes import secret
 from ..nodes.compatibility import common_hardware, differences
 from ..nodes.connection import Connection, broadcast
 from ..nodes.messages import Message, Refusal, RunEnded, Signalled
 from ..nodes.rendezvous import gather, join, listener_of_head, own_join
+from ..nodes.secret import Trust
 from ..system import terminal
 from ..workers import start
 from ..workers.forkserver.client import Server
@@ -32,6 +34,7 @@ def launch(
     catalogue: Sequence[KnownFailure],
     read: Callable[[LaunchRequest], Workload],
     server: Server,
+    trust: Trust,
 ) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
@@ -41,6 +44,7 @@ def launch(
         catalogue: the known failures.
         read: reads the workload, given the number of workers.
         server: this node's fork server.
+        trust: what the launchers of the job prove to each other.
 
     Raises:
         LaunchError: the launch isn't possible as asked.
@@ -49,16 +53,18 @@ def launch(
     workload = read(request)
     if not server.pids:
         start.prepare()  # before other nodes count on this one
-    listener = listener_of_head(request.placement)
+    listener = listener_of_head(request.placement, trust)
     if listener is None and request.placement.is_head:
         request = replace(request, placement=replace(request.placement, rank=None))
     placement = request.placement
     own = own_join(request, hardware, dict(workload.versions))
     if listener is None:
-        link, welcome = join(placement, own, terminal.say)
+        link, welcome = join(placement, trust, own, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
         return follower.follow(request, environment, link, welcome, server)
+    if remark := secret.remark(trust, placement):
+        terminal.say(remark)
     joined = gather(placement, own, listener, terminal.say)
     _stop_together(joined.connections, _stopped)
     try:

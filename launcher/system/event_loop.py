@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, Self
@@ -22,6 +23,7 @@ class EventLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._processes: set[int] = set()
+        self._timers: dict[Callable[[], None], float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -41,14 +43,25 @@ class EventLoop:
         self._processes.add(descriptor)
         self.on_readable(descriptor, partial(self._ended, descriptor, handler))
 
+    def after(self, seconds: float, handler: Callable[[], None]) -> None:
+        """Calls a handler once, in so many seconds; this replaces its earlier time."""
+        self._timers[handler] = time.monotonic() + seconds
+
     def forget(self, source: int | Readable) -> None:
         """Removes the handler of a source."""
         self._selector.unregister(source)
 
     def wait(self, seconds: float | None) -> None:
         """Waits for an event, at most so many seconds, and calls its handlers."""
+        if self._timers:
+            due = max(0.0, min(self._timers.values()) - time.monotonic())
+            seconds = due if seconds is None else min(seconds, due)
         for key, _ in self._selector.select(seconds):
             key.data()
+        now = time.monotonic()
+        for handler in [handler for handler, due in self._timers.items() if due <= now]:
+            del self._timers[handler]
+            handler()
 
     def _ended(self, descriptor: int, handler: Callable[[], None]) -> None:
         self.forget(descriptor)

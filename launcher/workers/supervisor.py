@@ -20,6 +20,7 @@ from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.report import HangReport
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
+from ..nodes.callers import Callers
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
@@ -94,6 +95,7 @@ class Supervisor:
         self._board_watch = board_watch
         self._liveness = Liveness(peers, hangs.look, watch.notice)
         self._loop = EventLoop()
+        self._late: Callers | None = None
         self._fault: LaunchError | None = None
         self._ordered: int | None = None
         self._is_hastened = self._is_told_to_stop = False
@@ -118,6 +120,8 @@ class Supervisor:
                     self._close_lost()
             for connection in list(self._receiver.partial):
                 self._read(connection)
+            if self._late is not None:
+                self._late.close()
 
     def kill_orphans(self) -> int:
         """Kills the processes that stopped workers have left behind; returns their number."""
@@ -175,8 +179,8 @@ class Supervisor:
         for node, link in self._peers.connections.items():
             self._loop.on_readable(link, partial(self._receive_from, node))
         if (listener := self._peers.listener) is not None:
-            refuse = partial(refuse_late, listener, len(self._peers.connections) + 1)
-            self._loop.on_readable(listener, refuse)
+            nodes = len(self._peers.connections) + 1
+            self._late = refuse_late(self._loop, listener, self._peers.silence, nodes)
         for node in self._peers.connections:
             self._receive_from(node)  # messages that came with the order to start, e.g. a stop
 

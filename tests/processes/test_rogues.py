@@ -33,13 +33,11 @@ from safe_launch.diagnosis.user_lines import spots_of
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
-from safe_launch.nodes.connection import Connection, decoded, encoded, keep_alive
+from safe_launch.nodes.connection import Connection, decoded, encoded
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,
     Failing,
-    FromHead,
-    FromOthers,
     Join,
     Message,
     NodeObserved,
@@ -52,7 +50,20 @@ from safe_launch.nodes.messages import (
 from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
 from safe_launch.report.explain_failure import model_text, unexplained_rows
-from support.links import GPU, HARDWARE, HEAD, LONG, MESSAGES, RECORD, heard, linked
+from support.links import (
+    GPU,
+    HARDWARE,
+    HEAD,
+    LONG,
+    MESSAGES,
+    RECORD,
+    call,
+    end_of_link,
+    framed,
+    heard,
+    linked,
+    proven,
+)
 from support.ports import free_port
 from support.stacks import CURRENT
 
@@ -65,9 +76,9 @@ Raw = Mapping[str, object]
 
 
 def raw(message: Message, **changes: object) -> bytes:
-    """A message as it travels, with other fields than its type allows."""
+    """A message as JSON, with other fields than its type allows."""
     content = json.loads(encoded(message))
-    return json.dumps({**content, **changes}, default=plain).encode() + b"\n"
+    return json.dumps({**content, **changes}, default=plain).encode()
 
 
 @dataclass
@@ -125,7 +136,7 @@ def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Con
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
-            link = keep_alive(server.accept()[0], "node 1", LONG, FromOthers)
+            link = end_of_link(server.accept()[0], "node 1")
             try:
                 assert isinstance(heard(link), Join)
                 link.send(Accepted(2, 2))
@@ -148,7 +159,7 @@ def test_no_variable_of_an_order_reaches_a_worker(tmp_path: Path) -> None:
     (evil / "sitecustomize.py").write_text(f"open({str(evil / 'ran')!r}, 'w')")
     with following(tmp_path) as (follower, link):
         forged = raw(ORDER, environment={"PYTHONPATH": str(evil)}, address="evil")
-        link.socket.sendall(encoded(STARTED) + forged)
+        link.socket.sendall(framed(encoded(STARTED), forged))
         assert end_of(link).is_success
         link.send(RunEnded(0, "done"))
         assert follower.ended() == 0
@@ -202,8 +213,8 @@ def test_what_a_follower_refuses(
 ) -> None:
     """It starts no worker, and ends with what was wrong and from whom; node 0 is told too."""
     with following(tmp_path) as (follower, link):
-        first = b"" if isinstance(message, RunStarted) else encoded(STARTED)
-        link.socket.sendall(first + raw(message, **changes))
+        first = [] if isinstance(message, RunStarted) else [encoded(STARTED)]
+        link.socket.sendall(framed(*first, raw(message, **changes)))
         told = heard(link)
         assert isinstance(told, Refusal)
         assert problem in told.problem
@@ -221,7 +232,7 @@ def test_a_forged_message_ends_running_workers(tmp_path: Path) -> None:
         link.send(STARTED, ORDER)
         while not (one.folder / "runs-now").exists():
             assert one.process.poll() is None
-        link.socket.sendall(raw(Stop(), signal=9999))
+        link.socket.sendall(framed(raw(Stop(), signal=9999)))
         assert one.ended() == RETRY
         assert "it sent what no launcher sends: Stop.signal: 9999" in one.words()
 
@@ -258,18 +269,20 @@ def test_what_is_printed_drives_no_terminal(tmp_path: Path) -> None:
     """Escape sequences, carriage returns and turned writing are taken out of what node 0 says."""
     with following(tmp_path) as (follower, link):
         link.socket.sendall(
-            encoded(STARTED) + raw(RunEnded(3), line="a\x1b[2Jb\rc\x9bd\u202ee\x07")
+            framed(encoded(STARTED), raw(RunEnded(3), line="a\x1b[2Jb\rc\x9bd\u202ee\x07"))
         )
         assert follower.ended() == 3
         assert "node 0 ended the run: abcde exit code 3" in follower.words()
 
 
 def come(port: int, process: subprocess.Popen[str]) -> Connection:
-    """A connection to node 0, as soon as it listens."""
+    """A connection to node 0, as soon as it listens, after the handshake."""
     while True:
         assert process.poll() is None
         with suppress(ConnectionRefusedError):
-            return keep_alive(socket.create_connection(("127.0.0.1", port)), "0", LONG, FromHead)
+            link = call(port)
+            proven(link)
+            return link
 
 
 def own_hello(folder: Path, name: str) -> Join:
@@ -277,7 +290,7 @@ def own_hello(folder: Path, name: str) -> Join:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG * 3)
         with launched(folder / name, 1, server.getsockname()[1], WORKS):
-            link = keep_alive(server.accept()[0], "node 1", LONG, FromOthers)
+            link = end_of_link(server.accept()[0], "node 1")
             hello = heard(link)
             link.close()
     assert isinstance(hello, Join)
@@ -314,7 +327,7 @@ def test_what_node_0_refuses(tmp_path: Path) -> None:
         links = []
         for changes, problem in forged:
             links.append(come(port, head.process))
-            links[-1].socket.sendall(raw(hello, **changes))
+            links[-1].socket.sendall(framed(raw(hello, **changes)))
             told = heard(links[-1])
             assert isinstance(told, Refusal)
             assert problem in told.problem
@@ -360,7 +373,7 @@ def test_a_rogue_follower_counts_as_lost(
         link.send(structs.replace(hello, host="beta"))
         while not isinstance(heard(link), Order):
             pass
-        link.socket.sendall(raw(message, **changes))
+        link.socket.sendall(framed(raw(message, **changes)))
         assert head.ended() == RETRY
         assert "node 1 (beta) is lost: it sent what no launcher sends" in head.words()
         assert problem in head.words()

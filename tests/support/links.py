@@ -11,7 +11,9 @@ from safe_launch.checkpoints.checkpoint import Resume
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.settings import Precision, Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
-from safe_launch.nodes.connection import Connection, keep_alive
+from safe_launch.nodes.connection import Connection
+from safe_launch.nodes.frames import Direction
+from safe_launch.nodes.handshake import Handshake, hosting, joining
 from safe_launch.nodes.messages import (
     Ended,
     Failing,
@@ -24,6 +26,7 @@ from safe_launch.nodes.messages import (
     RunStarted,
     Stop,
 )
+from safe_launch.nodes.secret import Trust, Unprotected
 
 LONG = 60.0
 """Seconds after which a test hangs; the machine may be busy."""
@@ -63,12 +66,41 @@ def heard(link: Connection) -> Message:
 EVERY = Message
 
 
+def end_of_link(opened: socket.socket, peer: str, handshake: Handshake | None = None) -> Connection:
+    """An end of a TCP connection, on which the other may say all; node 0's where none is told."""
+    return Connection(opened, peer, EVERY).begin(handshake or hosting(Unprotected()))
+
+
+def call(port: int, trust: Trust | None = None) -> Connection:
+    """Another node's end of a connection to node 0 on this host."""
+    opened = socket.create_connection(("127.0.0.1", port))
+    return end_of_link(opened, "node 0", joining(trust or Unprotected()))
+
+
+def framed(*payloads: bytes) -> bytes:
+    """Payloads as they travel on a link without a secret."""
+    return b"".join(Direction(b"").sealed(payload) for payload in payloads)
+
+
+def proven(*links: Connection) -> None:
+    """Waits until the handshakes of several ends are over."""
+    limit = time.monotonic() + LONG
+    while not all(link.is_proven for link in links):
+        assert time.monotonic() < limit
+        for link in links:
+            assert link.fault is None, link.fault
+            link.waiting += link.receive()
+
+
 @contextmanager
-def linked() -> Iterator[tuple[Connection, Connection]]:
+def linked(trust: Trust | None = None) -> Iterator[tuple[Connection, Connection]]:
     """Two ends of a TCP connection, on which each may say all."""
+    trust = trust or Unprotected()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        near = keep_alive(socket.create_connection(server.getsockname()), "far", 30, EVERY)
-        far = keep_alive(server.accept()[0], "near", 30, EVERY)
+        near = call(server.getsockname()[1], trust)
+        near.peer = "far"
+        far = end_of_link(server.accept()[0], "near", hosting(trust))
+        proven(near, far)
         try:
             yield near, far
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from ...options.host_choice import HostChoice, _text
 from ...options.hostfile import Host
 from ...schedulers.this_host import owns
 from ...system import terminal
+from ..secret import VARIABLE
 from . import exported_environment, remote_hosts, remote_main
 
 
@@ -57,6 +59,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
         LaunchError: a host can't be reached, or can't run the launcher.
     """
     run = uuid.uuid4().hex[:12]
+    protected = {VARIABLE: os.environ.get(VARIABLE) or secrets.token_hex(32)}
     folder = Path.cwd()
     environment = exported_environment.exported(os.environ)
     files = exported_environment.files(os.environ, Path.home(), folder)
@@ -81,7 +84,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
                 folder=str(folder),
                 arguments=(*(*own, *rank_options(chosen, rank, head), "--rdzv-id", run, *command),),
                 devices=host.slots,
-                environment={**environment, **local_size(host.slots)},
+                environment={**environment, **protected, **local_size(host.slots)},
                 expanded=written,
                 venv_script=chosen.asked.venv_script,
             )

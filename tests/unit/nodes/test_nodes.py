@@ -23,13 +23,11 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
-from safe_launch.nodes.connection import Connection, arrivals, decoded, encoded, keep_alive
+from safe_launch.nodes.connection import Connection, Listener, arrivals, decoded, encoded
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,
     Failing,
-    FromHead,
-    FromOthers,
     Join,
     Message,
     RunEnded,
@@ -38,6 +36,7 @@ from safe_launch.nodes.messages import (
 )
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
+from safe_launch.nodes.secret import Trust, Unprotected
 from safe_launch.planning.fewer_nodes import on_survivors
 from support.links import (
     EVERY,
@@ -50,8 +49,12 @@ from support.links import (
     RECORD,
     RUN,
     VERSIONS,
+    call,
+    end_of_link,
+    framed,
     heard,
     linked,
+    proven,
 )
 from support.ports import free_port
 from support.stacks import CURRENT, ROOT
@@ -70,7 +73,10 @@ def hello(rank: int | None = None, host: str = "other", **changes: object) -> Jo
         (hello(1), None),
         (hello(None), None),
         (hello(3), None),
-        (hello(1, job="last week's"), 'other is of another job: its run id is "last week\'s"'),
+        (
+            hello(1, job="last week's"),
+            "other is of another job: its run id \"last week's\" isn't node 0's",
+        ),
         (hello(4), "says that it is node 4, and node 0 expects nodes 1 to 3"),
         (hello(0), "says that it is node 0"),
         (hello(1, versions={**VERSIONS, "torch": "2.13.1+cu130"}), None),
@@ -169,40 +175,46 @@ class Nodes:
         said: what it has told its user.
     """
 
-    def __init__(self, pool: ThreadPoolExecutor, nodes: int, least: int, times: JoinTimes) -> None:
+    def __init__(
+        self, pool: ThreadPoolExecutor, nodes: int, least: int, times: JoinTimes, trust: Trust
+    ) -> None:
         self.placement = Placement(nodes, least, 0, "127.0.0.1", free_port(), "job", times=times)
         self.said: list[str] = []
-        self.pool = pool
+        self.pool, self.trust = pool, trust
         self.coming: list[Future[tuple[Connection, RunStarted]]] = []
-        listener = listener_of_head(self.placement)
+        listener = listener_of_head(self.placement, trust)
         assert listener is not None
         self.joined: Future[Joined] = pool.submit(
             gather, self.placement, HEAD, listener, self.said.append
         )
 
-    def come(self, own: Join) -> Future[tuple[Connection, RunStarted]]:
+    def come(self, own: Join, trust: Trust | None = None) -> Future[tuple[Connection, RunStarted]]:
         """Another node joins."""
-        placement = replace(self.placement, rank=own.rank)
-        self.coming.append(self.pool.submit(join, placement, own, lambda _line: None))
+        coming = (replace(self.placement, rank=own.rank), trust or self.trust, own)
+        self.coming.append(self.pool.submit(join, *coming, lambda _line: None))
         return self.coming[-1]
 
     def connect(self) -> Connection:
-        """A connection on which nobody says anything yet."""
+        """A connection on which nobody has said anything yet."""
         limit = time.monotonic() + LONG
-        address = (self.placement.address, self.placement.port)
         while True:
             try:
-                return keep_alive(socket.create_connection(address), "node 0", 30, FromHead)
+                return call(self.placement.port, self.trust)
             except ConnectionRefusedError:
                 assert time.monotonic() < limit
                 time.sleep(0.01)
 
 
 @contextmanager
-def nodes(count: int, least: int | None = None, times: JoinTimes = TIMES) -> Iterator[Nodes]:
+def nodes(
+    count: int,
+    least: int | None = None,
+    times: JoinTimes = TIMES,
+    trust: Trust | None = None,
+) -> Iterator[Nodes]:
     """Node 0 of a job waits for the others."""
     with ThreadPoolExecutor(128) as pool:
-        job = Nodes(pool, count, least or count, times)
+        job = Nodes(pool, count, least or count, times, trust or Unprotected())
         yield job
     for node in job.coming:
         if node.exception() is None:
@@ -243,6 +255,7 @@ def test_those_who_dont_belong_are_refused() -> None:
     with nodes(3) as job:
         first = job.connect()
         first.send(hello(1, "one"))
+        proven(first)
         for stranger, problem in (
             (hello(2, "stranger", job="another"), "is of another job"),
             (hello(7, "stranger"), "says that it is node 7"),
@@ -268,10 +281,10 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=LONG))
-        coming = threads.submit(join, placement, hello(1), print)
+        coming = threads.submit(join, placement, Unprotected(), hello(1), print)
         for _ in range(2):
             proxy.accept()[0].close()
-        link = keep_alive(proxy.accept()[0], "other", LONG, FromOthers)
+        link = end_of_link(proxy.accept()[0], "other")
         assert isinstance(heard(link), Join)
         link.send(Accepted(2, 2), RunStarted(RUN, 1, 2))
         own, started = coming.result(LONG)
@@ -285,7 +298,7 @@ def test_nobody_is_asked_again_for_ever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=0.5))
-        coming = threads.submit(join, placement, hello(1), print)
+        coming = threads.submit(join, placement, Unprotected(), hello(1), print)
         while not coming.done():
             proxy.settimeout(1.0)
             with suppress(TimeoutError):
@@ -299,16 +312,17 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of nodes without ranks that come at once only so many are taken as there are to be."""
     all_have_come = threading.Event()
 
-    def all_at_once(listener: socket.socket, silence: float) -> list[Connection]:
+    def all_at_once(listener: Listener, silence: float) -> list[Connection]:
         assert all_have_come.wait(LONG)
         return arrivals(listener, silence)
 
-    monkeypatch.setattr("safe_launch.nodes.waiting.arrivals", all_at_once)
+    monkeypatch.setattr("safe_launch.nodes.callers.arrivals", all_at_once)
     with nodes(3) as job:
         links = [job.connect() for _ in range(8)]
         for place, link in enumerate(links):
             link.send(hello(None, f"n{place}"))
         all_have_come.set()
+        proven(*links)
         joined = job.joined.result(LONG)
         assert len(joined.joins) == 3
         welcomed(joined)
@@ -348,6 +362,7 @@ def test_a_node_goes_and_comes_again() -> None:
     with nodes(3) as job:
         early = job.connect()
         early.send(hello(1, "pod"))
+        proven(early)
         early.close()
         while not job.said:
             time.sleep(0.01)
@@ -401,7 +416,6 @@ def test_garbage_on_the_port() -> None:
 def test_messages_arrive_as_they_were(message: Message) -> None:
     """Through JSON, whatever the text."""
     assert decoded(encoded(message), EVERY) == message
-    assert encoded(message).count(b"\n") == 1
 
 
 @pytest.mark.parametrize("line", [line for text in GARBAGE for line in text.splitlines()])
@@ -417,11 +431,11 @@ def test_an_order_tells_a_node_its_ranks() -> None:
 
 
 def test_messages_come_in_pieces() -> None:
-    """A line is a message when it is complete, however it came."""
+    """A frame is a message when it is complete, however it came."""
     with linked() as (near, far):
-        lines = encoded(Stop(15)) + encoded(RunStarted(RUN, 1, 2)) + encoded(Stop())
-        for place in range(0, len(lines), 7):
-            near.socket.sendall(lines[place : place + 7])
+        frames = framed(*map(encoded, (Stop(15), RunStarted(RUN, 1, 2), Stop())))
+        for place in range(0, len(frames), 7):
+            near.socket.sendall(frames[place : place + 7])
             far.waiting += far.receive()
         limit = time.monotonic() + LONG
         while len(far.waiting) < 3:
@@ -442,28 +456,13 @@ def test_a_large_message() -> None:
         sending.join()
 
 
-def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up, not collected for ever."""
-    monkeypatch.setattr("safe_launch.nodes.connection.MAXIMUM", 1 << 16)
+def test_a_message_without_an_end() -> None:
+    """It is given up by its length, before any of it is kept."""
     with linked() as (near, far):
-        sending = threading.Thread(target=flood, args=(near.socket,))
-        sending.start()
-        limit = time.monotonic() + LONG
-        while far.fault is None:
-            assert time.monotonic() < limit
-            assert far.receive() == []
-        assert far.fault == "the connection failed: a message without an end"
-        far.close()
-        sending.join()
-
-
-def flood(connection: socket.socket) -> None:
-    """Sends until nobody takes it any more."""
-    try:
-        while True:
-            connection.sendall(b"x" * (1 << 16))
-    except OSError:
-        return
+        near.socket.sendall((1 << 25).to_bytes(4))
+        with pytest.raises(AssertionError, match="a message of 33,554,432 bytes, and 16,777,216"):
+            heard(far)
+        assert far.is_foreign
 
 
 def test_how_a_connection_ends() -> None:

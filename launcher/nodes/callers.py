@@ -1,0 +1,115 @@
+"""Callers: those who have connected to the job's port and haven't said yet who they are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from ..system.event_loop import EventLoop
+from .connection import Connection, Listener, arrivals
+from .messages import FromOthers, Join
+
+STRANGERS = 64
+"""Callers at most, in addition to one for each node."""
+TIME = 10.0
+"""Seconds that a caller has to prove itself and to say who it is; honest ones come again."""
+LINES = 64
+"""Different sentences at most that callers may make node 0 say."""
+
+
+class Callers:
+    """Accepts connections, and asks who is there.
+
+    Of too many, the oldest of the address with the most are closed: a flood from one host keeps
+    nodes on other hosts from nothing.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        listener: Listener,
+        silence: float,
+        nodes: int,
+        admits: Callable[[Join, Connection], Callable[[], None] | None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Begins to accept.
+
+        Args:
+            loop: calls this when somebody connects or speaks.
+            listener: the job's port.
+            silence: seconds after which an unreachable host counts as lost.
+            nodes: the number of nodes.
+            admits: answers a node; returns what reads its connection from now on, or None where
+                it is refused.
+            note: called with a sentence on who can't prove to be of this job, or sends what no
+                launcher sends.
+        """
+        self._loop = loop
+        self._listener = listener
+        self._silence = silence
+        self._most = nodes + STRANGERS
+        self._admits = admits
+        self._note = note
+        self._noted: set[str] = set()
+        self._callers: dict[Connection, float] = {}  # in the order of arrival: until when
+        self._addresses: Counter[str] = Counter()
+        loop.on_readable(listener, self._accept)
+
+    def close(self) -> None:
+        """Closes the connections of all callers."""
+        self._loop.forget(self._listener)
+        for connection in list(self._callers):
+            self._close(connection)
+
+    def _accept(self) -> None:
+        for connection in arrivals(self._listener, self._silence):
+            if not self._callers:
+                self._loop.after(TIME, self._expire)
+            self._callers[connection] = time.monotonic() + TIME
+            self._addresses[connection.peer] += 1
+            self._loop.on_readable(connection, partial(self._receive, connection))
+        while len(self._callers) > self._most:
+            ((address, _),) = self._addresses.most_common(1)
+            self._close(next(caller for caller in self._callers if caller.peer == address))
+
+    def _expire(self) -> None:
+        """Closes the connections of those whose time is over."""
+        now = time.monotonic()
+        for connection in [caller for caller, until in self._callers.items() if until <= now]:
+            self._close(connection)
+        if self._callers:
+            self._loop.after(next(iter(self._callers.values())) - now, self._expire)
+
+    def _receive(self, connection: Connection) -> None:
+        if connection not in self._callers:  # it has just been closed
+            return
+        for message in connection.receive()[:1]:
+            self._forget(connection)
+            reader = self._admits(message, connection) if isinstance(message, Join) else None
+            if reader is None:
+                connection.close()
+                return
+            connection.allowed = FromOthers
+            self._loop.on_readable(connection, reader)
+            return
+        if connection.is_foreign:
+            self._tell(f"refused a node: {connection.peer}: {connection.fault}")
+        if connection.fault is not None:
+            self._close(connection)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._noted and len(self._noted) < LINES:
+            self._noted.add(sentence)
+            self._note(sentence)
+
+    def _close(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: Connection) -> None:
+        self._loop.forget(connection)
+        del self._callers[connection]
+        self._addresses[connection.peer] -= 1

@@ -1,0 +1,202 @@
+"""What a launcher of the job knows and a stranger doesn't: a secret, or the user's credentials."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import Placement
+from ..core.refused import Refused
+from ..schedulers import slurm
+from ..schedulers.this_host import Here
+from . import munge
+
+VARIABLE = "SAFE_LAUNCH_SECRET"
+MOST = 4096
+"""Bytes of a secret at most."""
+SHORT = 16
+"""Bytes below which a secret can be guessed from a handshake that somebody has seen."""
+HOW = f"give every node the same: --secret-file FILE, or {VARIABLE} (openssl rand -hex 32)"
+
+
+class Kind(IntEnum):
+    """The ways to prove oneself, as numbered in the handshake."""
+
+    NONE = 0
+    SECRET = 1
+    MUNGE = 2
+
+    @property
+    def words(self) -> str:
+        """What a launcher has, in words."""
+        return ("no secret", "a secret", "Slurm's munge")[self]
+
+
+class Trust(Protocol):
+    """What the ends of a link prove that they have."""
+
+    @property
+    def kind(self) -> Kind:
+        """The way to prove it."""
+
+    def offer(self) -> tuple[bytes, bytes]:
+        """The credential that a joining node sends, and the key that both ends then have.
+
+        Raises:
+            LaunchError: there is none to be had.
+        """
+
+    def key(self, credential: bytes) -> bytes | Refused:
+        """Node 0's key for a credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unprotected:
+    """Nothing is proven."""
+
+    kind: Kind = Kind.NONE
+
+    def offer(self) -> tuple[bytes, bytes]:
+        """Nothing."""
+        return b"", b""
+
+    def key(self, _credential: bytes) -> bytes:
+        """None is needed."""
+        return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """All launchers of the job have been given the same text.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: bytes = field(repr=False)
+    kind: Kind = Kind.SECRET
+
+    def offer(self) -> tuple[bytes, bytes]:
+        """The secret is the key; it isn't sent."""
+        return b"", self.value
+
+    def key(self, _credential: bytes) -> bytes:
+        """The secret itself."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Munge:
+    """All launchers of the job are of one user of a cluster with munge.
+
+    A joining node makes a key of its own for each connection, which munge hides from everybody but
+    this user (munge(1), `--restrict-uid`).
+
+    Attributes:
+        socket: of munged on this host; empty for munge's default.
+    """
+
+    socket: str = ""
+    kind: Kind = Kind.MUNGE
+
+    def offer(self) -> tuple[bytes, bytes]:
+        """A fresh key, as a credential that only this user can open."""
+        key = secrets.token_bytes(32)
+        credential = munge.encoded(key, os.getuid(), self.socket)
+        if isinstance(credential, Refused):
+            raise LaunchError(ExitCode.RETRY_ELSEWHERE, credential.sentence)
+        return credential, key
+
+    def key(self, credential: bytes) -> bytes | Refused:
+        """The key in a credential, where this user has made it."""
+        return munge.decoded(credential, os.getuid(), self.socket)
+
+
+def of_job(
+    file: Path | None,
+    placement: Placement,
+    environment: MutableMapping[str, str],
+    here: Here,
+    *,
+    is_required: bool,
+) -> Trust:
+    """What the launchers of this job prove to each other.
+
+    Args:
+        file: of `--secret-file`.
+        placement: this launcher's.
+        environment: the launcher's; the secret is taken out of it, so that no worker inherits it.
+        here: this host.
+        is_required: more than one host without protection is refused.
+
+    Raises:
+        LaunchError: the secret can't be used, or is required and absent.
+    """
+    text = environment.pop(VARIABLE, None)
+    if file is not None:
+        return Secret(_checked(_read(file), f"--secret-file {file}"))
+    if text is not None:
+        return Secret(_checked(text.encode(errors="surrogateescape"), VARIABLE))
+    if not placement.is_alone and slurm.is_task(environment, here):
+        socket = slurm.munge_socket(environment)
+        if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
+            return Munge(socket)
+    if is_required and placement.spans_hosts:
+        problem = f"--require-secret: the job's {placement.nodes} nodes have no secret"
+        raise LaunchError(ExitCode.USAGE, problem, HOW)
+    return Unprotected()
+
+
+def remark(trust: Trust, placement: Placement) -> str:
+    """What a user should know of the protection of the links, in a line; empty for nothing."""
+    if isinstance(trust, Unprotected) and placement.spans_hosts:
+        who = f"who reaches port {placement.port} of node 0 can join the job or end it"
+        return f"the links between the nodes aren't protected, {who}; to protect them, {HOW}"
+    if isinstance(trust, Secret) and len(trust.value) < SHORT:
+        return f"the secret has only {len(trust.value)} characters, and can be guessed; {HOW}"
+    return ""
+
+
+def _checked(value: bytes, source: str) -> bytes:
+    """A secret without white space around it.
+
+    Raises:
+        LaunchError: it is empty, or too long.
+    """
+    value = value.strip()
+    if not 0 < len(value) <= MOST:
+        size = f"longer than {MOST} bytes" if value else "empty"
+        raise LaunchError(ExitCode.USAGE, f"{source}: the secret is {size}", HOW)
+    return value
+
+
+def _read(path: Path) -> bytes:
+    """The content of a file that nobody else can read.
+
+    As ssh does with keys (`sshkey_perm_ok` in OpenSSH's authfile.c), only a file of one's own is
+    looked at so strictly: a pod's Secret belongs to root.
+
+    Raises:
+        LaunchError: it isn't such a file, or can't be read.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise LaunchError(ExitCode.USAGE, f"--secret-file {path} isn't a file", HOW)
+            if found.st_uid == os.getuid() and found.st_mode & 0o077:
+                problem = (
+                    f"--secret-file {path}: others can read it (mode {found.st_mode & 0o777:o})"
+                )
+                raise LaunchError(ExitCode.USAGE, problem, f"chmod 600 {path}")
+            return file.read(MOST + 2)
+    except OSError as error:
+        problem = f"--secret-file {path} can't be read: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem, HOW) from error

@@ -1,0 +1,154 @@
+"""Where a job's secret comes from, and which are refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.placement import Placement
+from safe_launch.core.refused import Refused
+from safe_launch.nodes import munge, secret
+from safe_launch.nodes.secret import VARIABLE, Munge, Secret, Trust, Unprotected
+from safe_launch.schedulers.slurm import munge_socket
+from safe_launch.schedulers.this_host import this_host
+
+TWO = Placement(2, 2, 1, "n1")
+ALONE = Placement()
+TASK = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_NNODES": "2",
+    "SLURM_CONF": "/nowhere",
+}
+
+
+def found(
+    file: Path | None = None,
+    placement: Placement = TWO,
+    environment: dict[str, str] | None = None,
+    *,
+    is_required: bool = False,
+) -> Trust:
+    """What the launchers of a job prove."""
+    given = {} if environment is None else environment
+    return secret.of_job(file, placement, given, this_host(), is_required=is_required)
+
+
+def test_a_variable_is_taken_out() -> None:
+    """So no worker inherits it; on one node, too."""
+    for placement in (TWO, ALONE):
+        environment = {VARIABLE: " a secret of the job\n", "PATH": "x"}
+        assert found(placement=placement, environment=environment) == Secret(b"a secret of the job")
+        assert environment == {"PATH": "x"}
+
+
+def test_a_file_precedes_a_variable(tmp_path: Path) -> None:
+    """White space around the secret doesn't count: editors add a line's end."""
+    (file := tmp_path / "secret").write_text("from the file\n")
+    file.chmod(0o600)
+    environment = {VARIABLE: "from the variable"}
+    assert found(file, environment=environment) == Secret(b"from the file")
+    assert environment == {}
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o602, 0o666])
+def test_a_file_that_others_can_read(mode: int, tmp_path: Path) -> None:
+    """It is refused, as ssh does with keys."""
+    (file := tmp_path / "secret").write_text("open to all")
+    file.chmod(mode)
+    with pytest.raises(LaunchError, match="others can read it") as caught:
+        found(file)
+    assert caught.value.code == ExitCode.USAGE
+    assert caught.value.hint == f"chmod 600 {file}"
+
+
+def test_what_is_no_secret(tmp_path: Path) -> None:
+    """Nothing waits, and nothing is read without end."""
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name, content in (("empty", ""), ("blank", " \n"), ("long", "x" * 5000)):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o600)
+    for name, problem in (
+        ("pipe", "isn't a file"),
+        (".", "Is a directory"),
+        ("nothing", "No such file"),
+        ("empty", "the secret is empty"),
+        ("blank", "the secret is empty"),
+        ("long", "the secret is longer than 4096 bytes"),
+    ):
+        with pytest.raises(LaunchError, match=problem) as caught:
+            found(tmp_path / name)
+        assert caught.value.code == ExitCode.USAGE
+    with pytest.raises(LaunchError, match="SAFE_LAUNCH_SECRET: the secret is empty"):
+        found(environment={VARIABLE: ""})
+
+
+@pytest.mark.parametrize(
+    ("placement", "spans"),
+    [
+        (TWO, True),
+        (ALONE, False),
+        (replace(TWO, address="127.0.0.1"), False),
+        (replace(TWO, address="localhost"), False),
+        (replace(TWO, beside=2), False),
+        (replace(TWO, nodes=4, beside=2), True),
+    ],
+)
+def test_more_than_one_host(placement: Placement, *, spans: bool) -> None:
+    """There --require-secret refuses to go on without one, and without that it is said."""
+    assert (secret.remark(found(placement=placement), placement) != "") == spans
+    assert secret.remark(Secret(b"x" * 16), placement) == ""
+    if spans:
+        with pytest.raises(LaunchError, match="--require-secret") as caught:
+            found(placement=placement, is_required=True)
+        assert caught.value.code == ExitCode.USAGE
+    else:
+        assert found(placement=placement, is_required=True) == Unprotected()
+
+
+def test_a_secret_that_can_be_guessed() -> None:
+    """It is used, and said; not what it is."""
+    assert "has only 5 characters" in secret.remark(Secret(b"hello"), TWO)
+    assert "hello" not in secret.remark(Secret(b"hello"), TWO)
+
+
+def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks go on without protection; with munge, tasks of srun have it, and only they."""
+    assert found(environment=TASK) == Unprotected()
+    monkeypatch.setattr("safe_launch.nodes.munge.encoded", lambda *_: b"MUNGE:x:")
+    assert found(environment=TASK) == Munge("")
+    assert found(environment={**TASK, VARIABLE: "x"}) == Secret(b"x")
+    assert found(environment={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Unprotected()
+    assert found(placement=ALONE, environment=TASK) == Unprotected()
+
+
+def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a missing daemon nor a missing library is an error."""
+    for library in (munge.LIBRARY, "libnothing.so.0"):
+        monkeypatch.setattr("safe_launch.nodes.munge.LIBRARY", library)
+        for result in (
+            munge.encoded(b"x", os.getuid(), "/nowhere"),
+            munge.decoded(b"MUNGE:x:", os.getuid(), "/nowhere"),
+        ):
+            assert isinstance(result, Refused)
+            assert result.sentence.startswith("munge")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AuthInfo=socket=/a/b,cred_expire=5\n", "/a/b"),
+        ("ClusterName=x\n authinfo = cred_expire=5,socket=/a/b # c\n", "/a/b"),
+        ("#AuthInfo=socket=/a/b\n", ""),
+        ("AuthInfo=cred_expire=5\n", ""),
+    ],
+)
+def test_where_munge_listens(text: str, expected: str, tmp_path: Path) -> None:
+    """By slurm.conf (AuthInfo); munge's default where that doesn't say."""
+    (tmp_path / "slurm.conf").write_text(text)
+    assert munge_socket({"SLURM_CONF": str(tmp_path / "slurm.conf")}) == expected
+    assert munge_socket({"SLURM_CONF": str(tmp_path / "nothing")}) == ""
