@@ -110,6 +110,7 @@ class Job:
         manifest: the Job.
         hosts: where each pod runs, by its index.
         folder: for what the pods leave.
+        secret: the content of its Secret.
         pods: those that run, or have run last, by their index.
         running: indexes of those whose end has not been judged yet.
         ended: index and exit code of each pod that has ended, in order.
@@ -120,6 +121,7 @@ class Job:
     manifest: Mapping[str, Any]
     hosts: Sequence[Host]
     folder: Path
+    secret: Mapping[str, str]
     pods: dict[int, Pod] = field(default_factory=dict)
     running: set[int] = field(default_factory=set)
     ended: list[tuple[int, int]] = field(default_factory=list)
@@ -141,7 +143,12 @@ class Job:
         apart = ("unshare", "--pid", "--mount", "sh", "-c", OUTSIDE, "sh")
         bound = ("setpriv", "--pdeathsig", "KILL")
         command = (CURRENT.bin / "safe-launch", *container["args"])
-        given = {one["name"]: one["value"] for one in container["env"]}
+        given = {
+            one["name"]: self.secret[one["valueFrom"]["secretKeyRef"]["key"]]
+            if "valueFrom" in one
+            else one["value"]
+            for one in container["env"]
+        }
         stack = CURRENT.environment()
         with (place / "log").open("w") as log:
             process = host.start(
@@ -253,8 +260,8 @@ def job(folder: Path, hosts: Sequence[Host], *command: object) -> Iterator[Job]:
     own = ("--log-dir", folder / "runs", *command)
     wanted = template_command.TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
     text = kubernetes.fill(wanted, Namespace(image="none", variant="indexed-job"))
-    _, manifest = yaml.safe_load_all(text)
-    found = Job(manifest, hosts, folder)
+    secret, _, manifest = yaml.safe_load_all(text)
+    found = Job(manifest, hosts, folder, secret["stringData"])
     try:
         yield found
     except BaseException:

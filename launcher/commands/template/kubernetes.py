@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import secrets
 from collections.abc import Iterator
 
 import yaml
@@ -60,6 +61,7 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
         "nodes but one": str(job.nodes - 1),
         "image": _scalar(options.image),
         "gpus": str(job.devices),
+        "secret": secrets.token_hex(32),
     }
     lines = shipped(f"kubernetes/{options.variant}.yaml").split("\n")
     return "\n".join(_fill(lines, values, job.command))

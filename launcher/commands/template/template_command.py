@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +28,20 @@ class Template:
         summary: a short description.
         add_options: declares its own options.
         fill: returns the file's text for a job, given these options.
+        mode: of a new file, before the umask.
     """
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], object]
     fill: Callable[[TemplateJob, argparse.Namespace], str]
+    mode: int = 0o666
 
 
 TEMPLATES = {
-    "kubernetes": Template(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
+    "kubernetes": Template(
+        *(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
+        mode=0o600,  # it has a secret
+    ),
     "slurm": Template(slurm.SUMMARY, slurm.add_options, slurm.fill),
 }
 """The kinds, by the command's first word."""
@@ -64,7 +70,7 @@ def template(arguments: Sequence[str]) -> int:
     if options.output is None:
         terminal.show(text)
     else:
-        _write(options.output, text, force=options.force)
+        _write(options.output, text, chosen.mode, force=options.force)
         terminal.say(f"written: {options.output}")
     return ExitCode.SUCCESS
 
@@ -98,14 +104,15 @@ def _parser(name: str, chosen: Template) -> Parser:
     return result
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
+def _write(path: Path, text: str, mode: int, *, force: bool) -> None:
     """Writes the file; replaces an existing file only with `force`.
 
     Raises:
         LaunchError: it exists, or can't be written.
     """
     try:
-        with path.open("w" if force else "x") as file:
+        way = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        with os.fdopen(os.open(path, way, mode), "w") as file:
             file.write(text)
     except FileExistsError:
         problem = f"{path} already exists"

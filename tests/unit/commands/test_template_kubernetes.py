@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -18,6 +19,7 @@ from safe_launch.commands.diagnose import CODES
 from safe_launch.commands.template.kubernetes import VARIANTS
 from safe_launch.core.errors import ExitCode, meaning
 from safe_launch.core.request import StopTimes
+from safe_launch.nodes.secret import VARIABLE
 from safe_launch.options.parser import parsed
 from safe_launch.system.orphans import kill
 from support.pods import decided
@@ -122,6 +124,8 @@ def test_a_filled_manifest_differs_where_it_should(
     for arguments in every:
         own = [one for one in arguments if one == "--log-dir=/runs"]
         assert arguments == [*own, *ARGUMENTS]
+    assert before[0]["stringData"] == {"secret": ""}
+    before[0]["stringData"] = after[0]["stringData"]
     original = json.dumps(before)
     for old, new in (
         ('"finetune.py", "--deepspeed=zero2.json"', json.dumps(ARGUMENTS)[1:-1]),
@@ -219,9 +223,37 @@ def test_volcano_restarts_for_the_same_codes() -> None:
     )
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_secret_of_its_own(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each written manifest has another; every container gets it, and no word of it is elsewhere.
+
+    The shipped file has an empty one, which safe-launch refuses.
+    """
+    seen = set()
+    for _ in range(2):
+        documents = filled(capsys, "--variant", variant, "--name", "my-job")
+        (secret,) = [one for one in documents if one["kind"] == "Secret"]
+        value = secret["stringData"]["secret"]
+        assert re.fullmatch("[0-9a-f]{64}", value)
+        assert json.dumps(documents).count(value) == 1
+        seen.add(value)
+        keys = list(inside(documents, "secretKeyRef"))
+        pods_with_it = 2 if variant == "pytorchjob" else 1
+        assert keys == [{"name": secret["metadata"]["name"], "key": "secret"}] * pods_with_it
+        assert json.dumps(documents).count(VARIABLE) == pods_with_it
+    assert len(seen) == 2
+
+
+def test_others_cant_read_it(tmp_path: Path) -> None:
+    """What is written to a file is the user's own."""
+    given = ["template", "kubernetes", "--image", "x", "-o", str(tmp_path / "job.yaml"), "train.py"]
+    assert guarded(given) == 0
+    assert (tmp_path / "job.yaml").stat().st_mode & 0o777 == 0o600
+
+
 def test_every_pod_of_the_job_can_be_found_by_name() -> None:
     """The Service selects the Job's pods, and they name it as their subdomain."""
-    service, job = shipped("indexed-job")
+    _, service, job = shipped("indexed-job")
     (spec,) = pods([job])
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
