@@ -27,6 +27,7 @@ from .guards import answering, install
 from .machine import cpu_affinity
 from .progress import board
 from .progress.board import Phase
+from .system import orphans
 from .workers import local_rank_macro
 from .workers.forkserver.messages import WARM
 
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> None:
         from .workload.script.imports import module_steps, steps
 
         warmth = server.serve(module_steps(target) if kind == "module" else steps(target))
+    else:
+        orphans.die_with(os.getppid(), signal.SIGKILL)
     if "SLURM_STEP_ID" in os.environ:
         # Without cgroups Slurm signals every process of a step; the default action would end it.
         for number in (signal.SIGUSR1, signal.SIGUSR2):

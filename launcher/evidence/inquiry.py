@@ -7,14 +7,8 @@ at a socket in a folder of the launcher's.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import signal
-import socket
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_SOCKETS"
@@ -54,43 +48,6 @@ def thread_of(link: str) -> int | None:
     return int(found[1]) if found else None
 
 
-@contextmanager
-def at_folder(folder: str | Path, rank: int) -> Iterator[str]:
-    """The path of a rank's socket, by a descriptor of its folder: it may have 107 bytes (unix(7)).
-
-    Raises:
-        OSError: the folder can't be opened.
-    """
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/rank-{rank}"
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
-    """A folder for the sockets of a node's workers that only this user can enter.
-
-    It is in the attempt's folder, where nothing is swept away in a long run, as it is in /tmp, and
-    where a killed launcher leaves nothing that isn't with its run. Where that file system has no
-    sockets, it is a temporary folder.
-
-    Args:
-        attempt: the attempt's folder.
-        node: the node's rank; nodes may share the attempt's folder.
-    """
-    folder = attempt.absolute() / f"sockets-{node}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with at_folder(folder, -1) as path, socket.socket(socket.AF_UNIX) as trial:
-            trial.bind(path)
-            Path(path).unlink()
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            folder = Path(tempfile.mkdtemp(prefix="safe-launch-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def name_of(rank: int) -> str:
+    """The name of a rank's socket in its folder."""
+    return f"rank-{rank}"

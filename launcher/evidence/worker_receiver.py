@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
-from ..system import unix_socket
 from .failure_record import FailureRecord
+from .socket_folder import at_folder
 from .worker_messages import Message
 
 MAXIMUM = 16 * 1024 * 1024
 """Bytes of a message at most."""
+NAME = "launcher"
+"""The socket's name in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
@@ -52,28 +54,35 @@ class Receiver:
     """The launcher's end: a listening socket and the connections of the workers.
 
     Attributes:
-        name: what the workers need to connect.
+        folder: where the socket is; whoever can enter it can connect.
         listener: becomes readable when a worker connects.
         partial: the incomplete message of each connection.
     """
 
-    name: str = field(default_factory=lambda: f"safe-launch-{secrets.token_hex(16)}")
+    folder: Path
     listener: socket.socket = field(
         default_factory=lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     )
     partial: dict[socket.socket, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.listener.bind("\0" + self.name)
+        with at_folder(self.folder, NAME) as path:
+            self.listener.bind(path)
         self.listener.listen(1024)
         self.listener.settimeout(0)
 
-    def accept(self) -> socket.socket | None:
-        """The next connection, or None where it belongs to another user."""
-        accepted = unix_socket.accept(self.listener)
-        if accepted is None:
-            return None
-        connection, _ = accepted
+    @property
+    def path(self) -> str:
+        """What the workers need to connect."""
+        return str(self.folder / NAME)
+
+    def accept(self) -> socket.socket:
+        """The next connection.
+
+        Raises:
+            BlockingIOError: there is none.
+        """
+        connection, _ = self.listener.accept()
         connection.settimeout(0)
         self.partial[connection] = b""
         return connection

@@ -22,7 +22,7 @@ from typing import Any
 
 import wrapt
 
-from ..evidence import inquiry
+from ..evidence import inquiry, socket_folder
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
@@ -143,7 +143,11 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     from torch._C._distributed_c10d import _WorkerServer
 
-    with inquiry.at_folder(folder, rank) as path, _silence(torch), _small_threads():
+    with (
+        socket_folder.at_folder(folder, inquiry.name_of(rank)) as path,
+        _silence(torch),
+        _small_threads(),
+    ):
         Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
         server = _WorkerServer(path)
         # It prints where it is taken down, and waits for its threads: it ends with the process.

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..core.refused import Refused
-from ..evidence import inquiry
+from ..evidence import inquiry, socket_folder
 from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
@@ -107,7 +107,7 @@ def _asked(folder: Path, rank: int, handler: str, end: float) -> tuple[int, byte
         ValueError: it answers with something else.
     """
     with (
-        inquiry.at_folder(folder, rank) as path,
+        socket_folder.at_folder(folder, inquiry.name_of(rank)) as path,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
     ):
         connection.settimeout(max(0.01, end - monotonic()))

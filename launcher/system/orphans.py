@@ -126,27 +126,27 @@ class Guardian:
 
     Attributes:
         pid: its process id.
-        farewell: the launcher's end of the pipe that it reads.
+        line: the launcher's end of the pipe that it reads.
     """
 
     pid: int
-    farewell: int
+    line: int
 
     def dismiss(self) -> None:
-        """Dismisses the guardian: the launcher has cleaned up itself."""
-        with suppress(BrokenPipeError):  # the guardian was killed
-            os.write(self.farewell, b"x")
-        os.close(self.farewell)
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        """Ends the guardian, stopped (SIGSTOP) or not: the launcher has cleaned up itself."""
+        with suppress(ChildProcessError):  # it was killed, and reaped as an orphan
+            if not os.waitpid(self.pid, os.WNOHANG)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+        os.close(self.line)
 
 
 def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     """Forks a guardian for the run.
 
     SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a session of its
-    own, reads a pipe that only the launcher writes: if it ends without a farewell, the guardian
-    kills the processes with the run's mark. Call this before any thread is started.
+    own, reads a pipe that only the launcher could write: when it is closed, the guardian kills the
+    processes with the run's mark. Call this before any thread is started.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -161,7 +161,7 @@ def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        if not os.read(reader, 1):
-            kill(run_id, variable=variable)
+        os.read(reader, 1)
+        kill(run_id, variable=variable)
     finally:
         os._exit(0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import selectors
 import signal
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Self
@@ -12,6 +14,10 @@ STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the run."""
 REPORT: Final = signal.SIGQUIT
 """The signal, Ctrl-\\ at a terminal, that asks where every rank stands; the run goes on."""
+
+
+class StoppedError(Exception):
+    """A signal has told the launcher to stop, while it waited for something else."""
 
 
 class SignalWakeup:
@@ -55,6 +61,38 @@ class SignalWakeup:
     def fileno(self) -> int:
         """The descriptor, for a selector."""
         return self._reader.fileno()
+
+    def raise_if_stopped(self) -> None:
+        """Checks whether any of `STOPS` has arrived.
+
+        Raises:
+            StoppedError: it has.
+        """
+        if any(number in STOPS for number in self.arrived):
+            raise StoppedError
+
+    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+        """Waits for a socket to become readable; returns whether it has in so many seconds.
+
+        Raises:
+            StoppedError: a signal has come that ends the run.
+        """
+        end = time.monotonic() + seconds
+        has_woken = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(source, selectors.EVENT_READ)
+            selector.register(self, selectors.EVENT_READ)
+            try:
+                while True:
+                    self.raise_if_stopped()
+                    ready = [key.fileobj for key, _ in selector.select(end - time.monotonic())]
+                    if self not in ready:
+                        return bool(ready)
+                    has_woken = True
+                    self._reader.recv(4096)
+            finally:
+                if has_woken:
+                    self._writer.send(b"\0")  # for whoever takes the signals later
 
     def taken(self) -> list[int]:
         """The signals that have arrived since the last call."""

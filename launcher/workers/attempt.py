@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..evidence import inquiry
+from ..evidence.socket_folder import socket_folder
 from ..evidence.worker_receiver import Receiver
 from ..hangs import dumps
 from ..hangs.asking import standings, up_to_date
@@ -20,14 +21,17 @@ from ..nodes.peers import Peers
 from ..progress import snapshot
 from ..progress.board import Board
 from ..system import orphans
-from ..system.signals import REPORT, STOPS, SignalWakeup
+from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import start
 from .asker import Asker
-from .forkserver.client import Server
+from .forkserver.client import Forked, Server
 from .hang_watch import HangWatch
 from .output import Output, flush_console
 from .progress_watch import ProgressWatch
 from .supervisor import Supervisor, Watch
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing import PContext
 
 
 def run_attempt(
@@ -54,27 +58,26 @@ def run_attempt(
         LaunchError: the workers can't be started, or have lost their store.
     """
     begun = time.monotonic()
-    server.prepare()
-    receiver = Receiver()
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
-    named = receiver.name, server.mark
     board = _board(order.first, request.nproc, watch)
     flush_console()
     with (
-        inquiry.socket_folder(folder, order.rank) as sockets,
+        socket_folder(folder, order.rank) as sockets,
+        closing(Receiver(sockets)) as receiver,
         SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup,
     ):
+        server.wakeup = wakeup
         own = replace(own, board="" if board is None else board.path, sockets=str(sockets))
+        named = receiver.path, server.mark
         envs = start.environments(order, own, request, *named, folder, peers.interface)
-        # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
+        context: PContext | Forked
         try:
             context = start.start(request, order.first, envs, output, server)
-            wakeup.install()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, REPORT))
+        except StoppedError:
+            server.end()  # or it could still fork workers
+            context = Forked({})
         output.start()
         if server.problem is not None:
             watch.notice(f"every worker does its imports itself: {server.problem}")
@@ -95,7 +98,6 @@ def run_attempt(
             orphans.forget_buffers(order.port)
             context.wait(0)  # reaps the workers; all have exited, so it stops nothing
             del context  # closes elastic's own ends of the pipes
-            receiver.close()
             asker.close()
             output.finish(lambda: bool(wakeup.arrived))
     supervisor.raise_fault()

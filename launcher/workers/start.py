@@ -63,7 +63,7 @@ def environments(
     order: Order,
     own: Own,
     request: LaunchRequest,
-    channel_name: str,
+    channel: str,
     mark: str,
     folder: Path,
     interface: str | None = None,
@@ -101,7 +101,7 @@ def environments(
         "CROSS_RANK": order.rank,
         "CROSS_SIZE": len(order.workers),
         orphans.VARIABLE: mark,
-        worker_channel.VARIABLE: channel_name,
+        worker_channel.VARIABLE: channel,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
@@ -223,6 +223,9 @@ def start(
         envs: their environments by local rank.
         pipes: the pipes for their output.
         server: the fork server; where it can't fork them, they are fresh processes.
+
+    Raises:
+        StoppedError: a signal has told the launcher to stop.
     """
     streams = {
         place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
@@ -233,7 +236,15 @@ def start(
         return forked
     if server.store is not None:
         server.store.host()
-    return _spawn(request, first, envs, pipes)
+    server.wakeup.raise_if_stopped()
+    # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
+    try:
+        context = _spawn(request, first, envs, pipes)
+        server.wakeup.install()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, REPORT))
+    return context
 
 
 def _spawn(

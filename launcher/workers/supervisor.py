@@ -106,6 +106,7 @@ class Supervisor:
         """Returns when every worker has ended and no other node's answer is awaited."""
         with self._loop:
             self._register()
+            self._answer_signals()  # that came while the workers were being started
             self._decide()
             while self.workers.alive or self._peers.awaited():
                 self._loop.wait(self._pause())
@@ -201,9 +202,8 @@ class Supervisor:
         with suppress(BlockingIOError):
             while True:
                 connection = self._receiver.accept()
-                if connection is not None:
-                    self._loop.on_readable(connection, partial(self._read, connection))
-                    self._read(connection)
+                self._loop.on_readable(connection, partial(self._read, connection))
+                self._read(connection)
 
     def _read(self, connection: socket.socket) -> None:
         """Reads what a worker has sent."""

@@ -14,11 +14,12 @@ import socket
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import LaunchError
 from ...system import orphans
+from ...system.signals import SignalWakeup, StoppedError
 from . import tcp_store
 from .forking_process import ForkingProcess
 from .messages import (
@@ -81,6 +82,7 @@ class Server:
             matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
         state: which process workers can be forked from.
+        wakeup: the signals of the launcher, which end every wait for an answer.
     """
 
     mark: str
@@ -93,6 +95,7 @@ class Server:
     excluded_package: str | None = None
     copy_refused: str | None = None
     state: State = State.NONE
+    wakeup: SignalWakeup = field(default_factory=lambda: SignalWakeup(()))
     _popen: subprocess.Popen[bytes] | None = None
     _original: ForkingProcess | None = None
     _copy: ForkingProcess | None = None
@@ -130,11 +133,12 @@ class Server:
     def prepare(self) -> None:
         """Waits until the server has imported everything; sets `problem` if it can't be used.
 
-        A signal that ends the launcher ends the server too.
+        Raises:
+            StoppedError: a signal has told the launcher to stop.
         """
         per_rank: str | None = None
         while self._original is not None and self.state is State.IMPORTING:
-            match self._original.answer(IMPORT_SECONDS):
+            match self._original.answer(IMPORT_SECONDS, self.wakeup):
                 case Readiness(problem=None):
                     self._enter(State.READY)
                 case Readiness(problem=problem):
@@ -156,6 +160,9 @@ class Server:
         Args:
             environments: of each worker, beyond the launcher's own, by local rank.
             streams: descriptors for the stdout and stderr of each worker.
+
+        Raises:
+            StoppedError: a signal has told the launcher to stop.
         """
         self.prepare()
         if forked := self._fork_from_copy(environments, streams):
@@ -178,6 +185,7 @@ class Server:
             return forked
         if self._original is not None:
             self.end((answer.problem if isinstance(answer, Readiness) else None) or ENDED)
+            orphans.kill(self.mark)  # what it has forked without an answer would meet the next
         return None
 
     def _ask(
@@ -185,7 +193,7 @@ class Server:
     ) -> Message | None:
         if self._original is None:
             return None
-        return self._original.fork(self.store, environments, streams)
+        return self._original.fork(self.store, environments, streams, self.wakeup)
 
     def _fork_from_copy(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
@@ -194,24 +202,25 @@ class Server:
         if self._copy is None:
             return None
         if self.state is State.COPY_IMPORTING:
-            match self._copy.answer(COPY_IMPORT_SECONDS):
+            match self._copy.answer(COPY_IMPORT_SECONDS, self.wakeup):
                 case Readiness(problem=None):
                     self._enter(State.COPY_READY)
                 case Readiness(problem=str(problem)):
                     return self._refuse_copy(problem)
                 case _:
                     return self._refuse_copy("it takes too long")
-        answer = self._copy.fork(self.store, environments, streams)
+        answer = self._copy.fork(self.store, environments, streams, self.wakeup)
         if forked := self._forked(answer, environments):
             return forked
         return self._refuse_copy("its environment differs")
 
     def _refuse_copy(self, reason: str) -> Forked | None:
-        """Ends the copy and stops using it."""
+        """Ends the copy, with all that it has forked without an answer, and stops using it."""
         assert self._copy is not None
-        self._copy.connection.close()  # which makes it exit
+        self._copy.connection.close()
         self._copy, self.copy_refused = None, reason
         self._enter(State.COPY_REFUSED)
+        orphans.kill(self.mark, self.pids)
         return None
 
     def _forked(self, answer: Message | None, local_ranks: Iterable[int]) -> Forked | None:
@@ -233,9 +242,10 @@ class Server:
             memory.write(json.dumps(report).encode())
             memory.flush()
             order = MakeCopy(self.excluded_package, theirs.fileno(), memory.fileno())
-            with suppress(OSError):
+            answer = None
+            with suppress(OSError, StoppedError):
                 send(self._original.connection, order)
-            answer = self._original.answer(COPY_SECONDS)
+                answer = self._original.answer(COPY_SECONDS, self.wakeup)
         if isinstance(answer, Copied):
             self._copy = ForkingProcess(answer.pid, ours)
             self._enter(State.COPY_IMPORTING)

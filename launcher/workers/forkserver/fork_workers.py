@@ -7,11 +7,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from ...system import orphans
 from . import preload
 from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
@@ -44,7 +46,7 @@ class Request:
 
 
 def fork_workers(
-    request: Request, connection: socket.socket, output: CapturedOutput
+    request: Request, connection: socket.socket, output: CapturedOutput, launcher: int
 ) -> WorkersForked | Readiness | None:
     """Forks the requested workers, and the host of their store.
 
@@ -55,6 +57,7 @@ def fork_workers(
         request: the processes to fork.
         connection: to the launcher; the forked processes close it.
         output: the output of the preloaded imports.
+        launcher: its process id; what is forked here dies with it.
 
     Returns:
         None in a worker; elsewhere the answer to the launcher.
@@ -71,7 +74,7 @@ def fork_workers(
         if not answer:
             return Readiness("it can't fork workers")
         return WorkersForked(**json.loads(answer))
-    store_host = None
+    own, store_host = os.getpid(), None
     if request.store is not None:
         store_host = os.fork()
         if not store_host:
@@ -79,6 +82,7 @@ def fork_workers(
                 os.close(descriptor)
             connection.close()
             Request(None, request.workers).close()
+            _die_with(launcher, own)
             _host_store(request.store)
     pids = []
     for worker in request.workers:
@@ -89,11 +93,22 @@ def fork_workers(
             for descriptor in (start_reader, answer_reader, answer_writer):
                 os.close(descriptor)
             connection.close()
+            _die_with(launcher, own)
             _become_worker(worker, request, output)
             return None
         pids.append(pid)
     os.write(answer_writer, json.dumps({"pids": pids, "store_host": store_host}).encode())
     os._exit(0)  # the last process that holds `start_writer`
+
+
+def _die_with(launcher: int, intermediate: int) -> None:
+    """Has the kernel kill this process when the launcher ends, whose child it is about to become.
+
+    Where the guardian is killed as well, nobody else would.
+    """
+    while os.getppid() == intermediate:
+        time.sleep(0.001)
+    orphans.die_with(launcher, signal.SIGKILL)
 
 
 def _host_store(store: HostStore) -> NoReturn:

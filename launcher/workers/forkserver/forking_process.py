@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import select
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from ...system.signals import SignalWakeup
 from .messages import ForkWorker, HostStore, Message, receive, send
 from .tcp_store import Store
 
@@ -29,11 +29,15 @@ class ForkingProcess:
     pid: int
     connection: socket.socket
 
-    def answer(self, seconds: float) -> Message | None:
-        """Its next message; None where it has ended, or sends nothing for so many seconds."""
-        ready, _, _ = select.select([self.connection], [], [], seconds)
-        with suppress(OSError):
-            return receive(self.connection) if ready else None
+    def answer(self, seconds: float, wakeup: SignalWakeup) -> Message | None:
+        """Its next message; None where it has ended, or sends nothing for so many seconds.
+
+        Raises:
+            StoppedError: a signal that ends the run has come before.
+        """
+        if wakeup.wait_for(self.connection, seconds):
+            with suppress(OSError):
+                return receive(self.connection)
         return None
 
     def fork(
@@ -41,6 +45,7 @@ class ForkingProcess:
         store: Store | None,
         environments: Mapping[int, Mapping[str, str]],
         streams: Mapping[int, Sequence[int]],
+        wakeup: SignalWakeup,
     ) -> Message | None:
         """Asks for workers; returns the answer, or None where none comes.
 
@@ -48,6 +53,10 @@ class ForkingProcess:
             store: the store to host as well; None for none.
             environments: of each worker, beyond the launcher's own, by local rank.
             streams: descriptors for the stdout and stderr of each worker.
+            wakeup: the signals that end the wait.
+
+        Raises:
+            StoppedError: a signal that ends the run has come.
         """
         remaining = len(environments)
         with suppress(OSError), _subreaper():
@@ -57,7 +66,7 @@ class ForkingProcess:
                 remaining -= 1
                 stdout, stderr = streams[local_rank]
                 send(self.connection, ForkWorker(environment, remaining, stdout, stderr))
-            return self.answer(FORK_SECONDS)
+            return self.answer(FORK_SECONDS, wakeup)
         return None
 
 

@@ -82,7 +82,7 @@ def serve(steps: Iterable[Step]) -> Warmth:
             continue
         if differing := _differing_variables(preloaded, order.workers):
             send(connection, EnvironmentDiffers(sorted(differing)))
-        elif answer := fork_workers(order, connection, output):
+        elif answer := fork_workers(order, connection, output, start.launcher):
             send(connection, answer)
         else:
             COMM.write_text(name)

@@ -12,7 +12,7 @@ import sys
 import pytest
 from safe_launch.system import unix_socket
 from safe_launch.system.event_loop import EventLoop
-from safe_launch.system.signals import STOPS, SignalWakeup
+from safe_launch.system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 
 
 def is_readable(source: SignalWakeup) -> bool:
@@ -98,3 +98,21 @@ def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
             client.connect(listener.getsockname())
             assert unix_socket.accept(listener) is None
             assert client.recv(1) == b""
+
+
+def test_a_stop_ends_a_wait_and_is_told_again() -> None:
+    """Another signal doesn't end it; whoever asks later hears of both."""
+    reader, writer = socket.socketpair()
+    with reader, writer, SignalWakeup((*STOPS, REPORT)) as wakeup:
+        assert not wakeup.wait_for(reader, 0.0)
+        signal.raise_signal(REPORT)
+        assert not wakeup.wait_for(reader, 0.01)
+        writer.send(b"x")
+        assert wakeup.wait_for(reader, 60.0)
+        reader.recv(1)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(StoppedError):
+            wakeup.wait_for(reader, 60.0)
+        assert is_readable(wakeup)
+        assert wakeup.taken() == [REPORT, signal.SIGTERM]
+        assert not is_readable(wakeup)

@@ -74,11 +74,11 @@ class Node:
     def end(self) -> AttemptEnd:
         """Watches until the end, and returns it."""
         self.supervisor.watch_all()
-        return self.supervisor.end(0, self.output)
+        return self.supervisor.end(0, self.output, ())
 
     def send(self, rank: int, *messages: Message) -> None:
         """What a worker sends."""
-        sender = Sender(self.receiver.name, rank)
+        sender = Sender(self.receiver.path, rank)
         for message in messages:
             sender.send(message)
 
@@ -111,7 +111,7 @@ def node(
     notices: list[str] = []
     imports: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        receiver = Receiver()
+        receiver = Receiver(folder)
         stack.callback(receiver.close)
         wakeup = stack.enter_context(SignalWakeup((*STOPS, REPORT, *forwarded)))
         processes = [

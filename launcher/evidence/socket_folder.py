@@ -1,0 +1,85 @@
+"""The folder of the sockets at which a node's launcher and workers reach each other.
+
+Only their user can enter it: nobody else can connect, or keep the launcher busy with attempts to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+
+SHARED = "/dev/shm"
+"""A folder of memory, which a full disk doesn't matter to."""
+
+
+@contextmanager
+def at_folder(folder: str | Path, name: str) -> Iterator[str]:
+    """The path of a socket, by a descriptor of its folder: it may have 107 bytes (unix(7)).
+
+    Raises:
+        OSError: the folder can't be opened.
+    """
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
+    """A folder for the sockets of a node's launcher and workers that only this user can enter.
+
+    It is in the attempt's folder, where nothing is swept away in a long run, as it is in /tmp, and
+    where a killed launcher leaves nothing that isn't with its run. Where that file system has no
+    sockets, or no room, it is a temporary folder, of shared memory at last.
+
+    Args:
+        attempt: the attempt's folder.
+        node: the node's rank; nodes may share the attempt's folder.
+
+    Raises:
+        LaunchError: no folder can be made.
+    """
+    makers: tuple[Callable[[], str], ...] = (
+        partial(_made, attempt.absolute() / f"sockets-{node}"),
+        partial(tempfile.mkdtemp, prefix="safe-launch-"),
+        partial(tempfile.mkdtemp, prefix="safe-launch-", dir=SHARED),
+    )
+    folder = next(filter(None, map(_with_sockets, makers)), None)
+    if folder is None:
+        problem = "no folder for the workers' sockets can be made"
+        hint = f"make room in {attempt}, {tempfile.gettempdir()} or {SHARED}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _made(folder: Path) -> str:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return str(folder)
+
+
+def _with_sockets(make: Callable[[], str]) -> Path | None:
+    """The folder that is made; None where it can't be, or can't have sockets."""
+    folder = None
+    try:
+        folder = make()
+        with at_folder(folder, "trial") as path, socket.socket(socket.AF_UNIX) as trial:
+            trial.bind(path)
+            Path(path).unlink()
+    except OSError:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        return None
+    return Path(folder)

@@ -1,0 +1,143 @@
+"""Whatever a launcher waits for, it can be stopped at once, and nothing is left of the launch."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from support.processes import LAUNCHER, environment, gone, wait_for, workshop
+
+__all__ = ["workshop"]
+AT_ONCE = 5.0
+"""Seconds in which a launcher without workers has to end; far less than any import here takes."""
+SLOW = """
+import os, pathlib, time
+os.environ.get({read!r})
+file = pathlib.Path("imports").open("a")
+print(os.getpid(), file=file, flush=True)
+number = len(pathlib.Path("imports").read_text().split())
+time.sleep({seconds}[min(number, len({seconds})) - 1])
+"""
+FAILS_ONCE = """
+import slow, os, sys
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(3)
+"""
+Begin = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin(workshop: Path) -> Iterator[Begin]:
+    """Begins a launch of a script that imports an installed module, which takes its time."""
+    (workshop / "site-packages").mkdir()
+    begun: list[subprocess.Popen[str]] = []
+
+    def launch(
+        *options: str, seconds: Sequence[float], read: str = "HOME", script: str = "import slow\n"
+    ) -> subprocess.Popen[str]:
+        (workshop / "train.py").write_text(script)
+        text = SLOW.format(read=read, seconds=seconds)
+        (workshop / "site-packages" / "slow.py").write_text(text)
+        path = str(workshop / "site-packages")
+        command = [LAUNCHER, "--log-dir=runs", "--nproc=2", *options]
+        begun.append(
+            subprocess.Popen(
+                command,
+                cwd=workshop,
+                env=environment(workshop, PYTHONPATH=path),
+                stderr=(workshop / "said").open("w"),
+                text=True,
+            )
+        )
+        return begun[-1]
+
+    yield launch
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def imports(folder: Path) -> Sequence[int]:
+    """The processes that have begun to import, in their order."""
+    with suppress(OSError):
+        return [int(line) for line in (folder / "imports").read_text().split()]
+    return []
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Stops a launcher, which has to end at once by this signal."""
+    begun = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert time.monotonic() - begun < AT_ONCE
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("times", [1, 2], ids=["first", "again"])
+def test_while_it_imports(workshop: Path, begin: Begin, number: signal.Signals, times: int) -> None:
+    """For the first time, and again with the workers' own variables, which an import has read."""
+    # The port of the workers' store isn't known before they are launched.
+    read = {1: "HOME", 2: "MASTER_PORT"}[times]
+    process = begin("train.py", seconds=[0.1] * (times - 1) + [30], read=read)
+    wait_for(lambda: len(imports(workshop)) == times)
+    stop(process, number)
+    wait_for(lambda: gone(workshop))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_the_server_is_stopped(workshop: Path, begin: Begin, number: signal.Signals) -> None:
+    """By SIGSTOP: it never answers."""
+    process = begin("train.py", seconds=[30])
+    wait_for(lambda: len(imports(workshop)) == 1)
+    psutil.Process(imports(workshop)[0]).suspend()
+    stop(process, number)
+    wait_for(lambda: gone(workshop))
+
+
+def test_a_server_that_is_killed_at_a_relaunch(workshop: Path, begin: Begin) -> None:
+    """The workers are started without it, once, and meet each other."""
+    script = FAILS_ONCE + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    process = begin(
+        "--max-restarts=1", "train.py", seconds=[0, 0, 30, 0], read="MASTER_PORT", script=script
+    )
+    wait_for(lambda: len(imports(workshop)) == 3)  # twice for the first attempt
+    psutil.Process(imports(workshop)[2]).kill()
+    assert process.wait(60) == 0
+    assert "every worker does its imports itself" in (workshop / "said").read_text()
+
+
+def test_a_stopped_guardian_holds_nobody(workshop: Path, begin: Begin) -> None:
+    """It has nothing to do where the launcher ends by itself."""
+    process = begin("train.py", seconds=[2])
+    wait_for(lambda: len(imports(workshop)) == 1)
+    guardian(process).suspend()
+    assert process.wait(60) == 0
+
+
+def test_launcher_and_guardian_are_killed_together(workshop: Path, begin: Begin) -> None:
+    """The kernel ends the server, the workers and the host of their store."""
+    script = "import os, time, pathlib\npathlib.Path('up').touch()\ntime.sleep(600)\n"
+    process = begin("train.py", seconds=[0], script=script)
+    wait_for((workshop / "up").exists)
+    for each in (guardian(process), psutil.Process(process.pid)):
+        each.kill()
+    wait_for(lambda: gone(workshop))
+
+
+def guardian(process: subprocess.Popen[str]) -> psutil.Process:
+    """The launcher's child that was forked from itself."""
+    own = psutil.Process(process.pid)
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = [one for one in own.children() if one.name() == own.name()]
+        return bool(found)
+
+    wait_for(look)
+    return found[0]

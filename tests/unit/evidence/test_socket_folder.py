@@ -1,0 +1,85 @@
+"""The folder of the sockets of a launcher and its workers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.evidence import socket_folder
+from safe_launch.evidence.socket_folder import at_folder
+from safe_launch.evidence.worker_receiver import Receiver
+
+NOBODY = 65534
+
+
+def test_a_folder_of_this_user(tmp_path: Path) -> None:
+    """However long its path is, a socket can be made there; nothing is left."""
+    attempt = tmp_path / ("a-long-name-" * 12)
+    attempt.mkdir()
+    with socket_folder.socket_folder(attempt, 3) as folder:
+        assert folder.parent == attempt
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert list(folder.iterdir()) == []
+        with at_folder(folder, "rank-5") as path, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            assert (folder / "rank-5").is_socket()
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(path)
+    assert list(attempt.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_cannot_connect() -> None:
+    """Not even where all folders above are open to everybody."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    place.chmod(0o777)
+    with socket_folder.socket_folder(place, 0) as folder, closing(Receiver(folder)) as receiver:
+        assert _problem_of(os.getuid(), receiver.path) == 0
+        assert _problem_of(NOBODY, receiver.path) == errno.EACCES
+    place.rmdir()
+
+
+def _problem_of(user: int, path: str) -> int:
+    """The number of the error with which a user can't connect; 0 for none."""
+    child = os.fork()
+    if not child:
+        try:
+            os.setuid(user)
+            socket.socket(socket.AF_UNIX).connect(path)
+        except OSError as error:
+            os._exit(error.errno or 255)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("has_temporary", [True, False])
+def test_a_file_system_without_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_temporary: bool
+) -> None:
+    """The temporary folder has them, or shared memory; the attempt's has nothing of it."""
+    temporary, shared = tmp_path / "tmp", tmp_path / "shared"
+    shared.mkdir()
+    if has_temporary:
+        temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(socket_folder, "SHARED", str(shared))
+    with socket_folder.socket_folder(Path("/proc"), 0) as folder:
+        assert folder.parent == (temporary if has_temporary else shared)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(shared.iterdir()) == []
+
+
+def test_no_folder_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be launched: nobody would hear of a failure."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    monkeypatch.setattr(socket_folder, "SHARED", str(tmp_path / "none"))
+    with pytest.raises(LaunchError) as told, socket_folder.socket_folder(Path("/proc"), 0):
+        pass
+    assert told.value.code == ExitCode.CANNOT_WRITE
