@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -16,6 +17,8 @@ from ..core.workload import Known, Workload
 from ..system.typed_yaml import DocumentError, line_of, near
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
+FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
+"""A call of one of OmegaConf's functions, such as `${oc.env:NAME}`, however it is spelt."""
 DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 
@@ -31,7 +34,8 @@ def _root() -> Path:
 def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setting, Known]:
     """The settings that a preset (a name or a file) and `key=value` pairs ask for.
 
-    The pairs are merged over the preset, and `${...}` in either refers to a key of the whole.
+    The pairs are merged over the preset, and `${...}` in either refers to a key of the whole, never
+    to a variable of the environment: a preset may be another's.
 
     Raises:
         LaunchError: there is no such preset, or a key or a value isn't valid.
@@ -46,6 +50,10 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     try:
         whole = OmegaConf.create(text or "{}")
         asked = OmegaConf.from_dotlist(list(overrides))
+        for part in (whole, asked):
+            values: Any = OmegaConf.to_container(part)
+            if any(FUNCTION.search(str(values[key])) for key in values):
+                raise ValueError("`${function:...}` isn't evaluated, only `${key}`")
         plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, asked), resolve=True)
         own = set(asked)
     except (OmegaConfBaseException, ValueError) as error:

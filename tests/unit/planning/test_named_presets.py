@@ -87,3 +87,20 @@ def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> No
     """A loop of the user's own, or where it isn't installed."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("zero2", ()))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["${oc.env:TOKEN}", "${oc.select:a,${oc.env:TOKEN}}", "${${name}:TOKEN}", "[1, '${oc.env:X}']"],
+)
+def test_a_preset_has_nothing_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """Neither taken nor printed: somebody else may have written the file."""
+    monkeypatch.setenv("TOKEN", "planted")
+    file = tmp_path / "own.yaml"
+    file.write_text(f"name: oc.env\nmicro_batch: {value}\n")
+    for name, overrides in ((str(file), []), (None, [f"micro_batch={value}", "name=oc.env"])):
+        with pytest.raises(LaunchError, match="isn't evaluated") as told:
+            wanted(name, overrides)
+        assert "planted" not in told.value.problem
