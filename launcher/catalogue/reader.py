@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..core.constraint import Term
 from ..core.settings import VALUES, Fact, Setting, Value, name_of, parse_value
-from ..system.typed_yaml import DocumentError, line_of, near, read_document
+from ..system.typed_yaml import DocumentError, line_of, near, read_document, text_of
 from ..workload.script.line_searches import SEARCHES
 from .entry import Kind, KnownFailure, Role
 from .regex import PatternError, compiled
@@ -102,7 +102,7 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
     """
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
     if match is None:
         raise DocumentError(path, 1, "front matter between two lines `---` is expected")

@@ -73,7 +73,7 @@ def latest(found: Iterator[Collective]) -> list[Collective]:
 
 def _collective(entry: Mapping[str, Any], groups: Mapping[str, Any]) -> Collective:
     named = entry.get("process_group")
-    group = [str(part) for part in named] if isinstance(named, list) else [str(named or "")]
+    group = [str(part) for part in _listed(named)] or [str(named or "")]
     config = groups.get(group[0])
     members = config.get("ranks") if isinstance(config, dict) else None
     is_message = entry.get("is_p2p") is True

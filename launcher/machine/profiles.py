@@ -14,7 +14,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.settings import Precision
 from ..core.units import GIB, MIB
-from ..system.typed_yaml import DocumentError, line_of, near, read_document
+from ..system.typed_yaml import DocumentError, line_of, near, read_document, text_of
 
 KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9
@@ -101,7 +101,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
     """
-    text = _text(path)
+    text = text_of(path)
     profile = read_document(path, text, Profile)
     _check_numbers(profile, path, text)
     if not profile.precisions:
@@ -125,13 +125,6 @@ def read_profile(path: Path) -> Profile:
         line = line_of("memory_gib", text, 1)
         raise DocumentError(path, line, "`memory_gib`: only a CPU has no memory of its own")
     return profile
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
 
 
 def _is_file(path: Path) -> bool:
@@ -159,7 +152,7 @@ def read_node(path: Path) -> Node:
     Raises:
         DocumentError: it doesn't follow the schema.
     """
-    text = _text(path)
+    text = text_of(path)
     node = read_document(path, text, Node)
     _check_numbers(node, path, text)
     return node
@@ -227,7 +220,7 @@ def _may_fit(path: Path, kind: str, name: str) -> bool:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    raw = yaml.load(_text(path), loader)  # a safe loader, in C if available
+    raw = yaml.load(text_of(path), loader)  # a safe loader, in C if available
     return raw["kind"] == kind and any(re.search(alias, name) for alias in raw.get("aliases", ()))
 
 
@@ -244,7 +237,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         path = Path(name)
         if not _is_file(path):
             raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
-        if NODES_OWN.search(_text(path)):
+        if NODES_OWN.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
     known_nodes, known_devices = _shipped("nodes"), _shipped("accelerators")
@@ -290,7 +283,7 @@ def _hardware_of_node(path: Path, source: str) -> Hardware:
     node, known = read_node(path), _shipped("accelerators")
     device = known.get(node.accelerator, path.parent / node.accelerator)
     if not _is_file(device):
-        line = line_of("accelerator", _text(path), 1)
+        line = line_of("accelerator", text_of(path), 1)
         problem = f"`accelerator`: there is no `{node.accelerator}`"
         raise DocumentError(path, line, problem, near(node.accelerator, known))
     return Hardware(

@@ -12,9 +12,12 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 
+_INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")
 """Where deepspeed looks by default."""
-_ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d+)(\s.*)?")
+_ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d{1,9})(\s.*)?")
+SLOTS = 4096
+"""Of a host at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
         if not words or words.startswith("#"):
             continue
         entry = _ENTRY.fullmatch(words)
-        if entry is None or int(entry["slots"]) == 0:
+        if entry is None or not 0 < int(entry["slots"]) <= SLOTS:
             problem = f"{source}:{number}: `{words}` isn't a host with its number of devices"
             raise LaunchError(ExitCode.USAGE, problem, "a line is, e.g., `worker-1 slots=8`")
         name = entry["name"]
@@ -110,7 +113,7 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
     for part in text.split("@"):
         name, colon, slots = part.partition(":")
         words = slots.split(",") if colon else []
-        if not name or not all(word.strip().isdecimal() for word in words):
+        if not name or not all(map(_INDEX.fullmatch, words)):
             problem = f"{option}: `{part}` isn't a host with slots"
             hint = "e.g. worker-1@worker-2:0,2: all of worker-1, two devices of worker-2"
             raise LaunchError(ExitCode.USAGE, problem, hint)

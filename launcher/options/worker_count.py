@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
+from ..schedulers.reported import whole
 
 
 def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
@@ -86,6 +87,6 @@ def _workers(
     if not asked.isascii() or not asked.lstrip("+-").isdigit():
         problem = f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu"
         raise LaunchError(ExitCode.USAGE, problem)
-    if int(asked) < 1:
+    if asked.startswith("-") or not (workers := whole(asked.lstrip("+"), option)):
         raise LaunchError(ExitCode.USAGE, f"{option} {asked}: at least one worker is needed")
-    return int(asked), f"{option} {asked}"
+    return workers, f"{option} {asked}"

@@ -14,7 +14,7 @@ from ..core.certainty import Origin
 from ..core.errors import ExitCode, LaunchError
 from ..core.settings import Engine, Fact, Framework, Setting, parse_value, range_of
 from ..core.workload import Known, Workload
-from ..system.typed_yaml import DocumentError, line_of, near
+from ..system.typed_yaml import DocumentError, line_of, near, text_of
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
@@ -46,7 +46,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     from omegaconf.errors import OmegaConfBaseException
 
     path = _path(name) if name is not None else None
-    text = "" if path is None else path.read_text(encoding="utf-8")
+    text = "" if path is None else text_of(path)
     try:
         whole = OmegaConf.create(text or "{}")
         asked = OmegaConf.from_dotlist(list(overrides))

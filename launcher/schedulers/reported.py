@@ -8,6 +8,9 @@ from types import MappingProxyType
 
 from ..core.errors import ExitCode, LaunchError
 
+DIGITS = 18
+"""Of a whole number; Slurm's largest have ten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reported:
@@ -64,10 +67,12 @@ def whole(text: str, name: str, least: int = 0) -> int:
     """Parses the whole number in an option or a variable.
 
     Raises:
-        LaunchError: it isn't a whole number, or is less than `least`.
+        LaunchError: it isn't a whole number, is less than `least`, or has more than `DIGITS`.
     """
     if not text.isascii() or not text.isdigit():
         raise LaunchError(ExitCode.USAGE, f"{name} {text!r} isn't a whole number")
+    if len(text) > DIGITS:
+        raise LaunchError(ExitCode.USAGE, f"{name} {text[:DIGITS]}...: it is too large")
     if int(text) < least:
         raise LaunchError(ExitCode.USAGE, f"{name} {text}: it must be at least {least}")
     return int(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from .reported import Reported, number
-from .slurm_hostlist import devices, hosts, tasks_by_node
+from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
@@ -28,7 +28,7 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """
     if number(environment, "SLURM_JOB_ID") is None:
         return None
-    if int(environment.get("SLURM_HET_SIZE") or 1) > 1:
+    if (number(environment, "SLURM_HET_SIZE") or 1) > 1:
         return _heterogeneous()
     if not is_task(environment, here):
         return _shell(environment)
@@ -130,8 +130,7 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
         ),
         "",
     )
-    every = tasks_by_node(environment[name]) if name else []
-    return every[node] if node < len(every) else 1
+    return (tasks_on(environment[name], node) if name else None) or 1
 
 
 def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:

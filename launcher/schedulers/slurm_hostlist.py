@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+BRACKETS = 16
+"""In one host's name; Slurm itself has names of one or two."""
+
 
 def hosts(text: str) -> Iterator[str]:
     """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in order.
@@ -16,6 +19,8 @@ def hosts(text: str) -> Iterator[str]:
         ValueError: a bracket isn't closed, or a range is invalid.
     """
     for part in _parts(text):
+        if part.count("[") > BRACKETS:
+            raise ValueError(f"{part[:60]!r} has more than {BRACKETS} brackets")
         yield from _expanded(part)
 
 
@@ -42,7 +47,6 @@ def _expanded(part: str) -> Iterator[str]:
             yield part.strip()
         return
     inside, _, tail = rest.partition("]")
-    tails = list(_expanded(tail)) if tail else [""]
     for piece in inside.split(","):
         found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
         if found is None:
@@ -51,23 +55,25 @@ def _expanded(part: str) -> Iterator[str]:
         if int(last) < int(first):
             raise ValueError(f"the range {piece!r} in {part!r} goes backwards")
         for value in range(int(first), int(last) + 1):
-            for end in tails:
+            for end in _expanded(tail) if tail else ("",):
                 yield f"{head.strip()}{value:0{len(first)}d}{end}"
 
 
-def tasks_by_node(text: str) -> list[int]:
-    """The tasks of every node of a list such as `2(x3),1`.
+def tasks_on(text: str, node: int) -> int | None:
+    """The tasks of a node by a list such as `2(x3),1`; None where it is shorter.
 
     Raises:
         ValueError: the text has another form.
     """
-    result: list[int] = []
+    first = 0
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
         if found is None:
             raise ValueError(f"{part!r} isn't a number of tasks")
-        result += [int(found[1])] * int(found[2] or 1)
-    return result
+        first += int(found[2] or 1)
+        if node < first:
+            return int(found[1])
+    return None
 
 
 def devices(text: str) -> int | None:

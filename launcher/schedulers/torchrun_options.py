@@ -12,7 +12,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.placement import JoinTimes
 from ..core.row import Row
 from ..system.typed_yaml import meant, near
-from .reported import Reported, port, whole
+from .reported import DIGITS, Reported, port, whole
 from .this_host import Here
 
 OPTIONS = (
@@ -148,7 +148,7 @@ def node_range(text: str, name: str) -> tuple[int, int]:
     Raises:
         LaunchError: it is neither.
     """
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", text.strip(), re.ASCII)
+    found = re.fullmatch(rf"(\d{{1,{DIGITS}}})(?::(\d{{1,{DIGITS}}}))?", text.strip(), re.ASCII)
     if found is None:
         raise LaunchError(ExitCode.USAGE, f"{name} {text!r} is neither a number nor MIN:MAX")
     least, most = int(found[1]), int(found[2] or found[1])

@@ -96,6 +96,18 @@ def _loader() -> Any:
     return Loader
 
 
+def text_of(path: Path) -> str:
+    """The text of a file that a person has named.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
     """A JSON or YAML file of arguments, as the user's framework would read it.
 
@@ -115,7 +127,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise DocumentError(path, line, f"can't be read: {error.problem}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")

@@ -47,7 +47,7 @@ def load(source: object) -> Config:
         config = _hjson(text)
         if config is None:
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
@@ -65,7 +65,7 @@ def _hjson(text: str) -> object:
         return None
     try:
         return hjson.loads(text, object_pairs_hook=_unique_keys)
-    except (hjson.HjsonDecodeError, ValueError):
+    except (hjson.HjsonDecodeError, ValueError, RecursionError):
         return None
 
 
@@ -86,11 +86,12 @@ def _file_or_base64(name: str) -> str:
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; duplicate keys are refused, as in DeepSpeed."""
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
             raise ValueError(f"the key `{key}` is given twice")
-    return dict(pairs)
+        found[key] = value
+    return found
 
 
 def section(config: Config, name: str) -> Config:

@@ -12,7 +12,7 @@ from safe_launch.core.placement import PORT, JoinTimes, Placement
 from safe_launch.options.worker_count import option_of, shows_all_devices, workers_asked
 from safe_launch.schedulers.read_placement import SCHEDULERS, placement_of
 from safe_launch.schedulers.slurm import FIRST_PORT, PORTS, port_of
-from safe_launch.schedulers.slurm_hostlist import devices, hosts, tasks_by_node
+from safe_launch.schedulers.slurm_hostlist import devices, hosts, tasks_on
 from safe_launch.schedulers.this_host import Here, owns
 
 HERE = Here("n2", lambda: "n2.cluster", has_terminal=False, owns=lambda host: host == "n2")
@@ -175,10 +175,10 @@ def test_a_broken_list_of_hosts_is_an_error(text: str) -> None:
 
 def test_slurms_other_short_forms() -> None:
     """Tasks by node, and generic resources with and without type."""
-    assert tasks_by_node("2(x3),1") == [2, 2, 2, 1]
-    assert tasks_by_node("8") == [8]
+    assert [tasks_on("2(x3),1", node) for node in range(5)] == [2, 2, 2, 1, None]
+    assert tasks_on("8", 0) == 8
     with pytest.raises(ValueError, match="tasks"):
-        tasks_by_node("2(3)")
+        tasks_on("2(3)", 0)
     found = {
         "4": 4,
         "a100:4": 4,

@@ -1,0 +1,125 @@
+"""Whatever others have written: it is read or refused in words, within bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fuzz_targets import TARGETS, Target
+
+PIECES = (
+    *(b"9" * 12, b"9" * 5000, b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"0x10", b"1_000"),
+    *(b"[" * 30_000, b'{"a":' * 30_000, b"(" * 3000, b"- " * 3000, b"&a *a", b"<<: *x", b"? "),
+    *(b"\0", b"\r", b"\n", b"\xff\xfe", b"\xc2\xb2", b"\xd9\xa1", b"\xe2\x80\xae", b"\x1b[2J"),
+    *(b'"\\ud800"', b"${oc.env:HOME}", b"${a}", b"%s", b"{}", b"!!python/object:os.system", b"~"),
+    *(b"[1-99999999999]", b"(x99999999999)", b"slots=99999999999", b"2001-01-01", b"no", b"null"),
+)
+"""What readers stumble over."""
+BOMB = b"\n".join(
+    b"%c: &%c [%s]" % (name, name, b", ".join([b"*%c" % (name - 1)] * 9 if name > 97 else [b"x"]))
+    for name in range(97, 107)
+)
+"""Ten lines of YAML that are a billion words where somebody copies what they refer to."""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 70) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, samples: tuple[bytes, ...]) -> bytes:
+    """A sample with pieces cut out, put in, or put elsewhere."""
+    data = draw(st.sampled_from(samples))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        end = draw(st.integers(start, min(len(data), start + 40)))
+        others = (
+            st.sampled_from((*PIECES, BOMB)) | st.binary(max_size=6) | st.just(data[end : end + 80])
+        )
+        data = data[:start] + draw(others) + data[end:]
+    return data
+
+
+def places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document of JSON: what holds it, and its key there."""
+    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, value in pairs:
+        yield content, key
+        if isinstance(value, dict | list):
+            yield from places(value)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, samples: tuple[bytes, ...]) -> bytes:
+    """A sample in JSON with something else in some places, e.g. what is in others."""
+    document = deepcopy(json.loads(draw(st.sampled_from(samples))))
+    for _ in range(draw(st.integers(1, 3))):
+        there = list(places(document))
+        if there:
+            holder, key = draw(st.sampled_from(there))
+            others = st.sampled_from([one[place] for one, place in there])
+            holder[key] = deepcopy(draw(JSON | others))
+    return json.dumps(document).encode()
+
+
+def inputs(target: Target) -> st.SearchStrategy[bytes]:
+    """Inputs that a target's samples may become, and some that have nothing of them."""
+    found = damaged(target.samples) | damaged(target.samples) | st.binary(max_size=60)
+    in_json = tuple(sample for sample in target.samples if sample[:1] == b"{")
+    return found | mutated(in_json) if in_json else found
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
+def test_a_sample_is_read(target: Target) -> None:
+    """So that what is made of it is beyond the first few bytes."""
+    for sample in target.samples:
+        target.read(sample)
+
+
+LONG = b"9" * 5000
+"""More digits than Python reads (`sys.get_int_max_str_digits`)."""
+DEEP = b"[" * 30_000
+SHAPE = b"SLURM_JOB_ID=1\nSLURM_STEP_ID=0\nSLURM_PROCID=1\nSLURM_NNODES=1\nSLURM_NTASKS=2\n"
+FOUND = [
+    ("presets", b"\x80"),
+    ("known failures", b"\x80"),
+    ("dumps", b'{"entries": [{"process_group": []}]}'),
+    ("hostfiles", b"a slots=9999999999998"),
+    ("hostfiles", b"a slots=" + LONG),
+    ("hostfiles", b"a slots=2\n\na:" + LONG),
+    ("variables", SHAPE + b"SLURM_STEP_TASKS_PER_NODE=2(x9999999999998)"),
+    ("variables", SHAPE + b"SLURM_STEP_NODELIST=n[1-2][1-9999999999998]"),
+    ("variables", SHAPE + b"SLURM_STEP_NODELIST=n" + b"[1]" * 3000),
+    ("variables", SHAPE + b"SLURM_HET_SIZE=two"),
+    ("variables", b"SLURM_JOB_ID=" + LONG),
+    ("variables", b"PET_NNODES=" + LONG),
+    ("DeepSpeed's configurations", DEEP),
+    ("accelerate's configurations", DEEP),
+    ("accelerate's configurations", b"a: 2001-99-99"),
+    ("plans with arguments in JSON", DEEP),
+    ("command lines", b"--nproc=+-3"),
+    ("command lines", b"--nproc=" + LONG),
+]
+"""What once ended in a traceback, or took all memory."""
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), FOUND, ids=[f"{name}-{data[-20:]}" for name, data in FOUND]
+)
+def test_what_was_found_once(name: str, data: bytes) -> None:
+    """Each is refused, or read for what it is."""
+    (target,) = (target for target in TARGETS if target.name == name)
+    target.consume(data)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
+@given(st.data())
+def test_anything_is_read_or_refused(target: Target, data: st.DataObject) -> None:
+    """No traceback, no more than a second or so, no more than a gigabyte."""
+    target.consume(data.draw(inputs(target)))
