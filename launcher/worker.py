@@ -88,10 +88,14 @@ def main(arguments: list[str]) -> None:
         code = 1
         report_failure(error, rank, code, sender, observations)
         show(error)
-    observations.progress.moved(from_exception.or_none(observations.step))
-    observations.progress.enter(Phase.ENDED)
-    if code == 0:
-        sender.send(Finished())
+    try:
+        observations.progress.moved(from_exception.or_none(observations.step))
+        observations.progress.enter(Phase.ENDED)
+        if code == 0:
+            sender.send(Finished())
+    except KeyboardInterrupt as interrupt:  # just after the script's end
+        show(interrupt)
+        code = 128 + signal.SIGINT
     sys.exit(code)
 
 

@@ -1,0 +1,31 @@
+"""What a worker does once its script has come to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """\
+import signal
+from safe_launch.evidence.worker_channel import Sender
+
+Sender.send = lambda *_: signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_ctrl_c_just_after_the_scripts_end(tmp_path: Path) -> None:
+    """The code of an interrupt, and nothing of the launcher's in the traceback."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "safe_launch.worker", "script", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "0", "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert "KeyboardInterrupt" in done.stderr
+    assert "worker.py" not in done.stderr
