@@ -11,8 +11,12 @@ from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
 
 # How long an example takes says nothing on a busy machine.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("busy"), max_examples=5000)
+settings.register_profile(
+    "busy", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "long", settings.get_profile("busy"), derandomize=False, max_examples=5000
+)
 settings.load_profile("busy")
 
 

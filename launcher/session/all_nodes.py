@@ -25,7 +25,7 @@ from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
 from ..workers.start import Own
-from ..workers.supervisor import Watch
+from ..workers.watch import Watch
 from .resume import clean_up
 
 Permission = Callable[[Mapping[str, Value], dict[str, Any] | None], bool]

@@ -35,7 +35,7 @@ from ..system import launcher_record, orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
-from ..workers.supervisor import Watch
+from ..workers.watch import Watch
 from .launch import require_torch
 
 

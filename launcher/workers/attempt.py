@@ -28,7 +28,8 @@ from .forkserver.client import Forked, Server
 from .hang_watch import HangWatch
 from .output import Output, flush_console
 from .progress_watch import ProgressWatch
-from .supervisor import Supervisor, Watch
+from .supervisor import Supervisor
+from .watch import Watch
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext

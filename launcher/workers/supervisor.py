@@ -6,18 +6,14 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ..core.errors import LaunchError
 from ..core.request import LaunchRequest
-from ..core.settings import Value
 from ..evidence.worker_messages import Imports, Reexecution
 from ..evidence.worker_receiver import Envelope, Receiver
-from ..hangs.report import HangReport
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.callers import Callers
@@ -36,28 +32,11 @@ from .node_workers import NodeWorkers
 from .output import Output
 from .progress_watch import ProgressWatch
 from .stop_signals import StopSignals
+from .watch import Watch
 
 SAME = 0.5
 """Seconds within which a repeated SIGTERM is the same stop: timeout(1) signals the launcher and its
 process group. Ctrl-C is a person's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Callbacks of the supervisor.
-
-    Attributes:
-        allowed: whether the plan may continue, given what a worker has observed: settings and
-            facts, and the model's shape.
-        notice: called with a line that the user should see at once.
-        imported: called with what a worker has imported (`extra_imports.Report`).
-        hung: called with where every rank stands, when none moves or somebody has asked.
-    """
-
-    allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
-    notice: Callable[[str], None]
-    imported: Callable[[dict[str, Any]], None]
-    hung: Callable[[HangReport], None]
 
 
 class Supervisor:

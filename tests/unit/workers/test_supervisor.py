@@ -42,7 +42,8 @@ from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
-from safe_launch.workers.supervisor import SAME, Supervisor, Watch
+from safe_launch.workers.supervisor import SAME, Supervisor
+from safe_launch.workers.watch import Watch
 from support.links import LONG, RECORD, heard, linked
 
 FOREVER = ("sleep", "600")
