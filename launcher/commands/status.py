@@ -87,7 +87,7 @@ def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:
     clear = CLEAR if sys.stdout.isatty() and not as_json else ""
     while True:
         found = _found(folder, root)
-        terminal.show(clear + _text(found, root, as_json=as_json))
+        terminal.show(_text(found, root, as_json=as_json), before=clear)
         if folder is not None and not found[0].is_running:
             return
         time.sleep(PAUSE)

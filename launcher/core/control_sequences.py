@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Colours, cursor movements and titles (ECMA-48's CSI and OSC sequences)."""
+ANSI = re.compile(
+    r"\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]"
+    r"|[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|[ -/]*[0-~])"
+)
+"""Colours, cursor movements, titles and other control sequences and strings (ECMA-48, 5.3 to 5.6),
+each with what belongs to it."""
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError, meaning
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def end_line(code: int, why: str) -> str:
 
 def _line(code: int, parts: Sequence[str]) -> str:
     text = f"safe-launch: exit code {code} ({meaning(code)}): {'; '.join(filter(None, parts))}"
-    return _cut(" ".join(text.split()), LIMIT)
+    return _cut(" ".join(cleaned(text).split()), LIMIT)
 
 
 def _cut(text: str, size: int) -> str:

@@ -1,4 +1,8 @@
-"""The only module that prints: the launcher's messages go to stderr, with its mark."""
+"""The only module that prints: the launcher's messages go to stderr, with its mark.
+
+Whatever it prints has no control characters other than line breaks and tabs: names of files,
+messages of exceptions and other hosts' words can't drive the terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 
+from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
 
 MARK = "[safe-launch] "
@@ -18,7 +23,8 @@ _verbose = False
 
 def say(*lines: str) -> None:
     """Prints lines, each with the launcher's mark; a closed console is no error."""
-    text = "".join(f"{MARK}{line}".rstrip() + "\n" for text in lines for line in text.split("\n"))
+    plain = [line for text in lines for line in cleaned(text).split("\n")]
+    text = "".join(f"{MARK}{line}".rstrip() + "\n" for line in plain)
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -54,14 +60,19 @@ def be_verbose(*, wanted: bool) -> None:
     _verbose = wanted
 
 
-def show(text: str) -> None:
+def show(text: str, before: str = "") -> None:
     """Prints a requested document on stdout.
+
+    Args:
+        text: the document.
+        before: what is written before it as it is, such as a terminal's control sequence.
 
     Raises:
         SystemExit: the reader is gone (`| head`).
         LaunchError: it can't be written.
     """
     try:
+        text = before + cleaned(text)
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
@@ -87,6 +98,7 @@ def _give_stdout_up() -> None:
 
 def verbatim(text: str) -> None:
     """Prints another program's text, e.g. a traceback, unmarked and in full on stderr."""
+    text = cleaned(text)
     try:
         sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
         sys.stderr.flush()

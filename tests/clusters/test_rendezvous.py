@@ -70,7 +70,11 @@ def test_nodes_that_dont_belong(tmp_path: Path) -> None:
         with job(tmp_path, hosts[:2], *script, own=own) as (head, first):
             wait_for(lambda: head.says("2 of 3 nodes have joined"))
             for rank, more, text in (
-                (2, ("--nnodes=3", "--rdzv-id=theirs"), "of another job: .*'theirs'.*'ours'"),
+                (
+                    2,
+                    ("--nnodes=3", "--rdzv-id=theirs"),
+                    "of another job: .*'theirs' isn't node 0's",
+                ),
                 (1, own, "says that it is node 1, as beta has said"),
                 (3, (*own, "--nnodes=4"), "says that it is node 3, and node 0 expects"),
             ):

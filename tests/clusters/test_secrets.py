@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+from safe_launch.core.refused import Refused
+from safe_launch.nodes import munge
+from safe_launch.nodes.handshake import HELLO
 from support.hosts import Host, needs_hosts, network
 from support.jobs import FAST, PORT, Launcher, begin, ended, ending, exist, job, options, wait_for
 from support.stacks import ROOT
@@ -20,7 +27,8 @@ USAGE, RETRY = 64, 75
 LOOKS = f"""
 import os, pathlib
 everything = pathlib.Path("/proc/self/environ").read_bytes() + repr(dict(os.environ)).encode()
-pathlib.Path(f"looked-{{os.environ['RANK']}}").write_text(str({SECRET[::-1]!r}[::-1].encode() in everything))
+secret = {SECRET[::-1]!r}[::-1].encode()
+pathlib.Path(f"looked-{{os.environ['RANK']}}").write_text(str(secret in everything))
 """
 
 
@@ -160,3 +168,37 @@ def test_a_flood(tmp_path: Path) -> None:
                 ended([head, node], 0)
             flood.kill()
             flood.communicate()
+
+
+@pytest.mark.skipif(shutil.which("munged") is None, reason="munge isn't installed")
+def test_munge_hides_a_key_from_other_users() -> None:
+    """Only the user that a credential is for can open it, once, and who made it is known."""
+    other = 12_345
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "key").write_bytes(os.urandom(128))
+        (folder / "key").chmod(0o600)
+        place = str(folder / "socket")
+        names = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        files = [f"--{option}={folder / file}" for option, file in names.items()]
+        command = ["munged", "--foreground", "--force", f"--socket={place}", *files]
+        daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: Path(place).exists())
+            mine = munge.encoded(b"key", os.getuid(), place)
+            assert isinstance(mine, bytes)
+            assert len(mine) < HELLO.size - 64
+            assert munge.decoded(mine, os.getuid(), place) == b"key"
+            assert munge.decoded(mine, os.getuid(), place) == Refused("munge: Replayed credential")
+            theirs = munge.encoded(b"key", other, place)
+            assert isinstance(theirs, bytes)
+            refused = munge.decoded(theirs, os.getuid(), place)
+            assert refused == Refused("munge: Unauthorized credential")
+            as_other = ("setpriv", f"--reuid={other}", "--clear-groups", "munge", "-S", place)
+            text = subprocess.run([*as_other, "-n"], capture_output=True, check=True).stdout
+            found = munge.decoded(text.strip(), os.getuid(), place)
+            assert found == Refused("another user has made munge's credential")
+        finally:
+            daemon.terminate()
+            daemon.wait()

@@ -341,3 +341,39 @@ def test_a_users_own_mistake_is_not_tried_again(submit: Callable[..., Job]) -> N
     job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "fails.py", "1:exit42")
     assert job.end() == ("FAILED", "42:0"), job.output()
     assert job.slurm.field(job.number, "Restarts") == "0"
+
+
+def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None:
+    """Launchers know each other by their user's credentials, also several of a node.
+
+    A stranger on a node of the cluster gets no word of the job.
+    """
+    stranger = f"{sys.executable} {PROGRAMS / 'stranger.py'} join gpu01"
+    (tmp_path / "train.py").write_text(
+        "import os, pathlib, time\n"
+        "pathlib.Path(f'began-{os.environ[\"RANK\"]}').touch()\n"
+        "while not pathlib.Path('finish').exists(): time.sleep(0.02)\n"
+    )
+    script = tmp_path / "job.sbatch"
+    for tasks in (1, 2):
+        script.write_text(
+            "#!/bin/bash\n"
+            f"srun --ntasks-per-node={tasks} {LAUNCHER} --nproc=1 --require-secret"
+            f" --log-dir=runs train.py > said 2>&1 &\n"
+            f"until [ -e began-{2 * tasks - 1} ]; do sleep 0.1; done\n"
+            f"port=$(sed -n 's/.*node 0 *gpu01:\\([0-9]*\\) .*/\\1/p' said | head -n 1)\n"
+            f"echo | {stranger} $port > told; touch finish\n"
+            "wait %1; code=$?; rm -f began-* finish; exit $code\n"
+        )
+        own = {name: text for name, text in CURRENT.environment().items() if name not in os.environ}
+        path = CURRENT.environment()["PATH"]
+        options = (f"--chdir={tmp_path}", "--nodes=2", f"--ntasks-per-node={tasks}")
+        job = slurm.submit(*options, script, **{**own, "PATH": path})
+        state = slurm.wait(job)
+        said = (tmp_path / "said").read_text()
+        assert state == "COMPLETED", f"{said}\n{slurm.logs()}"
+        assert "aren't protected" not in said
+        told = (tmp_path / "told").read_text()
+        assert "safe-launch link" in told
+        assert "gpu0" not in told
+        wait_until(slurm.idle, slurm.logs)

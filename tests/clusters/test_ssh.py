@@ -137,6 +137,7 @@ def test_two_hosts_train_together(site: Site) -> None:
     end = ended(process)
     assert end.code == 0, end.stderr
     assert not [line for line in lines if "hush" in line]
+    assert "aren't protected" not in end.stderr
     for name, one in zip(("alpha", "beta"), told, strict=True):
         things = json.loads(one.read_text())
         environment = things.pop("environment")
@@ -151,6 +152,7 @@ def test_two_hosts_train_together(site: Site) -> None:
         source = {"alpha": "127.0.0.1", "beta": site.first.address}[name]
         assert environment["FROM_HOST"].startswith(f"at {source} ")
         assert environment["CUDA_VISIBLE_DEVICES"] == "0"
+        assert "SAFE_LAUNCH_SECRET" not in environment
     assert sorted(end.stdout.splitlines()) == ["rank 0 has told", "rank 1 has told"]
     assert "hosts    localhost, beta: one worker each (hostfile)" in end.stderr
     assert f"node 0   {site.first.address}:29500" in end.stderr

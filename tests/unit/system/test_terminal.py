@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,20 @@ def test_every_line_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.err == "[safe-launch] one\n[safe-launch] two\n[safe-launch]\n"
     assert captured.out == ""
+
+
+EVIL = "name\x1b]0;title\x07 \x1b[2Jof\x1bPdevice\x1b\\ a\r \x9b31mfile\u202e\x85.py"
+
+
+@pytest.mark.parametrize("printing", [terminal.say, terminal.show, terminal.verbatim])
+def test_nothing_drives_the_terminal(
+    printing: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has chosen the name of a file or the words of an exception: C0, C1, OSC, bidi."""
+    printing(f"first\n{EVIL}\tlast")
+    captured = capsys.readouterr()
+    text = (captured.out + captured.err).replace(terminal.MARK, "")
+    assert text == "first\nname of a 31mfile.py\tlast\n"
 
 
 def test_quiet_leaves_out_what_nobody_misses(capsys: pytest.CaptureFixture[str]) -> None:
