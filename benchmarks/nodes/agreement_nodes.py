@@ -171,7 +171,7 @@ def memory_of(pid: int) -> int:
 def main(case: dict[str, Any]) -> None:
     """Runs all nodes and prints what they saw."""
     nodes, workers, port = case["nodes"], case["workers"], case["port"]
-    placement = Placement(nodes, nodes, 1, "127.0.0.1", port, "agreement")
+    placement = Placement(nodes, nodes, 1, "127.0.0.1", port, job="agreement")
     script, arguments = case["script"], tuple(case["arguments"])
     request = LaunchRequest(script, False, arguments, workers, "here", placement=placement)
     record = msgspec.convert(json.loads(Path(case["record"]).read_text()), FailureRecord)

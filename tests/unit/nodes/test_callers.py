@@ -45,7 +45,8 @@ class Head:
         self.port, self.said = free_port(), list[str]()
         self.thread = 0
         times = JoinTimes(join=LONG)
-        self.placement = Placement(2, 2, 0, "127.0.0.1", self.port, "the job's name", times=times)
+        name = "the job's name"
+        self.placement = Placement(2, 2, 0, "127.0.0.1", self.port, job=name, times=times)
 
     def processor_time(self) -> float:
         """Seconds of a processor's time that it has used."""
