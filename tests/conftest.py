@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
+from safe_launch.system.signals import REPORT, STOPS
 from support import older_stack
 from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
@@ -18,6 +21,7 @@ settings.register_profile(
     "long", settings.get_profile("busy"), derandomize=False, max_examples=5000
 )
 settings.load_profile("busy")
+CHANGED = (*STOPS, REPORT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,15 @@ def stack(request: pytest.FixtureRequest) -> Stack:
     if not (found.bin / "python").exists():
         pytest.fail(f"no environment {found.bin}: run scripts/environment {found.name}")
     return found
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Each test leaves the signals as it has found them: the entry point changes handlers."""
+    before = {number: signal.getsignal(number) for number in CHANGED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_report_header() -> str:
