@@ -30,7 +30,7 @@ from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.machine import detect
 from safe_launch.nodes import secret
 from safe_launch.nodes.connection import Connection
-from safe_launch.nodes.messages import Ended, Failing, Join, Order, RunEnded, Stop
+from safe_launch.nodes.messages import Ended, Failing, Join, Order, Ping, Pong, RunEnded, Stop
 from safe_launch.nodes.peers import abbreviated
 from safe_launch.nodes.rendezvous import join, own_join
 from safe_launch.nodes.secret import Trust
@@ -110,16 +110,19 @@ def guarded(scene: Scene, rank: int, is_failing: bool) -> None:
 
 
 def hear(link: Connection, kind: type[Kind]) -> Kind:
-    """The next message, which is to be of this kind."""
+    """The next message but signs of life, which is to be of this kind."""
     poll = select.poll()
     poll.register(link, select.POLLIN)
-    while not link.waiting:
-        assert link.fault is None, link.fault
-        poll.poll()
-        link.waiting += link.receive()
-    message = link.waiting.pop(0)
-    assert isinstance(message, kind), message
-    return message
+    while True:
+        while not link.waiting:
+            assert link.fault is None, link.fault
+            poll.poll()
+            link.waiting += link.receive()
+        message = link.waiting.pop(0)
+        if isinstance(message, kind):
+            return message
+        assert isinstance(message, Ping), message
+        link.send(Pong())
 
 
 def traffic(link: Connection) -> tuple[int, int]:
