@@ -170,7 +170,6 @@ def launch(options: argparse.Namespace) -> int:
         LaunchError: the launch isn't possible.
     """
     from .nodes import secret
-    from .schedulers.this_host import this_host
     from .session import launch as single_node
     from .session import multi_node
     from .system import run_directory
@@ -181,10 +180,8 @@ def launch(options: argparse.Namespace) -> int:
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
-    trust = secret.of_job(
-        *(options.secret_file, request.placement, os.environ, this_host()),
-        is_required=options.require_secret,
-    )
+    given = (options.secret_file, request.placement, os.environ)
+    trust = secret.of_job(*given, is_required=options.require_secret)
     output_options.make_folder(request.worker_options.streams)
     with process_options.pid_file(is_wanted=options.save_pid):
         server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
@@ -295,9 +292,8 @@ def _refuse_misspelt_command(word: str) -> None:
     commands = (*COMMANDS, "plan")
     hint = "a command stands before its options" if word in commands else meant(word, commands)
     if hint:
-        raise LaunchError(
-            ExitCode.USAGE, f"there is no script {word}, nor a command of that name", hint
-        )
+        problem = f"there is no script {word}, nor a command of that name"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
 
 
 def main() -> NoReturn:

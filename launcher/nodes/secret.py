@@ -15,7 +15,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from ..core.refused import Refused
 from ..schedulers import slurm
-from ..schedulers.this_host import Here
+from ..schedulers.this_host import this_host
 from . import munge
 
 VARIABLE = "SAFE_LAUNCH_SECRET"
@@ -123,7 +123,6 @@ def of_job(
     file: Path | None,
     placement: Placement,
     environment: MutableMapping[str, str],
-    here: Here,
     *,
     is_required: bool,
 ) -> Trust:
@@ -133,7 +132,6 @@ def of_job(
         file: of `--secret-file`.
         placement: this launcher's.
         environment: the launcher's; the secret is taken out of it, so that no worker inherits it.
-        here: this host.
         is_required: more than one host without protection is refused.
 
     Raises:
@@ -144,7 +142,7 @@ def of_job(
         return Secret(_checked(_read(file), f"--secret-file {file}"))
     if text is not None:
         return Secret(_checked(text.encode(errors="surrogateescape"), VARIABLE))
-    if not placement.is_alone and slurm.is_task(environment, here):
+    if not placement.is_alone and slurm.is_task(environment, this_host()):
         socket = slurm.munge_socket(environment)
         if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
             return Munge(socket)

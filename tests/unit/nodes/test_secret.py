@@ -13,7 +13,6 @@ from safe_launch.core.refused import Refused
 from safe_launch.nodes import munge, secret
 from safe_launch.nodes.secret import VARIABLE, Munge, Secret, Trust, Unprotected
 from safe_launch.schedulers.slurm import munge_socket
-from safe_launch.schedulers.this_host import this_host
 
 TWO = Placement(2, 2, 1, "n1")
 ALONE = Placement()
@@ -35,7 +34,7 @@ def found(
 ) -> Trust:
     """What the launchers of a job prove."""
     given = {} if environment is None else environment
-    return secret.of_job(file, placement, given, this_host(), is_required=is_required)
+    return secret.of_job(file, placement, given, is_required=is_required)
 
 
 def test_a_variable_is_taken_out() -> None:
