@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from .core import secrets
 from .core.errors import ExitCode, LaunchError
 from .core.hardware import Hardware
 from .core.placement import Placement
@@ -25,7 +26,7 @@ from .core.workload import Known, Workload
 from .options import host_options, node_options, output_options, process_options
 from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
-from .system import terminal
+from .system import redaction, terminal
 from .system.signals import REPORT, STOPS
 from .system.typed_yaml import meant
 from .workload.config_files import accelerate
@@ -325,6 +326,7 @@ def guarded(arguments: Sequence[str]) -> int:
         signal.signal(number, _stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the workers, but none are running
         signal.signal(number, signal.SIG_IGN)
+    redaction.learn([*secrets.in_arguments(arguments), *secrets.in_mapping(os.environ)])
     try:
         code = run(arguments)
         for number in (*STOPS, REPORT):
@@ -337,7 +339,7 @@ def guarded(arguments: Sequence[str]) -> int:
     except Exception as error:
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
-            f"safe-launch {' '.join(arguments)}",
+            f"safe-launch {' '.join(secrets.hidden_arguments(arguments))}",
             f"python {sys.version.split()[0]}, in {os.getcwd()}",  # noqa: PTH109
         )
         terminal.verbatim(traceback.format_exc())

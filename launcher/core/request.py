@@ -10,6 +10,7 @@ from typing import Literal
 
 from .output_routing import Streams
 from .placement import Placement
+from .secrets import hidden_arguments
 
 
 class Fix(StrEnum):
@@ -139,9 +140,9 @@ class LaunchRequest:
 
     @property
     def command(self) -> str:
-        """The script as the user would type it."""
+        """The script as the user would type it, without secrets."""
         head = f"-m {self.script}" if self.is_module else self.script
-        return " ".join([head, *self.arguments])
+        return " ".join([head, *hidden_arguments(self.arguments)])
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -154,9 +155,10 @@ class LaunchRequest:
         return sum(self.nodes)
 
     def document(self) -> dict[str, object]:
-        """All options in one mapping, for the run directory."""
+        """All options in one mapping, for the run directory; without secrets."""
         groups = (self.limits, self.worker_options)
         own = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
-        return {name: getattr(self, name) for name in own} | {
+        found = {name: getattr(self, name) for name in own} | {
             field.name: getattr(group, field.name) for group in groups for field in fields(group)
         }
+        return found | {"arguments": hidden_arguments(self.arguments)}

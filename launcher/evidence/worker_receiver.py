@@ -11,15 +11,18 @@ from typing import Any, get_args
 
 import msgspec
 
+from ..system.redaction import redacted
 from .failure_record import FailureRecord
 from .socket_folder import at_folder
-from .worker_messages import Message
+from .worker_messages import Failure, FailureBegun, Message, ModelShape, Observed
 
 MAXIMUM = 16 * 1024 * 1024
 """Bytes of a message at most."""
 NAME = "launcher"
 """The socket's name in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
+TOLD = (FailureBegun, Failure, Observed, ModelShape)
+"""Messages whose texts are printed, written and sent to other nodes: without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,11 @@ def decoded(line: bytes) -> Envelope | None:
     """The message in a line; None if no worker can have written it."""
     try:
         content = json.loads(line)
+        kind = KINDS[content["kind"]]
+        if kind in TOLD:
+            content = json.loads(redacted(line.decode()))
         rank = msgspec.convert(content["rank"], int)
-        return Envelope(rank, msgspec.convert(content["message"], KINDS[content["kind"]]))
+        return Envelope(rank, msgspec.convert(content["message"], kind))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 

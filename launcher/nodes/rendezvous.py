@@ -16,6 +16,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
 from ..core.request import LaunchRequest
+from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
 from ..machine import host
 from .callers import STRANGERS
@@ -69,7 +70,7 @@ def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
             **versions,
         },
         script=script,
-        arguments=_digest("\0".join(request.arguments).encode()),
+        arguments=_digest("\0".join(hidden_arguments(request.arguments)).encode()),
         nnodes=request.placement.range_text,
     )
 

@@ -17,6 +17,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
+from ..system import private_files
 from ..system.signals import REPORT, STOPS
 from ..system.typed_yaml import near
 from ..workload.script.files import package_folders
@@ -323,7 +324,7 @@ def pid_file(*, is_wanted: bool) -> Iterator[None]:
         return
     path = PIDS / f"{os.getpid()}.deepspeed"
     try:
-        path.write_text(str(os.getpid()), encoding="utf-8")
+        private_files.replace(path, str(os.getpid()).encode())
     except OSError as error:
         problem = f"--save_pid: {path} can't be written: {error.strerror}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error

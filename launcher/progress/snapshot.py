@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.refused import Refused
+from ..system import private_files
 from .board import RankProgress
 
 
@@ -37,15 +38,8 @@ def write(folder: Path, node: int, rows: Sequence[RankProgress]) -> None:
     Raises:
         OSError: it can't be written, e.g. the disk is full; the old file stays.
     """
-    path = _path(folder, node)
-    fresh = path.with_suffix(".new")
     snapshot = Snapshot(node, os.uname().nodename, time.time(), tuple(rows))
-    try:
-        fresh.write_bytes(msgspec.json.encode(snapshot) + b"\n")
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    private_files.replace(_path(folder, node), msgspec.json.encode(snapshot) + b"\n")
 
 
 def read(folder: Path, node: int) -> Snapshot | Refused:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError, meaning
+from ..system.redaction import redacted
 
 if TYPE_CHECKING:
     from ..catalogue.entry import Finding
@@ -111,4 +112,4 @@ def write(text: str, environment: Mapping[str, str]) -> None:
     path = place(environment)
     if path is not None:
         with suppress(OSError):
-            path.write_text(text, "utf-8", "replace")
+            path.write_text(redacted(text), "utf-8", "replace")

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.refused import Refused
+from . import private_files
 
 
 class State(StrEnum):
@@ -103,14 +104,9 @@ def _read(path: Path) -> LauncherRecord | Refused:
 
 
 def _write(run: Path, record: LauncherRecord) -> None:
-    path = run / f"launcher-{record.node}.json"
-    fresh = path.with_suffix(".new")
     with suppress(OSError):
-        fresh.write_bytes(msgspec.json.encode(record) + b"\n")
-        fresh.replace(path)
-        return
-    with suppress(OSError):
-        fresh.unlink(missing_ok=True)
+        path = run / f"launcher-{record.node}.json"
+        private_files.replace(path, msgspec.json.encode(record) + b"\n")
 
 
 def _number(path: Path) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.plain_json import plain
+from . import private_files
+from .redaction import redacted
 
 
 def new_id() -> str:
@@ -31,7 +33,7 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
     root = default_root() if log_dir is None else log_dir
     folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(folder)
     except OSError as error:
         raise _cannot(folder, error) from error
     return folder
@@ -47,7 +49,7 @@ def attempt_folder(run: Path, number: int) -> Path:
     """The folder of an attempt; if it can't be created, its files aren't written."""
     folder = run / f"attempt-{number + 1}"
     with suppress(OSError):
-        folder.mkdir(exist_ok=True)
+        private_files.make_folder(folder)
     return folder
 
 
@@ -57,13 +59,13 @@ def error_file(folder: Path, rank: int) -> Path:
 
 
 def write(path: Path, content: object) -> None:
-    """Writes a value as JSON.
+    """Writes a value as JSON, without secrets.
 
     Raises:
         LaunchError: the file can't be written.
     """
     try:
-        path.write_text(f"{lines(content)}\n", encoding="utf-8")
+        private_files.replace(path, f"{redacted(lines(content))}\n".encode())
     except OSError as error:
         raise _cannot(path, error) from error
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
+from .redaction import redacted
 
 MARK = "[safe-launch] "
 WIDTH = 100
@@ -23,8 +24,8 @@ _verbose = False
 
 def say(*lines: str) -> None:
     """Prints lines, each with the launcher's mark; a closed console is no error."""
-    plain = [line for text in lines for line in cleaned(text).split("\n")]
-    text = "".join(f"{MARK}{line}".rstrip() + "\n" for line in plain)
+    plain = cleaned(redacted("\n".join(lines)))
+    text = "".join(f"{MARK}{line}".rstrip() + "\n" for line in plain.split("\n"))
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -98,7 +99,7 @@ def _give_stdout_up() -> None:
 
 def verbatim(text: str) -> None:
     """Prints another program's text, e.g. a traceback, unmarked and in full on stderr."""
-    text = cleaned(text)
+    text = cleaned(redacted(text))
     try:
         sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
         sys.stderr.flush()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.secrets import in_mapping
+from . import redaction
 
 Schema = TypeVar("Schema")
 MISSING = "???"
@@ -131,6 +133,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")
+    redaction.learn(in_mapping(value))
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import select
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
+from ..system import private_files
+from ..system.redaction import redacted
 
 PATIENCE = 0.5
 """Seconds without output after which, once the workers have ended, no more is expected."""
@@ -118,9 +121,11 @@ class Output:
                 self.streams.append(stream)
 
     def _open_log(self, path: Path, whose: str) -> list[BinaryIO]:
-        """The opened log; empty if it can't be written."""
+        """The opened log, beside files of its name; empty if it can't be written."""
+        names = itertools.chain([path.name], (f"{number}-{path.name}" for number in range(2, 100)))
         try:
-            log = path.open("wb", buffering=0)
+            free = next(name for name in names if not os.path.lexists(path.with_name(name)))
+            log = private_files.create(path.with_name(free))
         except OSError as error:
             self.warn(f"{whose} isn't written ({path}: {error.strerror})")
             return []
@@ -152,7 +157,7 @@ class Output:
 
     def tail(self, rank: int) -> tuple[str, ...]:
         """The latest lines of a rank's output."""
-        text = b"".join(self.tails[rank]).decode("utf-8", errors="replace")
+        text = redacted(b"".join(self.tails[rank]).decode("utf-8", errors="replace"))
         return tuple(text.replace("\r", "\n").splitlines()[-200:])
 
     def _pass_on(self) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.secrets import in_mapping
 from ...core.settings import Offload, Setting, Value
+from ...system import redaction
 
 Config = dict[str, Any]
 
@@ -51,6 +53,7 @@ def load(source: object) -> Config:
         raise ConfigError(f"{name}: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
+    redaction.learn(in_mapping(config))
     return config
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.output_routing import ERR, EVERY, OUT, Streams
+from safe_launch.system import private_files
 from safe_launch.workers import output
 from safe_launch.workers.output import Output
 
@@ -85,9 +86,12 @@ def test_logs_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert said[0].startswith("rank 0's log isn't written (")
 
 
-def test_a_full_disk(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is given up where it can't be written any further, and the training goes on."""
-    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(private_files, "create", lambda _path: os.fdopen(full, "wb", buffering=0))
     with passing(tmp_path, Streams(), range(1)) as (ends, _, said):
         os.write(ends[0, OUT], b"one\n")
         os.write(ends[0, ERR], b"two\n")

@@ -1,0 +1,53 @@
+"""Files and folders that only their user can read, made anew: no planted link is followed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder, with those above it; another launcher of the same job may have made it.
+
+    Raises:
+        OSError: it can't be made, or another user has.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except FileExistsError as error:
+        found = path.lstat()
+        is_ours = found.st_uid == os.geteuid() or not os.geteuid()  # root is mapped on some shares
+        if path.is_symlink() or not path.is_dir() or not is_ours:
+            raise OSError(error.errno, "it is there, and isn't this user's folder") from error
+
+
+def create(path: Path) -> BinaryIO:
+    """Opens a new file to write, without a buffer.
+
+    Raises:
+        OSError: there is one of this name, or it can't be made.
+    """
+    return os.fdopen(os.open(path, NEW, 0o600), "wb", buffering=0)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Writes a whole file: a reader meets the old one or the new one.
+
+    Raises:
+        OSError: it can't be written, e.g. the disk is full; the old file stays.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        with create(fresh) as file:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,84 @@
+"""Files that only their user can read, and links that somebody else has planted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safe_launch.system import private_files, redaction, run_directory
+from safe_launch.workers.output import Output
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """Nothing hangs on the user's mask."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    """The bits of a path's permissions."""
+    return path.stat().st_mode & 0o777
+
+
+def test_files_and_folders_are_their_users_alone(tmp_path: Path) -> None:
+    """Whatever the mask."""
+    folder = tmp_path / "above" / "own"
+    private_files.make_folder(folder)
+    private_files.make_folder(folder)  # another launcher of the job
+    private_files.create(folder / "log").close()
+    private_files.replace(folder / "record", b"a")
+    private_files.replace(folder / "record", b"b")
+    assert (mode(folder), mode(folder / "log"), mode(folder / "record")) == (0o700, 0o600, 0o600)
+    assert (folder / "record").read_bytes() == b"b"
+    assert sorted(os.listdir(folder)) == ["log", "record"]
+
+
+def test_planted_links_are_not_followed(tmp_path: Path) -> None:
+    """A file is replaced, or not made; a folder isn't used; what they lead to stays."""
+    treasure, folder = tmp_path / "treasure", tmp_path / "folder"
+    treasure.write_text("mine")
+    folder.mkdir()
+    for name in ("log", "record", "record.new"):
+        (tmp_path / name).symlink_to(treasure)
+    (tmp_path / "run").symlink_to(folder)
+    with pytest.raises(FileExistsError):
+        private_files.create(tmp_path / "log")
+    private_files.replace(tmp_path / "record", b"ours")
+    with pytest.raises(OSError, match="isn't this user's"):
+        private_files.make_folder(tmp_path / "run")
+    assert treasure.read_text() == "mine"
+    assert not (tmp_path / "record").is_symlink()
+
+
+def test_another_users_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could be read, and its files exchanged."""
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OSError, match="isn't this user's"):
+        private_files.make_folder(tmp_path / "run")
+
+
+def test_a_log_goes_beside_what_is_there(tmp_path: Path) -> None:
+    """A link in a shared folder, also one that leads nowhere, or another node's file."""
+    (tmp_path / "rank-0.log").symlink_to(tmp_path / "treasure")
+    (tmp_path / "2-rank-0.log").write_text("earlier")
+    warnings: list[str] = []
+    output = Output(tmp_path, warnings.append)
+    output.open([0])
+    output.start()
+    output.finish(lambda: True)
+    assert sorted(os.listdir(tmp_path)) == ["2-rank-0.log", "3-rank-0.log", "rank-0.log"]
+    assert (tmp_path / "2-rank-0.log").read_text() == "earlier"
+    assert warnings == []
+
+
+def test_records_have_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was learnt, at whatever depth; a short word is none."""
+    monkeypatch.setattr(redaction, "_known", frozenset())
+    redaction.learn(["planted-1", "a"])
+    run_directory.write(tmp_path / "a.json", {"b": [{"c": "a planted-1"}]})
+    assert '"a ***"' in (tmp_path / "a.json").read_text()
