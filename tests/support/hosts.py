@@ -168,6 +168,7 @@ def _keep(started: list[subprocess.Popen[str]], *argv: object) -> subprocess.Pop
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C is for whoever takes the network apart
     )
     started.append(process)
     output: IO[str] | None = process.stdout

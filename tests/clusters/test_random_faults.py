@@ -1,0 +1,81 @@
+"""Random faults in real launches, the same ones every time: what was promised holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.faults.checks import Observed, Result, result_of, wrong
+from support.faults.tables import line_of, results_in, tables
+from support.faults.trial import FAULTS, MOMENTS, Trial, drawn
+from support.hosts import needs_hosts
+
+pytestmark = needs_hosts
+TRIALS = drawn(60, 18)
+SIDE_BY_SIDE = 2
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[dict[int, Future[tuple[Result, Observed]]]]:
+    """The results of all trials, which run while earlier ones are looked at."""
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        yield {trial.number: pool.submit(result_of, trial) for trial in TRIALS}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=str)
+def test_what_holds_after_a_fault(
+    trial: Trial, results: dict[int, Future[tuple[Result, Observed]]]
+) -> None:
+    """Time, exit codes, who it was, nothing left, no traceback of ours, the checkpoint unharmed."""
+    result, seen = results[trial.number].result()
+    print(result, *seen.said, sep="\n-----\n")
+    assert dict(result.wrong) == {}
+
+
+def test_a_seed_gives_the_same_trials() -> None:
+    """However many are drawn; each kind of fault comes up at each of its moments."""
+    assert drawn(500, 3)[:40] == drawn(40, 3) != drawn(40, 4)
+    kinds = {(fault.name, moment) for fault in FAULTS.values() for moment in fault.moments}
+    assert {(trial.fault, trial.moment) for trial in drawn(len(kinds), 3)} == kinds
+    assert {moment for _, moment in kinds} == {*MOMENTS}
+
+
+TRIAL = Trial(0, 0, "kill-rank", "steps", "loop", 1, 2, 0, 1, 0.1, 16)
+WELL = Observed(TRIAL, "safe-launch", True, (137,), 1.0, (), ("[safe-launch] rank 1 SIGKILL",), "")
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"codes": (None,)}, "ended within its time"),
+        ({"codes": (1,)}, "exit code"),
+        ({"said": ("[safe-launch] rank 0 SIGKILL",)}, "who it was"),
+        ({"said": ("rank 1 SIGKILL",)}, "who it was"),
+        ({"left": ("port 7000",)}, "nothing left"),
+        ({"said": (*WELL.said, 'File "/x/launcher/cli.py"')}, "no traceback of the launcher's"),
+        ({"losses": "{3: None}"}, "checkpoint and losses"),
+    ],
+    ids=str,
+)
+def test_each_check_can_fail(change: dict[str, Any], name: str) -> None:
+    """By itself, where all else is as it should be."""
+    assert wrong(WELL) == {}
+    assert [*wrong(replace(WELL, **change))] == [name]
+
+
+def test_results_survive_a_file(tmp_path: Path) -> None:
+    """A campaign goes on from what it has, and its tables count what didn't hold."""
+    results = [
+        Result(TRIAL, "safe-launch", True, (137,), 1.25, {}),
+        Result(TRIAL, "torchrun", True, (None,), 15.0, {"exit code": "1"}),
+    ]
+    (kept := tmp_path / "kept").write_text("".join(f"{line_of(each)}\n" for each in results))
+    assert results_in(kept) == results
+    rows = tables(results)
+    assert "| SIGKILL to a rank | 1 of 1 | 1.2 | 1.2 | 0 of 1 | 15.0 | 15.0 |" in rows
+    assert "| exit code | 0 | 1 |" in rows
