@@ -24,6 +24,8 @@ _verbose = False
 
 def say(*lines: str) -> None:
     """Prints lines, each with the launcher's mark; a closed console is no error."""
+    if not lines:
+        return
     plain = cleaned(redacted("\n".join(lines)))
     text = "".join(f"{MARK}{line}".rstrip() + "\n" for line in plain.split("\n"))
     try:

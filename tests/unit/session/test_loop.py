@@ -252,7 +252,8 @@ def test_a_disk_without_room_doesnt_end_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What can't be kept isn't; that is said."""
-    run = ran(tmp_path / "nowhere", world(ZERO2), succeeds)
+    (tmp_path / "file").touch()
+    run = ran(tmp_path / "file", world(ZERO2), succeeds)
     assert run.end.code == 0
     assert "the run continues" in capsys.readouterr().err
     assert not isinstance(run.state.last, Failed)
