@@ -299,6 +299,7 @@ def _refuse_misspelt_command(word: str) -> None:
 
 def main() -> NoReturn:
     """The entry point; shows a traceback only for safe-launch's own errors."""
+    terminal.open_missing()
     code = guarded(sys.argv[1:])
     if command_of(sys.argv[1:]).name == "plan":
         os._exit(code)  # all is printed; to take the process apart would be a tenth of the time

@@ -10,13 +10,12 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder, with those above it; another launcher of the same job may have made it.
+    """Makes a folder; another launcher of the same job may have made it.
 
     Raises:
         OSError: it can't be made, or another user has.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
     except FileExistsError as error:
         found = path.lstat()

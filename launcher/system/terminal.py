@@ -11,6 +11,8 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
@@ -22,17 +24,20 @@ _quiet = False
 _verbose = False
 
 
+def open_missing() -> None:
+    """Opens the null device for each standard stream that is closed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+
+
 def say(*lines: str) -> None:
     """Prints lines, each with the launcher's mark; a closed console is no error."""
-    if not lines:
-        return
-    plain = cleaned(redacted("\n".join(lines)))
-    text = "".join(f"{MARK}{line}".rstrip() + "\n" for line in plain.split("\n"))
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
+    parts = [line for text in lines for line in text.split("\n")]
+    _complain("".join(f"{MARK}{line}".rstrip() + "\n" for line in parts))
 
 
 def tell(*lines: str) -> None:
@@ -79,34 +84,38 @@ def show(text: str, before: str = "") -> None:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        _give_stdout_up()
+        _give_up(sys.stdout)
         raise SystemExit(0) from None
     except OSError as error:
-        _give_stdout_up()
+        _give_up(sys.stdout)
         problem = f"the output can't be written: {error.strerror}"
         hint = "make room where stdout goes, or send it elsewhere"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
 
 
-def _give_stdout_up() -> None:
-    """Lets nothing of what stdout still holds be written at the interpreter's end: it would fail.
+def _give_up(stream: TextIO) -> None:
+    """Lets nothing of what a stream still holds be written at the interpreter's end: it would fail.
 
     https://docs.python.org/3/library/signal.html#note-on-sigpipe
     """
-    with suppress(OSError, ValueError):  # it isn't a file
+    with suppress(OSError, ValueError):  # it isn't a file, or closed
         descriptor = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(descriptor, sys.stdout.fileno())
+        os.dup2(descriptor, stream.fileno())
         os.close(descriptor)
 
 
 def verbatim(text: str) -> None:
     """Prints another program's text, e.g. a traceback, unmarked and in full on stderr."""
-    text = cleaned(redacted(text))
+    _complain(text if text.endswith("\n") else f"{text}\n")
+
+
+def _complain(text: str) -> None:
+    """Writes to stderr, without secrets; a closed console is no error."""
     try:
-        sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stderr.write(cleaned(redacted(text)))
         sys.stderr.flush()
     except (OSError, ValueError):
-        return
+        _give_up(sys.stderr)
 
 
 def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:

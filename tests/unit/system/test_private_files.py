@@ -26,7 +26,7 @@ def mode(path: Path) -> int:
 
 def test_files_and_folders_are_their_users_alone(tmp_path: Path) -> None:
     """Whatever the mask."""
-    folder = tmp_path / "above" / "own"
+    folder = tmp_path / "own"
     private_files.make_folder(folder)
     private_files.make_folder(folder)  # another launcher of the job
     private_files.create(folder / "log").close()
