@@ -34,7 +34,6 @@ from safe_launch.nodes.messages import Ended, Failing, Join, Order, Ping, Pong, 
 from safe_launch.nodes.peers import abbreviated
 from safe_launch.nodes.rendezvous import join, own_join
 from safe_launch.nodes.secret import Trust
-from safe_launch.schedulers.this_host import this_host
 from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
@@ -193,7 +192,7 @@ def main(case: dict[str, Any]) -> None:
         )
 
     own = own_join(request, detect.detect(), dict(read_workload(request).versions))
-    trust = secret.of_job(None, placement, os.environ, this_host(), is_required=False)
+    trust = secret.of_job(None, placement, os.environ, is_required=False)
     scene = Scene(own, placement, trust, failures, threading.Barrier(nodes))
     scene.times = {"agree": [], "stop": [], "verdict": []}
     threads = [

@@ -175,6 +175,9 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "run_id": pattern(RUN_ID, "a run's id"),
             "rank": number(1, NODES - 1),
             "nodes": number(2, NODES),
+            "devices": Bound(
+                "names of profiles", lambda names: all(NAMED.allows(name) for name in names)
+            ),
         },
         Refusal: {
             "code": Bound("a code of a launcher's failure", lambda code: code in FAILURES),

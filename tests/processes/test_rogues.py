@@ -173,6 +173,7 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (STARTED, {"rank": 0}, "RunStarted.rank: 0 isn't from 1"),
     (STARTED, {"rank": 2}, "the rank is of one of the nodes"),
     (STARTED, {"nodes": 10**9}, "RunStarted.nodes"),
+    (STARTED, {"devices": ["x" * 300]}, "RunStarted.devices"),
     (ORDER, {"run_id": "20260102-030405-6789ab"}, "an attempt of run 20260102-030405-6789ab"),
     (ORDER, {"run_id": "../x"}, "Order.run_id"),
     (ORDER, {"attempt": -1}, "Order.attempt: -1"),
