@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -28,12 +29,12 @@ from .options.parser import by_variables, parsed, parser
 from .options.worker_count import option_of, shows_all_devices, workers_asked
 from .system import redaction, terminal
 from .system.signals import REPORT, STOPS
-from .system.typed_yaml import meant
 from .workload.config_files import accelerate
 from .workload.config_files.accelerate import Configuration
 
 if TYPE_CHECKING:
     from .catalogue.entry import KnownFailure
+    from .nodes.secret import Trust
 
 
 COMMANDS = {
@@ -116,7 +117,9 @@ def run(arguments: Sequence[str]) -> int:
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
-    hosts = host_options.chosen(options, partial(accelerators, options, command))
+    hosts = host_options.chosen(
+        options, partial(host_options.accelerators, options, is_launch=command.is_launch)
+    )
     if hosts is not None and options.script is not None:
         from .nodes.ssh import launch_on_hosts
 
@@ -129,20 +132,6 @@ def run(arguments: Sequence[str]) -> int:
         return launch(options)
     gc.disable()  # soon over: to look for garbage would be an eighth of the time
     return plan(options)
-
-
-def accelerators(options: argparse.Namespace, command: Command) -> int:
-    """The number of devices of this host, or of the one that a plan is made for.
-
-    Raises:
-        LaunchError: --hardware names an unknown profile.
-    """
-    from .machine import detect, profiles
-
-    found = detect.detect()
-    if command.is_launch or options.hardware is None:
-        return found.accelerators
-    return profiles.hardware_of(options.hardware, found).accelerators
 
 
 def _run_again(name: str, words: Sequence[str]) -> int:
@@ -170,7 +159,6 @@ def launch(options: argparse.Namespace) -> int:
     Raises:
         LaunchError: the launch isn't possible.
     """
-    from .nodes import secret
     from .session import launch as single_node
     from .session import multi_node
     from .system import run_directory
@@ -181,18 +169,18 @@ def launch(options: argparse.Namespace) -> int:
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
-    given = (options.secret_file, request.placement, os.environ)
-    trust = secret.of_job(*given, is_required=options.require_secret)
-    output_options.make_folder(request.worker_options.streams)
-    with process_options.pid_file(is_wanted=options.save_pid):
-        server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
-        try:
-            if request.placement.is_alone:
-                workload = training.workload(request)
-                return single_node.launch(request, workload, hardware, catalogue, server)
-            return multi_node.launch(request, hardware, catalogue, training.workload, server, trust)
-        finally:
-            server.end()
+    with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
+        with _told(options, request.placement):
+            trust = _trust(options, request.placement)
+            output_options.make_folder(request.worker_options.streams)
+            server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
+            ending.callback(server.end)
+            workload = training.workload(request)
+            own = multi_node.prepared(request, hardware, workload, server)
+        if own is None:
+            return single_node.launch(request, workload, hardware, catalogue, server)
+        read = training.workload
+        return multi_node.launch(request, own, hardware, catalogue, read, server, trust)
 
 
 def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
@@ -208,15 +196,6 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
     from .schedulers import read_placement
     from .schedulers.this_host import this_host
 
-    found = detect.detect()
-    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
-    configured = accelerate.NONE
-    if options.accelerate_config is not None:
-        configured = accelerate.read(options.accelerate_config)
-        for name, value in configured.variables.items():
-            os.environ.setdefault(name, value)
-        if configured.devices and not hardware.accelerators and options.hardware is None:
-            hardware = detect.unknown_devices(hardware, configured.devices)
     placement = read_placement.placement_of(
         node_options.given(options),
         options.node_timeout,
@@ -224,21 +203,52 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
         this_host(),
         is_launch=is_launch,
     )
-    request = request_of(options, hardware, placement, configured, os.environ)
-    gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
-    elsewhere = None if is_launch or options.hardware is None else hardware
-    request = process_options.applied(
-        request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
-    )
-    notes = (*configured.notes, misplaced.line(request, parser().spellings))
-    if placement.is_head and any(notes):
-        terminal.say(*filter(None, notes))
-    if is_launch and options.hardware is not None:
-        for problem in profiles.contradictions(hardware, found, request.nproc):
-            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
-    wanted = named_presets.wanted(options.preset, options.set)
-    catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
-    return Training(request, hardware, catalogue, wanted)
+    with _told(options, placement) if is_launch else nullcontext():
+        found = detect.detect()
+        hardware = (
+            found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+        )
+        configured = accelerate.NONE
+        if options.accelerate_config is not None:
+            configured = accelerate.read(options.accelerate_config)
+            for name, value in configured.variables.items():
+                os.environ.setdefault(name, value)
+            if configured.devices and not hardware.accelerators and options.hardware is None:
+                hardware = detect.unknown_devices(hardware, configured.devices)
+        request = request_of(options, hardware, placement, configured, os.environ)
+        gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
+        elsewhere = None if is_launch or options.hardware is None else hardware
+        request = process_options.applied(
+            request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
+        )
+        notes = (*configured.notes, misplaced.line(request, parser().spellings))
+        if placement.is_head and any(notes):
+            terminal.say(*filter(None, notes))
+        if is_launch and options.hardware is not None:
+            for problem in profiles.contradictions(hardware, found, request.nproc):
+                raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
+        wanted = named_presets.wanted(options.preset, options.set)
+        catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
+        return Training(request, hardware, catalogue, wanted)
+
+
+def _told(options: argparse.Namespace, placement: Placement) -> AbstractContextManager[None]:
+    """Tells the other launchers of the job why the block has failed."""
+    from .nodes import farewell
+
+    return farewell.told(placement, partial(_trust, options, placement), terminal.say)
+
+
+def _trust(options: argparse.Namespace, placement: Placement) -> Trust:
+    """What the launchers of the job prove to each other.
+
+    Raises:
+        LaunchError: the secret can't be read, or is missing.
+    """
+    from .nodes import secret
+
+    given = options.secret_file, placement, os.environ
+    return secret.of_job(*given, is_required=options.require_secret)
 
 
 def request_of(
@@ -258,7 +268,9 @@ def request_of(
             ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
         )
     if not (options.module or options.no_python or os.path.lexists(options.script)):
-        _refuse_misspelt_command(options.script)
+        from .options import misplaced
+
+        misplaced.refuse_misspelt_command(options.script, (*COMMANDS, "plan"))
     asked, option = option_of(options.nproc, environment)
     if asked is None and placement.nproc is None and configured.workers is not None:
         asked, option = str(configured.workers), configured.source
@@ -282,19 +294,6 @@ def request_of(
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),
     )
-
-
-def _refuse_misspelt_command(word: str) -> None:
-    """Refuses a script that doesn't exist and has nearly a command's name.
-
-    Raises:
-        LaunchError: it has.
-    """
-    commands = (*COMMANDS, "plan")
-    hint = "a command stands before its options" if word in commands else meant(word, commands)
-    if hint:
-        problem = f"there is no script {word}, nor a command of that name"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
 
 
 def main() -> NoReturn:

@@ -39,6 +39,7 @@ class Placement:
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: the port of node 0's launcher.
         meeting: on a single node, the port of the workers' store; 0 for any.
+        hosts: the nodes' names by rank, where the scheduler tells them.
         job: an id that only the launchers of this job have; empty where none is given.
         local: index of this launcher among those on its host.
         beside: the number of launchers of the job on this host, this one included.
@@ -57,6 +58,7 @@ class Placement:
     address: str = ""
     port: int = PORT
     meeting: int = 0
+    hosts: tuple[str, ...] = ()
     job: str = ""
     local: int = 0
     beside: int = 1

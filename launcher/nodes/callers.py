@@ -9,7 +9,7 @@ from functools import partial
 
 from ..system.event_loop import EventLoop
 from .connection import Connection, Listener, arrivals
-from .messages import FromOthers, Join
+from .messages import FromOthers, Join, Unable
 
 STRANGERS = 64
 """Callers at most, in addition to one for each node."""
@@ -32,7 +32,7 @@ class Callers:
         listener: Listener,
         silence: float,
         nodes: int,
-        admits: Callable[[Join, Connection], Callable[[], None] | None],
+        admits: Callable[[Join | Unable, Connection], Callable[[], None] | None],
         note: Callable[[str], None],
     ) -> None:
         """Begins to accept.
@@ -88,7 +88,9 @@ class Callers:
             return
         for message in connection.receive()[:1]:
             self._forget(connection)
-            reader = self._admits(message, connection) if isinstance(message, Join) else None
+            reader = None
+            if isinstance(message, Join | Unable):
+                reader = self._admits(message, connection)
             if reader is None:
                 connection.close()
                 return

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware, common_device
-from .messages import Join, Refusal
+from .messages import Join, Refusal, Unable
 
 EXACT = ("safe-launch",)
 """Versions that must be equal: the messages between launchers may change."""
@@ -16,22 +16,44 @@ SERIES = ("torch", "deepspeed", "torch_npu")
 """Versions whose major and minor must be equal: the code decides which collectives are called."""
 
 
-def refusal(node: Join, head: Join, nodes: int) -> Refusal | None:
-    """Why a node can't take part in the job; None where it can.
+def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
+    """Refuses a launcher of another job, without this job's id; None for one of this job."""
+    if node.job == job:
+        return None
+    problem = f"{node.host} is of another job: its run id {node.job!r} isn't node 0's"
+    return Refusal(ExitCode.USAGE, problem, "give all nodes one --rdzv-id, or another port")
+
+
+def misplaced(node: Join | Unable, job: str, nodes: int) -> Refusal | None:
+    """Why a launcher isn't one of this job's other nodes; None where it is.
 
     Args:
-        node: the node's join.
+        node: what it says of itself.
+        job: the job's id.
+        nodes: the number of nodes at most.
+    """
+    if (another := of_another_job(node, job)) is not None:
+        return another
+    if node.rank is not None and not 0 < node.rank < nodes:
+        problem = f"{node.host} says that it is node {node.rank}, and node 0 expects nodes 1 to"
+        hint = "--nnodes and --node-rank must fit together on every node"
+        return Refusal(ExitCode.USAGE, f"{problem} {nodes - 1}", hint)
+    return None
+
+
+def refusal(node: Join | Unable, head: Join, nodes: int) -> Refusal | None:
+    """Why a launcher can't take part in the job; None where it can.
+
+    Args:
+        node: what it says of itself.
         head: node 0's join.
         nodes: the number of nodes at most.
     """
+    if (outside := misplaced(node, head.job, nodes)) is not None:
+        return outside
     who, own = node.host, head.host
-    if node.job != head.job:
-        problem = f"{who} is of another job: its run id {node.job!r} isn't node 0's"
-        return Refusal(ExitCode.USAGE, problem, "give all nodes one --rdzv-id, or another port")
-    if node.rank is not None and not 0 < node.rank < nodes:
-        problem = f"{who} says that it is node {node.rank}, and node 0 expects nodes 1 to"
-        hint = "--nnodes and --node-rank must fit together on every node"
-        return Refusal(ExitCode.USAGE, f"{problem} {nodes - 1}", hint)
+    if isinstance(node, Unable):
+        return Refusal(node.code, f"{who} can't take part: {node.problem}", node.hint)
     for name in (*EXACT, *SERIES):
         here, there = node.versions.get(name, ""), head.versions.get(name, "")
         parts = None if name in EXACT else 2
@@ -59,10 +81,10 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
     }
     notes = [f"{name} differs between the nodes: {text}" for name, text in versions.items() if text]
     if others := [node.host for node in joins if node.script != head.script]:
-        notes.append(f"the script on {_first_hosts(others)} isn't the one on {head.host}")
+        notes.append(f"the script on {first_hosts(others)} isn't the one on {head.host}")
     if others := [node.host for node in joins if node.arguments != head.arguments]:
         notes.append(
-            f"the script's arguments on {_first_hosts(others)} aren't those on {head.host}; "
+            f"the script's arguments on {first_hosts(others)} aren't those on {head.host}; "
             "the plan is made from the latter"
         )
     if text := _differing({node.host: node.nnodes for node in joins}):
@@ -79,10 +101,10 @@ def _differing(values: Mapping[str, str]) -> str:
         hosts.setdefault(value, []).append(host)
     if len(hosts) == 1:
         return ""
-    return "; ".join(f"{value} on {_first_hosts(own)}" for value, own in hosts.items())
+    return "; ".join(f"{value} on {first_hosts(own)}" for value, own in hosts.items())
 
 
-def _first_hosts(hosts: Sequence[str]) -> str:
+def first_hosts(hosts: Sequence[str]) -> str:
     """The first three hosts, and the number of the others."""
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
     return ", ".join(hosts[:3]) + more

@@ -38,6 +38,7 @@ from .messages import (
     Signalled,
     Standings,
     Stop,
+    Unable,
 )
 
 NODES, WORKERS = 1 << 16, 1 << 12
@@ -132,6 +133,14 @@ SETTINGS = Bound("settings and facts with valid values", _are_settings)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
 CODE = number(0, 255)
+REASON = MappingProxyType(
+    {
+        "code": Bound("a code of a launcher's failure", lambda code: code in FAILURES),
+        "problem": text(PARAGRAPHS),
+        "hint": text(PARAGRAPHS),
+    }
+)
+"""Why a launcher can't take part."""
 PIDS = 1 << 22
 """The largest process id of Linux (proc_sys_kernel(5), pid_max)."""
 TIMES = Bound(
@@ -150,6 +159,12 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "script": DIGEST,
             "arguments": DIGEST,
             "nnodes": pattern(re.compile(r"|\d{1,9}(:\d{1,9})?", re.ASCII), "N or MIN:MAX"),
+        },
+        Unable: {
+            "job": text(LINE),
+            "rank": number(0, NODES - 1),
+            "host": NAMED,
+            **REASON,
         },
         Hardware: {
             "accelerators": number(0, WORKERS),
@@ -179,11 +194,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
                 "names of profiles", lambda names: all(NAMED.allows(name) for name in names)
             ),
         },
-        Refusal: {
-            "code": Bound("a code of a launcher's failure", lambda code: code in FAILURES),
-            "problem": text(PARAGRAPHS),
-            "hint": text(PARAGRAPHS),
-        },
+        Refusal: REASON,
         Order: {
             "attempt": number(0, 1 << 16),
             "run_id": pattern(RUN_ID, "a run's id"),
@@ -268,8 +279,7 @@ WHOLES: Mapping[type, Bound] = MappingProxyType(
 LARGE = 1 << 24
 SIZES: Mapping[type, int] = MappingProxyType(
     {
-        Join: 1 << 16,
-        Refusal: 1 << 16,
+        **dict.fromkeys((Join, Unable, Refusal), 1 << 16),
         Order: 1 << 20,
         **dict.fromkeys((NodeObserved, Failing, Ended, Pong, Standings), LARGE),
     }

@@ -42,6 +42,26 @@ class Join(Struct, frozen=True, tag=True):
     nnodes: str = ""
 
 
+class Unable(Struct, frozen=True, tag=True):
+    """A node of the job can't take part, and its launcher ends.
+
+    Attributes:
+        job: the job's id, the same for all its launchers.
+        rank: the node's rank; None where node 0 would assign it.
+        host: its host name.
+        code: the launcher's exit code.
+        problem: why, as a sentence.
+        hint: what to do.
+    """
+
+    job: str
+    rank: int | None
+    host: str
+    code: int
+    problem: str
+    hint: str = ""
+
+
 class Accepted(Struct, frozen=True, tag=True):
     """The node is accepted: `here` nodes have joined so far, of `nodes` at most."""
 
@@ -218,8 +238,10 @@ class RunEnded(Struct, frozen=True, tag=True):
 
 FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | RunEnded
 """The messages from node 0."""
-FromCallers = Join | Refusal
+FromCallers = Join | Unable | Refusal
 """The messages of whoever node 0 doesn't know yet."""
-FromOthers = Join | Refusal | NodeObserved | Signalled | Failing | Ask | Pong | Standings | Ended
+FromOthers = (
+    Join | Unable | Refusal | NodeObserved | Signalled | Failing | Ask | Pong | Standings | Ended
+)
 """The messages to node 0."""
 Message = FromHead | FromOthers

@@ -26,6 +26,7 @@ class Peers:
     Attributes:
         connections: by the node's rank.
         listener: the job's port, for nodes that come too late; on node 0 alone.
+        job: the job's id, by which these are told from another job's.
         silence: seconds after which a node that should answer counts as lost.
         ended: how the other nodes' workers ended.
         failing: failure records that nodes sent while their workers were still being stopped.
@@ -41,6 +42,7 @@ class Peers:
 
     connections: dict[int, Connection] = field(default_factory=dict)
     listener: Listener | None = None
+    job: str = ""
     silence: float = 30.0
     ended: dict[int, Ended] = field(default_factory=dict)
     failing: dict[int, tuple[FailureRecord, ...]] = field(default_factory=dict)
@@ -131,7 +133,8 @@ class Peers:
             for rank, connection in sorted(self.connections.items())
             if rank not in self.lost
         ]
-        return Peers(dict(enumerate(connections, start=1)), self.listener, self.silence)
+        links = dict(enumerate(connections, start=1))
+        return Peers(links, self.listener, self.job, self.silence)
 
     def is_overdue(self) -> bool:
         """Whether nodes that owe an answer have had their time, or give no sign of life."""

@@ -22,7 +22,9 @@ from ..machine import host
 from .callers import STRANGERS
 from .compatibility import in_rank_order
 from .connection import Connection, Listener, broadcast, joined_to, listening
+from .dismissal import dismiss
 from .messages import Accepted, Join, Refusal, RunStarted
+from .missing_nodes import clock, seat
 from .secret import Trust
 from .waiting import PATIENCE, Waiting
 
@@ -88,18 +90,20 @@ def gather(
     waited for.
 
     Raises:
-        LaunchError: too few nodes have joined in time.
+        LaunchError: too few nodes have joined in time, or too few can take part.
     """
     waiting = Waiting(placement, own, say)
     waiting.wait(listener)
-    if waiting.count < placement.least:
-        problem = f"{waiting.text()}; gave up after {waiting.elapsed():.0f} s"
-        broadcast(
-            (connection for _, connection in waiting.nodes),
-            Refusal(ExitCode.RETRY_ELSEWHERE, problem),
-        )
-        hint = "did safe-launch start on every node, and can they reach this one?"
-        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+    over = waiting.over
+    if over is None and waiting.count < placement.least:
+        hint = "did safe-launch start on every node, and can they reach node 0?"
+        over = Refusal(ExitCode.RETRY_ELSEWHERE, waiting.text(), hint)
+    if over is not None:
+        broadcast((connection for _, connection in waiting.nodes), over)
+        if waiting.over is not None:
+            told = waiting.refused | {seat(node) for node, _ in waiting.nodes}
+            dismiss(listener, placement, over, told, say)
+        raise LaunchError(ExitCode(over.code), over.problem, over.hint)
     joins = (own, *(node for node, _ in waiting.nodes))
     order = in_rank_order(joins)
     connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
@@ -145,7 +149,7 @@ def join(
     where = f"{placement.address}:{placement.port}"
     refused_since: float | None = None
     while True:
-        connection = _find_node_0(placement, trust, say)
+        connection = find_node_0(placement, trust, say)
         connection.send(own)
         started = _start_of_run(connection, placement, where, say)
         if started is not None:
@@ -189,7 +193,9 @@ def _start_of_run(
                         is_admitted = True
                         deadline = time.monotonic() + times.join + times.last_call + times.silence
                         if here < nodes:
-                            say(f"found node 0 at {where}; {here} of {nodes} nodes are here")
+                            until = clock(deadline - time.monotonic())
+                            here_text = f"{here} of {nodes} nodes are here"
+                            say(f"found node 0 at {where}; {here_text}; gives up at {until}")
                     case RunStarted() as started:
                         return started
     if connection.is_foreign:
@@ -202,8 +208,12 @@ def _start_of_run(
     raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
 
 
-def _find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Connection:
-    """A connection to node 0, which may not run yet, or whose name may not resolve yet."""
+def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Connection:
+    """A connection to node 0, which may not run yet, or whose name may not resolve yet.
+
+    Raises:
+        LaunchError: it isn't found in time.
+    """
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
     deadline = began + placement.times.join
@@ -221,7 +231,7 @@ def _find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None])
             hint = "is safe-launch running there, and is the name and port right on every node?"
             raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
         if not spoken and now - began > PATIENCE:
-            say(f"looking for node 0 at {where}: {reason}")
+            say(f"looking for node 0 at {where}: {reason}; gives up at {clock(deadline - now)}")
             spoken = True
         time.sleep(min(PAUSES[min(tries, len(PAUSES) - 1)], max(0.0, deadline - now)))
         tries += 1

@@ -1,4 +1,4 @@
-"""Node 0 while it waits for the other nodes: accepts them, or refuses them with the reason."""
+"""Node 0 while it waits for the other nodes: admits them, or refuses them with the reason."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import structs
+
 from ..core.errors import ExitCode
 from ..core.placement import Placement
 from ..system.event_loop import EventLoop
 from .callers import Callers
-from .compatibility import refusal
+from .compatibility import misplaced, refusal
 from .connection import Connection, Listener
-from .messages import Accepted, Join, Refusal
+from .messages import Accepted, Join, Refusal, Unable
+from .missing_nodes import clock, named, seat
 
 PATIENCE = 5.0
 """Seconds of waiting after which the missing nodes are reported."""
@@ -23,10 +26,15 @@ class Waiting:
 
     Attributes:
         nodes: the nodes that have joined, each with its connection.
+        over: why the job can't start, since too many of its nodes can't take part; None while it
+            can.
+        refused: nodes of this job that can't take part, by rank or host name.
     """
 
     def __init__(self, placement: Placement, own: Join, say: Callable[[str], None]) -> None:
         self.nodes: list[tuple[Join, Connection]] = []
+        self.over: Refusal | None = None
+        self.refused: set[int | str] = set()
         self._placement = placement
         self._own = own
         self._say = say
@@ -41,34 +49,38 @@ class Waiting:
         """The number of nodes that have joined, node 0 included."""
         return len(self.nodes) + 1
 
-    def elapsed(self) -> float:
-        """Seconds since the waiting began."""
-        return time.monotonic() - self._began
-
     def wait(self, listener: Listener) -> None:
-        """Returns when all nodes have joined, or when the time is up."""
+        """Returns when all nodes have joined, when too few can, or when the time is up."""
         nodes, silence = self._placement.nodes, self._placement.times.silence
         with self._loop:
             callers = Callers(self._loop, listener, silence, nodes, self._answer, self._say)
-            while self.count < self._placement.nodes:
+            while self.count < nodes and self.over is None:
                 now = time.monotonic()
                 end = self._end(now)
                 if now >= end:
                     break
                 if now >= self._speaks:
-                    self._say(self.text())
+                    missing = self._missing() or f"{nodes - self.count} more"
+                    waiting = f"waiting for {missing}, gives up at {clock(self._deadline - now)}"
+                    self._say(f"{self._joined()}; {waiting}")
                     self._speaks = now + 60
                 self._loop.wait(max(0.0, min(end, self._speaks) - now))
             callers.close()
 
     def text(self) -> str:
-        """How many nodes have joined, and which are missing."""
+        """How many nodes have joined in how much time, and which haven't."""
+        missing = self._missing()
+        text = f"{self._joined()}; {f'{missing} never came; ' if missing else ''}gave up"
+        return f"{text} after {time.monotonic() - self._began:.0f} s"
+
+    def _joined(self) -> str:
+        return f"{self.count} of {self._placement.nodes} nodes have joined"
+
+    def _missing(self) -> str:
+        """The ranks that are missing, with their hosts; empty where ranks aren't known."""
         here = {0, *(join.rank for join, _ in self.nodes)}
-        text = f"{self.count} of {self._placement.nodes} nodes have joined"
         missing = sorted(set(range(self._placement.nodes)) - here)
-        if None in here or len(missing) > 20:
-            return text
-        return f"{text}; missing: {', '.join(map(str, missing))}"
+        return "" if None in here else named(missing, self._placement.hosts)
 
     def _end(self, now: float) -> float:
         """When the waiting ends: once the minimum of nodes has joined, after the last call."""
@@ -78,30 +90,46 @@ class Waiting:
         self._enough_since = self._enough_since or now
         return min(self._deadline, self._enough_since + self._placement.times.last_call)
 
-    def _answer(self, node: Join, connection: Connection) -> Callable[[], None] | None:
+    def _answer(self, node: Join | Unable, connection: Connection) -> Callable[[], None] | None:
         """Accepts a node, or refuses it with the reason."""
-        if (refused := self._refusal(node)) is not None:
+        nodes = self._placement.nodes
+        double = self._double(node)
+        refused = double or refusal(node, self._own, nodes)
+        if refused is None and isinstance(node, Join):
+            self.refused.discard(seat(node))
+            connection.peer = node.host
+            self.nodes.append((node, connection))
+            connection.send(Accepted(self.count, nodes))
+            return partial(self._receive, connection)
+        assert refused is not None, "a node that can't take part has said why"
+        connection.send(refused)
+        if double is None and misplaced(node, self._own.job, nodes) is None:
+            self._do_without(node, refused)
+        else:
             self._say(f"refused a node: {refused.problem}")
-            connection.send(refused)
-            return None
-        connection.peer = node.host
-        self.nodes.append((node, connection))
-        connection.send(Accepted(self.count, self._placement.nodes))
-        return partial(self._receive, connection)
+        return None
 
-    def _refusal(self, join: Join) -> Refusal | None:
-        """Why a node can't take part; None where it can."""
+    def _double(self, node: Join | Unable) -> Refusal | None:
+        """Refuses a launcher whose place another has taken; None where it has a place."""
         nodes = self._placement.nodes
         if self.count == nodes:  # it arrived at the same moment as the last node
-            return _too_late(nodes)
+            return Refusal(ExitCode.USAGE, f"too late: all {nodes} nodes of the job are here")
         ranked = {other.rank: other.host for other, _ in self.nodes if other.rank is not None}
-        if join.rank not in ranked:
-            return refusal(join, self._own, nodes)
-        first = ranked[join.rank]
-        problem = f"{join.host} says that it is node {join.rank}, as {first} has said"
+        if node.rank not in ranked:
+            return None
+        first = ranked[node.rank]
+        problem = f"{node.host} says that it is node {node.rank}, as {first} has said"
         # A pod that replaces a vanished pod has the same name, and may try again.
-        code = ExitCode.RETRY_ELSEWHERE if first == join.host else ExitCode.USAGE
+        code = ExitCode.RETRY_ELSEWHERE if first == node.host else ExitCode.USAGE
         return Refusal(code, problem, "give every node a --node-rank of its own")
+
+    def _do_without(self, node: Join | Unable, refused: Refusal) -> None:
+        """Goes on without a node, or ends the waiting where too few are left."""
+        self.refused.add(seat(node))
+        if self._placement.nodes - len(self.refused) < self._placement.least:
+            self.over = structs.replace(refused, problem=f"{refused.problem}; no node can start")
+        else:
+            self._say(f"refused a node: {refused.problem}; the others go on without it")
 
     def _receive(self, connection: Connection) -> None:
         """Notices the end of a node that has joined; it may come back."""
@@ -116,17 +144,3 @@ class Waiting:
         self._say(f"{connection.peer} has left again ({connection.fault}); waiting for it")
         silence = self._placement.times.silence
         self._deadline = min(self._deadline, time.monotonic() + silence)
-
-
-def refuse_late(loop: EventLoop, listener: Listener, silence: float, nodes: int) -> Callers:
-    """Refuses nodes that come too late."""
-
-    def refuse(_node: Join, connection: Connection) -> None:
-        connection.send(_too_late(nodes))
-
-    return Callers(loop, listener, silence, nodes, refuse, lambda _sentence: None)
-
-
-def _too_late(nodes: int) -> Refusal:
-    problem = f"too late: the job already runs on {nodes} node{'s' if nodes > 1 else ''}"
-    return Refusal(ExitCode.RETRY_ELSEWHERE, problem, "wait until that run has ended")

@@ -122,3 +122,17 @@ def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice
         return None
     file = values.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
     return host_choice.chosen(asked(values), file, devices() if file is None else 0)
+
+
+def accelerators(options: argparse.Namespace, *, is_launch: bool) -> int:
+    """The number of devices of this host, or of the one that a plan is made for.
+
+    Raises:
+        LaunchError: --hardware names an unknown profile.
+    """
+    from ..machine import detect, profiles
+
+    found = detect.detect()
+    if is_launch or options.hardware is None:
+        return found.accelerators
+    return profiles.hardware_of(options.hardware, found).accelerators

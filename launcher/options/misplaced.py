@@ -1,13 +1,15 @@
-"""Finds options of the launcher after the script, whose own parser doesn't know them."""
+"""What stands in the wrong place: the launcher's options after the script, a command's name."""
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from ..core.errors import ExitCode, LaunchError
 from ..core.request import LaunchRequest
+from ..system.typed_yaml import meant
 from ..workload.script.files import package_folders
 from ..workload.script.given import PARSERS
 from ..workload.script.source_files import source_files
@@ -97,3 +99,16 @@ def _passes_on(tree: ast.Module) -> bool:
                 if not all(isinstance(name, ast.Constant) for name in names):
                     return True
     return False
+
+
+def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
+    """Refuses a script that doesn't exist and has nearly a command's name.
+
+    Raises:
+        LaunchError: it has.
+    """
+    hint = "a command stands before its options" if word in commands else meant(word, commands)
+    if hint:
+        raise LaunchError(
+            ExitCode.USAGE, f"there is no script {word}, nor a command of that name", hint
+        )

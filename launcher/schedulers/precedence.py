@@ -64,6 +64,7 @@ def merged(
         may_join=may_join,
         address="" if address is None else address.address,
         port=PORT if port is None or port.port is None else port.port,
+        hosts=() if scheduled is None else scheduled.hosts,
         job="" if job is None else job.job,
     )
     return replace(found, sources=tuple(_rows(found, stated, scheduled)))

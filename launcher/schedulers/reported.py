@@ -24,6 +24,7 @@ class Reported:
         owns_address: whether node 0's address is this host's, if neither of these is given.
         address: name or address of node 0.
         port: node 0's port.
+        hosts: the nodes' names by rank.
         job: an id that only the launchers of this job have.
         local: index of this launcher among those on its host.
         beside: the number of launchers of the job on this host, this one included.
@@ -40,6 +41,7 @@ class Reported:
     owns_address: bool = False
     address: str = ""
     port: int | None = None
+    hosts: tuple[str, ...] = ()
     job: str = ""
     local: int = 0
     beside: int = 1

@@ -65,6 +65,7 @@ def _task(environment: Mapping[str, str]) -> Reported:
     job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
     restart = environment.get("SLURM_RESTART_COUNT") or "0"
     listed = next((name for name in NODELISTS if environment.get(name)), "")
+    names = tuple(hosts(environment[listed])) if listed else ()
     several = tasks > nodes
     workers, workers_from = _workers(environment, several=several)
     origins = {
@@ -81,8 +82,9 @@ def _task(environment: Mapping[str, str]) -> Reported:
         by="Slurm",
         nodes=(tasks, tasks),
         rank=task if several else node,
-        address=next(hosts(environment[listed]), "") if listed else "",
+        address=names[0] if names else "",
         port=port_of(int(job), int(step)),
+        hosts=() if several else names,
         job=f"{job}.{step}" if restart == "0" else f"{job}.{step}.{restart}",
         local=number(environment, "SLURM_LOCALID") or 0,
         beside=_beside(environment, node) if several else 1,

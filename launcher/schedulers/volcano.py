@@ -50,5 +50,6 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
         nodes=(len(every), len(every)),
         rank=rank,
         address=every[0],
+        hosts=tuple(every),
         origins={"nodes": listed, "rank": origin, "address": f"VC_{task}_HOSTS"},
     )

@@ -36,7 +36,6 @@ from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
 from ..workers.watch import Watch
-from .launch import require_torch
 
 
 def follow(
@@ -56,10 +55,9 @@ def follow(
         server: this node's fork server.
 
     Raises:
-        LaunchError: the run directory can't be written, torch is missing, node 0 refuses, or it
-            sends an invalid order.
+        LaunchError: the run directory can't be written, node 0 refuses, or it sends an invalid
+            order.
     """
-    require_torch()
     try:
         run = run_directory.run_folder(request.log_dir, request.script, welcome.run_id)
     except LaunchError as error:

@@ -54,7 +54,8 @@ def launch(
     require_torch()
     links = {} if joined is None else dict(enumerate(joined.connections, start=1))
     listener = None if joined is None else joined.listener
-    peers = Peers(links, listener, request.placement.times.silence)
+    placement = request.placement
+    peers = Peers(links, listener, placement.job, placement.times.silence)
     devices = () if joined is None else joined.devices
     for rank, link in links.items():
         link.send(RunStarted(server.mark, rank, len(links) + 1, devices))

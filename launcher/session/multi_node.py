@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+from msgspec import structs
+
 from ..catalogue.entry import KnownFailure
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
@@ -17,7 +19,8 @@ from ..machine import profiles
 from ..nodes import secret
 from ..nodes.compatibility import common_hardware, differences
 from ..nodes.connection import Connection, broadcast
-from ..nodes.messages import Message, Refusal, RunEnded, Signalled
+from ..nodes.endpoint_check import check_endpoint
+from ..nodes.messages import Join, Message, Refusal, RunEnded, Signalled
 from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
@@ -28,8 +31,25 @@ from .launch import launch as launch_on_head
 from .launch import require_torch
 
 
+def prepared(
+    request: LaunchRequest, hardware: Hardware, workload: Workload, server: Server
+) -> Join | None:
+    """Gets this node ready to take part; returns what it says of itself, None if it is alone.
+
+    Raises:
+        LaunchError: it can't take part.
+    """
+    if request.placement.is_alone:
+        return None
+    require_torch()
+    if not server.pids:
+        start.prepare()  # before other nodes count on this one
+    return own_join(request, hardware, dict(workload.versions))
+
+
 def launch(
     request: LaunchRequest,
+    own: Join,
     hardware: Hardware,
     catalogue: Sequence[KnownFailure],
     read: Callable[[LaunchRequest], Workload],
@@ -40,6 +60,7 @@ def launch(
 
     Args:
         request: this node's launch.
+        own: what this node says of itself.
         hardware: what this node has.
         catalogue: the known failures.
         read: reads the workload, given the number of workers.
@@ -49,15 +70,12 @@ def launch(
     Raises:
         LaunchError: the launch isn't possible as asked.
     """
-    require_torch()
-    workload = read(request)
-    if not server.pids:
-        start.prepare()  # before other nodes count on this one
+    check_endpoint(request.placement, trust, own, terminal.say)
     listener = listener_of_head(request.placement, trust)
     if listener is None and request.placement.is_head:
         request = replace(request, placement=replace(request.placement, rank=None))
+        own = structs.replace(own, rank=None)
     placement = request.placement
-    own = own_join(request, hardware, dict(workload.versions))
     if listener is None:
         link, welcome = join(placement, trust, own, terminal.say)
         _stop_together([link], Signalled)

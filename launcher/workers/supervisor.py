@@ -16,11 +16,10 @@ from ..evidence.worker_messages import Imports, Reexecution
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.callers import Callers
+from ..nodes.latecomers import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
-from ..nodes.waiting import refuse_late
 from ..system import orphans
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
@@ -74,7 +73,6 @@ class Supervisor:
         self._board_watch = board_watch
         self._liveness = Liveness(peers, hangs.look, watch.notice)
         self._loop = EventLoop()
-        self._late: Callers | None = None
         self._fault: LaunchError | None = None
         self._ordered: int | None = None
         self._is_hastened = self._is_told_to_stop = False
@@ -83,7 +81,7 @@ class Supervisor:
 
     def watch_all(self) -> None:
         """Returns when every worker has ended and no other node's answer is awaited."""
-        with self._loop:
+        with self._loop, late_ones_refused(self._peers, self._loop):
             self._register()
             self._answer_signals()  # that came while the workers were being started
             self._decide()
@@ -100,8 +98,6 @@ class Supervisor:
                     self._close_lost()
             for connection in list(self._receiver.partial):
                 self._read(connection)
-            if self._late is not None:
-                self._late.close()
 
     def kill_orphans(self) -> int:
         """Kills the processes that stopped workers have left behind; returns their number."""
@@ -158,9 +154,6 @@ class Supervisor:
             self._loop.on_end(self._server.store_host, self._note_end_of_store)
         for node, link in self._peers.connections.items():
             self._loop.on_readable(link, partial(self._receive_from, node))
-        if (listener := self._peers.listener) is not None:
-            nodes = len(self._peers.connections) + 1
-            self._late = refuse_late(self._loop, listener, self._peers.silence, nodes)
         for node in self._peers.connections:
             self._receive_from(node)  # messages that came with the order to start, e.g. a stop
 

@@ -89,7 +89,8 @@ def test_nodes_that_dont_belong(tmp_path: Path) -> None:
             with ending(rest):
                 wait_for(exist(tmp_path, "ready-0-{}", range(3)))
                 late = another(delta, tmp_path, hosts, 2, *own)
-                refused(late, RETRY, "too late: the job already runs on 3 nodes")
+                text = "too late: a run of 3 nodes is under way at this port, and gamma is its"
+                refused(late, USAGE, text)
                 another_crowd = crowd_of(delta, tmp_path)
                 (tmp_path / "finish").touch()
                 ended([head, *rest], 0)
@@ -139,7 +140,7 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
         with ending([alone]), job(tmp_path, hosts, FAILS, own=own) as launchers:
             ended(launchers, RETRY)
             for one in launchers:
-                assert one.says("2 of 3 nodes have joined; missing: 2; gave up after")
+                assert one.says("2 of 3 nodes have joined; rank 2 never came; gave up after")
             refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens")
 
 

@@ -25,6 +25,7 @@ from safe_launch.nodes.messages import (
     RunEnded,
     RunStarted,
     Stop,
+    Unable,
 )
 from safe_launch.nodes.secret import Trust, Unprotected
 
@@ -145,6 +146,7 @@ MESSAGES: list[Message] = [
     HEAD,
     RunStarted(RUN, 1, 2),
     Refusal(64, "problem", "hint"),
+    Unable("job", 1, "other", 64, "problem", "hint"),
     ORDER,
     Stop(),
     Stop(15),

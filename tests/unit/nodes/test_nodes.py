@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import Connection, Listener, arrivals, decoded, encoded
+from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,
@@ -34,7 +36,9 @@ from safe_launch.nodes.messages import (
     RunEnded,
     RunStarted,
     Stop,
+    Unable,
 )
+from safe_launch.nodes.missing_nodes import clock, named
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.nodes.secret import Trust, Unprotected
@@ -179,7 +183,9 @@ class Nodes:
     def __init__(
         self, pool: ThreadPoolExecutor, nodes: int, least: int, times: JoinTimes, trust: Trust
     ) -> None:
-        self.placement = Placement(nodes, least, 0, "127.0.0.1", free_port(), "job", times=times)
+        self.placement = Placement(
+            nodes, least, 0, "127.0.0.1", free_port(), job="job", times=times
+        )
         self.said: list[str] = []
         self.pool, self.trust = pool, trust
         self.coming: list[Future[tuple[Connection, RunStarted]]] = []
@@ -260,7 +266,6 @@ def test_those_who_dont_belong_are_refused() -> None:
         for stranger, problem in (
             (hello(2, "stranger", job="another"), "is of another job"),
             (hello(7, "stranger"), "says that it is node 7"),
-            (hello(2, "stranger", versions={"torch": "1.0"}), "is absent on stranger"),
             (hello(1, "stranger"), "says that it is node 1, as one has said"),
         ):
             with pytest.raises(LaunchError, match=problem) as caught:
@@ -268,13 +273,128 @@ def test_those_who_dont_belong_are_refused() -> None:
             assert caught.value.code == ExitCode.USAGE
         second = job.come(hello(2, "two"))
         joined = job.joined.result(LONG)
-        assert len([line for line in job.said if line.startswith("refused a node: ")]) == 4
+        assert len([line for line in job.said if line.startswith("refused a node: ")]) == 3
         welcomed(joined)
         assert heard(first) == Accepted(2, 3)
         assert heard(first) == RunStarted(RUN, 1, 3)
         assert second.result(LONG)[1].rank == 2
         first.close()
         end(joined)
+
+
+OTHER_DEEPSPEED = {"versions": {**VERSIONS, "deepspeed": "0.16.9"}}
+NO_TORCH = Unable("job", 2, "late", ExitCode.USAGE, "torch isn't installed", "install it")
+
+
+def test_a_node_that_cant_take_part_ends_the_job_for_all() -> None:
+    """Its place stays empty: those that are here and the one that comes later are told at once."""
+    with nodes(4) as job:
+        first = job.come(hello(1, "first"))
+        with pytest.raises(LaunchError, match=r"deepspeed is 0\.16\.9 on broken") as own:
+            job.come(hello(3, "broken", **OTHER_DEEPSPEED)).result(LONG)
+        later = job.come(hello(2, "later"))
+        for told in (first, later, job.joined):
+            with pytest.raises(LaunchError, match=r"deepspeed is 0\.16\.9 on broken") as caught:
+                told.result(LONG)
+            assert caught.value.code == own.value.code == ExitCode.USAGE
+            assert caught.value.hint == "install the same on every node"
+
+
+def test_nodes_without_ranks_are_missed_too() -> None:
+    """Where node 0 numbers the nodes, their number is fixed all the same."""
+    with nodes(3) as job:
+        link = job.connect()
+        link.send(structs.replace(NO_TORCH, rank=None, code=ExitCode.NO_PLAN))
+        coming = job.come(hello(None, "other"))
+        for told in (coming, job.joined):
+            with pytest.raises(LaunchError, match="late can't take part: torch isn't") as caught:
+                told.result(LONG)
+            assert caught.value.code == ExitCode.NO_PLAN
+        link.close()
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        structs.replace(NO_TORCH, job="another"),
+        structs.replace(NO_TORCH, rank=7),
+        structs.replace(NO_TORCH, rank=1),
+    ],
+    ids=["another job", "another rank", "a double"],
+)
+def test_strangers_that_cant_take_part_end_nothing(stranger: Unable) -> None:
+    """Another job's launcher, one more, and a double of a node that is here."""
+    with nodes(3) as job:
+        first = job.connect()
+        first.send(hello(1, "one"))
+        link = job.connect()
+        link.send(stranger)
+        assert isinstance(heard(link), Refusal)
+        job.come(hello(2, "two"))
+        joined = job.joined.result(LONG)
+        welcomed(joined)
+        end(joined)
+        for each in (first, link):
+            each.close()
+
+
+def test_with_a_range_of_nodes_the_others_go_on() -> None:
+    """Until too few are left; one that comes again, mended, takes its place."""
+    with nodes(4, 3) as job:
+        link = job.connect()
+        link.send(NO_TORCH)
+        coming = [job.come(hello(rank, f"n{rank}")) for rank in (1, 2, 3)]
+        joined = job.joined.result(LONG)
+        assert "refused a node: late can't take part: torch isn't installed; the" in job.said[0]
+        welcomed(joined)
+        assert [one.result(LONG)[1].rank for one in coming] == [1, 2, 3]
+        end(joined)
+        link.close()
+    with nodes(4, 3) as job:
+        links = [job.connect() for _ in range(2)]
+        for rank, link in enumerate(links, start=2):
+            link.send(structs.replace(NO_TORCH, rank=rank))
+        with pytest.raises(LaunchError, match="torch isn't installed; no node can start"):
+            job.come(hello(1, "n1")).result(LONG)
+        assert job.joined.exception(LONG) is not None
+        for link in links:
+            link.close()
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "problem"),
+    [
+        (hello(1, "another"), 64, "a run of 3 nodes is under way at this port, and one is its no"),
+        (hello(1, "one"), 75, "which one can't join any more"),
+        (hello(None, "another"), 64, "a run of 3 nodes is under way at this port"),
+        (hello(5, "another"), 64, "a run of 3 nodes is under way at this port"),
+        (hello(1, "another", job="theirs"), 64, "another is of another job"),
+        (structs.replace(NO_TORCH, rank=None), 64, "too late"),
+    ],
+)
+def test_who_comes_late(node: Join | Unable, code: int, problem: str) -> None:
+    """A second launcher, or another job's, would come too late again; a lost node's would not."""
+    with linked() as (near, one), linked() as (_, two):
+        one.peer, two.peer = "one", "two"
+        peers = Peers({1: one, 2: two}, job="job")
+        refused = too_late(node, peers)
+        assert (refused.code, problem in refused.problem) == (code, True), refused
+        near.close()
+        while not peers.lost:
+            peers.receive(1)
+        if code == 64 and node.job == "job":
+            assert too_late(node, peers).code == ExitCode.RETRY_ELSEWHERE
+
+
+def test_the_missing_in_words() -> None:
+    """Ranges of ranks, and the first of their hosts where these are known."""
+    hosts = tuple(f"n{rank}" for rank in range(16))
+    assert named([2], hosts) == "rank 2 (n2)"
+    assert named([2], ()) == "rank 2"
+    assert named([1, 2, 4], hosts) == "ranks 1, 2, 4 (n1, n2, n4)"
+    assert named([1, 4, 5, 6, 9], hosts) == "ranks 1, 4 to 6, 9 (n1, n4, n5 and 2 more)"
+    assert re.fullmatch(r"\d\d:\d\d", clock(600))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", clock(10))
 
 
 def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
@@ -359,7 +479,7 @@ def test_too_few_nodes() -> None:
     """Node 0 gives up in time and says who is missing; so does the node that has come."""
     with nodes(3, times=JoinTimes(join=3.0)) as job:
         coming = job.come(hello(2, "two"))
-        with pytest.raises(LaunchError, match=r"of 3 nodes have joined; missing: 1") as caught:
+        with pytest.raises(LaunchError, match=r"of 3 nodes have joined; rank 1 never") as caught:
             job.joined.result(LONG)
         assert caught.value.code == ExitCode.RETRY_ELSEWHERE
         with pytest.raises(LaunchError, match="gave up after") as caught:

@@ -1,0 +1,86 @@
+"""A launcher that can't take part tells the other launchers so before it ends."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from msgspec import structs
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.placement import Placement
+from .dismissal import LONGEST, dismiss
+from .messages import Refusal, Unable
+from .missing_nodes import clock
+from .rendezvous import find_node_0, listener_of_head
+from .secret import Trust
+
+
+@contextmanager
+def told(
+    placement: Placement, trust: Callable[[], Trust], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Tells the other launchers why the block has failed, before they meet this one.
+
+    Args:
+        placement: this launcher's.
+        trust: finds what the launchers of the job prove to each other.
+        say: called with a line that the user should see.
+    """
+    try:
+        yield
+    except LaunchError as error:
+        _tell(placement, trust, Refusal(error.code, error.problem, error.hint), say)
+        raise
+    except Exception as error:
+        problem = f"safe-launch itself failed: {type(error).__name__}: {error}"
+        _tell(placement, trust, Refusal(ExitCode.INTERNAL, problem), say)
+        raise
+
+
+def _tell(
+    placement: Placement, trust: Callable[[], Trust], why: Refusal, say: Callable[[str], None]
+) -> None:
+    if placement.is_alone:
+        return
+    longest = min(LONGEST, placement.times.join)
+    brief = replace(placement, times=replace(placement.times, join=longest))
+    try:
+        listener = listener_of_head(brief, trust())
+        if listener is not None:
+            problem = f"node 0 ({socket.gethostname()}) can't take part: {why.problem}"
+            say(problem)
+            dismiss(listener, brief, structs.replace(why, problem=problem), set(), say)
+            listener.close()
+        else:
+            _tell_node_0(brief, trust(), why, say)
+    except LaunchError as error:
+        say(f"the other nodes can't be told: {error.problem}")
+
+
+def _tell_node_0(
+    placement: Placement, trust: Trust, why: Refusal, say: Callable[[str], None]
+) -> None:
+    """Tells node 0, and waits until it has answered.
+
+    Raises:
+        LaunchError: it isn't found in time.
+    """
+    end = time.monotonic() + placement.times.join
+    where = f"node 0 ({placement.address}:{placement.port})"
+    until = clock(placement.times.join)
+    say(f"this node can't take part: {why.problem}; telling {where}, until {until} at most")
+    rank = placement.rank
+    own = Unable(placement.job, rank, socket.gethostname(), why.code, why.problem, why.hint)
+    connection = find_node_0(placement, trust, say)
+    connection.send(own)
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while connection.fault is None and not connection.receive():
+            if not selector.select(max(0.0, end - time.monotonic())):
+                break
+    connection.close()

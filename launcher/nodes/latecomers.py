@@ -1,0 +1,52 @@
+"""Launchers that find node 0 when its run has begun: refused, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..core.errors import ExitCode
+from ..system.event_loop import EventLoop
+from .callers import Callers
+from .compatibility import of_another_job
+from .connection import Connection
+from .messages import Join, Refusal, Unable
+from .peers import Peers
+
+
+@contextmanager
+def late_ones_refused(peers: Peers, loop: EventLoop) -> Iterator[None]:
+    """Refuses whoever comes while an attempt runs; on node 0 alone."""
+    if peers.listener is None:
+        yield
+        return
+
+    def answer(node: Join | Unable, connection: Connection) -> None:
+        connection.send(too_late(node, peers))
+
+    nodes = len(peers.connections)
+    callers = Callers(loop, peers.listener, peers.silence, nodes, answer, lambda _line: None)
+    yield
+    callers.close()
+
+
+def too_late(node: Join | Unable, peers: Peers) -> Refusal:
+    """Why a launcher can't take part in a run that has begun.
+
+    Where it takes the place of one that the run has lost, or is about to lose, the next run may
+    have it. Else its start was a mistake, and another would be.
+    """
+    count = len(peers.connections) + 1
+    running = f"a run of {count} node{'s' if count > 1 else ''} is under way"
+    if (another := of_another_job(node, peers.job)) is not None:
+        return another
+    holder = None if node.rank is None else peers.connections.get(node.rank)
+    if peers.has_trouble or (holder is not None and holder.peer == node.host):
+        problem = f"too late: {running} here, which {node.host} can't join any more"
+        return Refusal(ExitCode.RETRY_ELSEWHERE, problem, "start it again when that run has ended")
+    who = "" if holder is None else f", and {holder.peer} is its node {node.rank}"
+    hint = (
+        "nodes can join at a run's start alone; if that run is another job's, give this job "
+        "another --master-port (or --rdzv-endpoint)"
+    )
+    return Refusal(ExitCode.USAGE, f"too late: {running} at this port{who}", hint)

@@ -1,0 +1,91 @@
+"""Nodes that fail before they join: all others end at once, with the cause and its code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from support.hosts import needs_hosts, network
+from support.jobs import FAST, LONG, PORT, begin, ended, ending, job, options, wait_for
+from support.stacks import ROOT
+
+pytestmark = needs_hosts
+STAYS = ROOT / "tests" / "programs" / "stays.py"
+USAGE, RETRY = 64, 75
+SOON = 60.0
+"""Seconds: far less than the ten minutes for which nodes wait for each other."""
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (None, r"can't take part: .*train\.py"),
+        ("def train(:\n", r"can't take part: .*train\.py.*1"),
+    ],
+    ids=["no script", "a syntax error"],
+)
+def test_a_node_whose_script_cant_run(
+    tmp_path: Path, broken: int, text: str | None, cause: str
+) -> None:
+    """Node 0 hears of it, or tells it; whoever comes last, all end with 64 and say why."""
+    names = ("alpha", "beta", "gamma")
+    for place, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        script = "import time; time.sleep(600)" if place != broken else text
+        if script is not None:
+            (tmp_path / name / "train.py").write_text(script)
+    with network(*names) as hosts:
+        launchers = []
+        begun = time.monotonic()
+        for rank, host in sorted(enumerate(hosts), key=lambda pair: pair[0] != broken):
+            told = options(hosts, rank, "--nnodes=3", *FAST)
+            launchers.append(begin(host, tmp_path / host.name, *told, "train.py"))
+        with ending(launchers):
+            ended(launchers, USAGE, seconds=SOON)
+            assert time.monotonic() - begun < SOON
+            for one in launchers[1:]:
+                assert one.says(rf"{names[broken]}.* {cause}"), one.said()
+
+
+def test_an_elastic_job_goes_on_without_it(tmp_path: Path) -> None:
+    """Where fewer nodes are enough, that one can't take part is said, and the others train."""
+    (tmp_path / "finish").touch()
+    own = ("--nnodes=2:3", "--rdzv-conf=last_call_timeout=3")
+    with network("alpha", "beta", "gamma") as hosts:
+        broken = begin(hosts[2], tmp_path, *options(hosts, 2, *own), "none.py")
+        with ending([broken]), job(tmp_path, hosts[:2], STAYS, tmp_path, 0, own=own) as launchers:
+            ended([*launchers, broken], 0, 0, USAGE)
+            text = r"refused a node: gamma can't take part: .*none\.py.*; the others go on without"
+            assert launchers[0].says(text), launchers[0].said()
+
+
+def test_nobody_is_waited_for_by_a_node_that_cant_start(tmp_path: Path) -> None:
+    """It says what it does, for how long, and ends with its own code."""
+    with network("alpha", "beta") as hosts:
+        own = ("--rdzv-conf=join_timeout=3",)
+        alone = begin(hosts[1], tmp_path, *options(hosts, 1, *own), "none.py")
+        with ending([alone]):
+            ended([alone], USAGE)
+            assert alone.says(rf"telling node 0 \(alpha:{PORT}\), until \d\d:\d\d:\d\d at most")
+
+
+def test_two_nodes_that_are_both_node_0(tmp_path: Path) -> None:
+    """The one at another address than the others look at is told at once, and by whom."""
+    with network("alpha", "beta") as hosts:
+        (tmp_path / "beta").mkdir()
+        first = begin(hosts[0], tmp_path, *options(hosts, 0, *FAST), STAYS, tmp_path, 0)
+        with ending([first]):
+            wait_for(lambda: first.says(r"waiting for rank 1, gives up at \d\d:\d\d"))
+            second = begin(
+                hosts[1], tmp_path / "beta", *options(hosts, 0, *FAST), STAYS, tmp_path, 0
+            )
+            with ending([second]):
+                assert second.process.wait(SOON) == USAGE, second.said()
+                assert second.says("beta says that it is node 0, and node 0 expects nodes 1 to 1")
+            assert first.says("refused a node: beta says that it is node 0")
+        third = begin(hosts[1], tmp_path, *options(hosts, 0, *FAST), STAYS, tmp_path, 0)
+        with ending([third]):
+            text = rf"beta is node 0, but the others look for it at alpha:{PORT}, which isn't an"
+            wait_for(lambda: third.says(text), LONG)
