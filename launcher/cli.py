@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -34,7 +34,6 @@ from .workload.config_files.accelerate import Configuration
 
 if TYPE_CHECKING:
     from .catalogue.entry import KnownFailure
-    from .nodes.secret import Trust
 
 
 COMMANDS = {
@@ -159,19 +158,23 @@ def launch(options: argparse.Namespace) -> int:
     Raises:
         LaunchError: the launch isn't possible.
     """
+    from .nodes import farewell, secret
+    from .schedulers.this_host import this_host
     from .session import launch as single_node
     from .session import multi_node
     from .system import run_directory
     from .workers import start
 
-    training = training_of(options, is_launch=True)
-    request, hardware, catalogue = training.request, training.hardware, training.catalogue
+    placement = placement_of(options, is_launch=True)
+    given = options.secret_file, placement, os.environ, this_host()
+    trust = secret.of_job(*given, is_required=options.require_secret)
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
     with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
-        with _told(options, request.placement):
-            trust = _trust(options, request.placement)
+        with farewell.told(placement, trust, terminal.say):
+            training = training_of(options, is_launch=True, placement=placement)
+            request, hardware, catalogue = training.request, training.hardware, training.catalogue
             output_options.make_folder(request.worker_options.streams)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.end)
@@ -183,8 +186,28 @@ def launch(options: argparse.Namespace) -> int:
         return multi_node.launch(request, own, hardware, catalogue, read, server, trust)
 
 
-def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
+def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
+    """This launcher's place among those of its job.
+
+    Raises:
+        LaunchError: sources contradict each other.
+    """
+    from .schedulers import read_placement
+    from .schedulers.this_host import this_host
+
+    given = node_options.given(options), options.node_timeout, os.environ, this_host()
+    return read_placement.placement_of(*given, is_launch=is_launch)
+
+
+def training_of(
+    options: argparse.Namespace, *, is_launch: bool, placement: Placement | None = None
+) -> Training:
     """The training on this machine that the options describe.
+
+    Args:
+        options: the command line's.
+        is_launch: it is going to be launched, not only planned.
+        placement: this launcher's; None to read it here.
 
     Raises:
         LaunchError: they are incomplete or invalid.
@@ -193,62 +216,32 @@ def training_of(options: argparse.Namespace, *, is_launch: bool) -> Training:
     from .machine import detect, profiles
     from .options import misplaced
     from .planning import named_presets
-    from .schedulers import read_placement
-    from .schedulers.this_host import this_host
 
-    placement = read_placement.placement_of(
-        node_options.given(options),
-        options.node_timeout,
-        os.environ,
-        this_host(),
-        is_launch=is_launch,
+    placement = placement or placement_of(options, is_launch=is_launch)
+    found = detect.detect()
+    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    configured = accelerate.NONE
+    if options.accelerate_config is not None:
+        configured = accelerate.read(options.accelerate_config)
+        for name, value in configured.variables.items():
+            os.environ.setdefault(name, value)
+        if configured.devices and not hardware.accelerators and options.hardware is None:
+            hardware = detect.unknown_devices(hardware, configured.devices)
+    request = request_of(options, hardware, placement, configured, os.environ)
+    gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
+    elsewhere = None if is_launch or options.hardware is None else hardware
+    request = process_options.applied(
+        request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
     )
-    with _told(options, placement) if is_launch else nullcontext():
-        found = detect.detect()
-        hardware = (
-            found if options.hardware is None else profiles.hardware_of(options.hardware, found)
-        )
-        configured = accelerate.NONE
-        if options.accelerate_config is not None:
-            configured = accelerate.read(options.accelerate_config)
-            for name, value in configured.variables.items():
-                os.environ.setdefault(name, value)
-            if configured.devices and not hardware.accelerators and options.hardware is None:
-                hardware = detect.unknown_devices(hardware, configured.devices)
-        request = request_of(options, hardware, placement, configured, os.environ)
-        gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
-        elsewhere = None if is_launch or options.hardware is None else hardware
-        request = process_options.applied(
-            request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
-        )
-        notes = (*configured.notes, misplaced.line(request, parser().spellings))
-        if placement.is_head and any(notes):
-            terminal.say(*filter(None, notes))
-        if is_launch and options.hardware is not None:
-            for problem in profiles.contradictions(hardware, found, request.nproc):
-                raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
-        wanted = named_presets.wanted(options.preset, options.set)
-        catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
-        return Training(request, hardware, catalogue, wanted)
-
-
-def _told(options: argparse.Namespace, placement: Placement) -> AbstractContextManager[None]:
-    """Tells the other launchers of the job why the block has failed."""
-    from .nodes import farewell
-
-    return farewell.told(placement, partial(_trust, options, placement), terminal.say)
-
-
-def _trust(options: argparse.Namespace, placement: Placement) -> Trust:
-    """What the launchers of the job prove to each other.
-
-    Raises:
-        LaunchError: the secret can't be read, or is missing.
-    """
-    from .nodes import secret
-
-    given = options.secret_file, placement, os.environ
-    return secret.of_job(*given, is_required=options.require_secret)
+    notes = (*configured.notes, misplaced.line(request, parser().spellings))
+    if placement.is_head and any(notes):
+        terminal.say(*filter(None, notes))
+    if is_launch and options.hardware is not None:
+        for problem in profiles.contradictions(hardware, found, request.nproc):
+            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
+    wanted = named_presets.wanted(options.preset, options.set)
+    catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
+    return Training(request, hardware, catalogue, wanted)
 
 
 def request_of(

@@ -21,14 +21,12 @@ from .secret import Trust
 
 
 @contextmanager
-def told(
-    placement: Placement, trust: Callable[[], Trust], say: Callable[[str], None]
-) -> Iterator[None]:
+def told(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
     """Tells the other launchers why the block has failed, before they meet this one.
 
     Args:
         placement: this launcher's.
-        trust: finds what the launchers of the job prove to each other.
+        trust: what the launchers of the job prove to each other.
         say: called with a line that the user should see.
     """
     try:
@@ -42,22 +40,20 @@ def told(
         raise
 
 
-def _tell(
-    placement: Placement, trust: Callable[[], Trust], why: Refusal, say: Callable[[str], None]
-) -> None:
+def _tell(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str], None]) -> None:
     if placement.is_alone:
         return
     longest = min(LONGEST, placement.times.join)
     brief = replace(placement, times=replace(placement.times, join=longest))
     try:
-        listener = listener_of_head(brief, trust())
+        listener = listener_of_head(brief, trust)
         if listener is not None:
             problem = f"node 0 ({socket.gethostname()}) can't take part: {why.problem}"
             say(problem)
             dismiss(listener, brief, structs.replace(why, problem=problem), set(), say)
             listener.close()
         else:
-            _tell_node_0(brief, trust(), why, say)
+            _tell_node_0(brief, trust, why, say)
     except LaunchError as error:
         say(f"the other nodes can't be told: {error.problem}")
 

@@ -22,6 +22,27 @@ MARK = "[safe-launch] "
 WIDTH = 100
 _quiet = False
 _verbose = False
+_begun: set[int] = set()
+"""Of stdout's and stderr's descriptors, those where another program has begun a line."""
+
+
+def note_passed_on(descriptor: int, text: bytes) -> None:
+    """Notes another program's output that was written to stdout or stderr."""
+    if text.endswith(b"\n"):
+        _begun.discard(descriptor)
+    elif text:
+        _begun.add(descriptor)
+
+
+def _new_line() -> str:
+    """What ends the line that another program has begun where stderr goes: a progress bar's."""
+    here = {2}
+    with suppress(OSError):  # one of them is closed
+        if os.path.sameopenfile(1, 2):
+            here.add(1)
+    is_begun = bool(_begun & here)
+    _begun.difference_update(here)
+    return "\n" if is_begun else ""
 
 
 def open_missing() -> None:
@@ -35,7 +56,7 @@ def open_missing() -> None:
 
 
 def say(*lines: str) -> None:
-    """Prints lines, each with the launcher's mark; a closed console is no error."""
+    """Prints lines of their own, each with the launcher's mark; a closed console is no error."""
     parts = [line for text in lines for line in text.split("\n")]
     _complain("".join(f"{MARK}{line}".rstrip() + "\n" for line in parts))
 
@@ -112,7 +133,7 @@ def verbatim(text: str) -> None:
 def _complain(text: str) -> None:
     """Writes to stderr, without secrets; a closed console is no error."""
     try:
-        sys.stderr.write(cleaned(redacted(text)))
+        sys.stderr.write((_new_line() if text else "") + cleaned(redacted(text)))
         sys.stderr.flush()
     except (OSError, ValueError):
         _give_up(sys.stderr)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
-from ..system import private_files
+from ..system import private_files, terminal
 from ..system.redaction import redacted
 
 PATIENCE = 0.5
@@ -199,7 +199,9 @@ class Output:
             shown = self._read_lines(stream, shown)
             while shown and stream.is_shown:
                 select.select([], [stream.console], [])
-                shown = shown[os.write(stream.console, shown) :]
+                written = os.write(stream.console, shown)
+                terminal.note_passed_on(stream.console, shown[:written])
+                shown = shown[written:]
         except OSError:
             return  # the console is closed (`| head`); the log continues
         finally:

@@ -116,3 +116,42 @@ def test_a_table_is_aligned_and_wrapped() -> None:
     assert paragraph == "           next"
     assert last.rstrip() == "  empty"
     assert max(map(len, (first, second))) <= terminal.WIDTH - len(terminal.MARK)
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "expected"),
+    [
+        ([(2, b"\r 50%|###   |")], "\n[safe-launch] one\n[safe-launch] two\n"),
+        ([(2, b"\r 50%|###   |\r")], "\n[safe-launch] one\n[safe-launch] two\n"),
+        ([(2, b" 50%"), (2, b"\n")], "[safe-launch] one\n[safe-launch] two\n"),
+        ([(2, b"loss 1.0\n"), (2, b"")], "[safe-launch] one\n[safe-launch] two\n"),
+    ],
+)
+def test_a_line_begins_on_a_line_of_its_own(
+    passed_on: list[tuple[int, bytes]], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also behind a progress bar, and an empty line stands nowhere else."""
+    for descriptor, text in passed_on:
+        terminal.note_passed_on(descriptor, text)
+    terminal.say("one")
+    terminal.say("two")
+    assert capsys.readouterr().err == expected
+
+
+BEHIND_STDOUT = """
+from safe_launch.system import terminal
+terminal.note_passed_on(1, b"step 1")
+terminal.say("one")
+terminal.note_passed_on(1, b"step 2")
+terminal.verbatim("two")
+"""
+
+
+def test_stdout_counts_where_it_is_the_same_terminal() -> None:
+    """Elsewhere a line that has begun there is no concern of stderr's."""
+    command = [sys.executable, "-c", BEHIND_STDOUT]
+    pipe, same = subprocess.PIPE, subprocess.STDOUT
+    apart = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=pipe, text=True, check=True)
+    assert apart.stderr == "[safe-launch] one\ntwo\n"
+    together = subprocess.run(command, stdout=pipe, stderr=same, text=True, check=True)
+    assert together.stdout == "\n[safe-launch] one\n\ntwo\n"
