@@ -1,7 +1,8 @@
 """The manifests of `scripts/kubernetes/`, filled in.
 
 The values that depend on the job are in lines with a mark at the end, `completions: 2  # nodes`,
-which also helps people who edit the file.
+which also helps people who edit the file. What only some jobs have stands there as a comment with
+marks: `# cpu: 64  # cpus`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import argparse
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import yaml
 
 from ...core.errors import ExitCode, LaunchError
-from .job import TemplateJob, shipped
+from .job import TemplateJob, at_least, shipped, word
 
 SUMMARY = "a manifest for Kubernetes"
 VARIANTS = {
@@ -28,7 +29,8 @@ VARIANTS = {
 """The files, and what the cluster needs for each."""
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 """A Service's name (RFC 1035), with room for the other parts of pods' names."""
-MARKED = re.compile(r"(?P<key> *(?:- )?[\w./-]+: )(?P<value>.*)  # (?P<mark>[a-z ]+)")
+MARKED = re.compile(r"(?P<indent> *)(?P<off># )?(?P<text>.*\S)  # (?P<marks>[a-z]+[a-z, ]*)")
+VALUE = re.compile(r"(?P<key> *(?:- )?[\w./-]+: )(?P<value>.*)")
 PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./=:-]+", re.ASCII)
 """Words that need no quotes, unless they are booleans or null; excludes numbers."""
 SCRIPT = re.compile(r"(?P<indent> *- ).*  # script")
@@ -44,6 +46,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="indexed-job",
         help=f"the kind of job, by what the cluster has. {kinds} (default: indexed-job)",
     )
+    parser.add_argument(
+        "--cpus", type=at_least(1), metavar="N", help="cores that each pod asks for"
+    )
+    parser.add_argument(
+        "--memory", type=word, metavar="SIZE", help="memory that each pod asks for, e.g. 512Gi"
+    )
+    parser.add_argument(
+        "--queue", type=word, metavar="NAME", help="Kueue's local queue, or Volcano's queue"
+    )
+    parser.add_argument(
+        "--restricted",
+        action="store_true",
+        help="pods that aren't root and write to their volumes only",
+    )
 
 
 def fill(job: TemplateJob, options: argparse.Namespace) -> str:
@@ -55,33 +71,52 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
     if options.variant == "pytorchjob" and job.nodes == 1:
         problem = "a PyTorchJob has a master and at least one worker: two nodes or more"
         raise LaunchError(ExitCode.USAGE, problem, "for one node: --variant indexed-job")
-    values = {
+    values: dict[str, str | None] = {
         "name": _name(job),
         "nodes": str(job.nodes),
         "nodes but one": str(job.nodes - 1),
         "image": _scalar(options.image),
-        "gpus": str(job.devices),
+        "gpus": str(job.devices) if job.devices else None,
+        "cpus": options.cpus and str(options.cpus),
+        "memory": options.memory,
+        "queue": options.queue,
+        "restricted": "" if options.restricted else None,
         "secret": secrets.token_hex(32),
     }
     lines = shipped(f"kubernetes/{options.variant}.yaml").split("\n")
     return "\n".join(_fill(lines, values, job.command))
 
 
-def _fill(lines: list[str], values: dict[str, str], command: tuple[str, ...]) -> Iterator[str]:
+def _fill(
+    lines: list[str], values: Mapping[str, str | None], command: tuple[str, ...]
+) -> Iterator[str]:
     """The lines, with the marked lines and those of the script replaced."""
     before = None
     for line in lines:
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
+        marks = [] if marked is None else marked["marks"].split(", ")
         if script is not None:
             if before is None:
                 yield from (f"{script['indent']}{_argument(word)}  # script" for word in command)
-        elif marked is not None and marked["mark"] in values:
-            value = values[marked["mark"]]
-            quoted = f'"{value}"' if marked["value"].startswith('"') else value
-            yield f"{marked['key']}{quoted}  # {marked['mark']}"
+        elif marked is not None and values.keys() >= {*marks}:
+            given = [value for mark in marks if (value := values[mark]) is not None]
+            if given:
+                text = _with_value(marked["text"], given[0])
+                yield f"{marked['indent']}{text}  # {marked['marks']}"
+            elif marked["off"]:
+                yield line
         else:
             yield line
         before = script
+
+
+def _with_value(text: str, value: str) -> str:
+    """A marked line's text with the job's value; as it is where it holds none, or keeps its own."""
+    found = VALUE.fullmatch(text)
+    if found is None or not value:
+        return text
+    quoted = f'"{value}"' if found["value"].startswith('"') else value
+    return found["key"] + quoted
 
 
 def _name(job: TemplateJob) -> str:

@@ -91,10 +91,10 @@ def _parser(name: str, chosen: Template) -> Parser:
     )
     result.add_argument(
         "--gpus-per-node",
-        type=at_least(1),
+        type=at_least(0),
         default=1,
         metavar="N",
-        help="accelerators, and workers, of a node (default: 1)",
+        help="accelerators, and workers, of a node; 0 to train on CPUs (default: 1)",
     )
     chosen.add_options(result)
     result.add_argument(

@@ -43,6 +43,16 @@ def test_a_batch_script_for_the_job_at_hand(tmp_path: Path) -> None:
     assert tuple(words.split("\0")[:-1]) == ("safe-launch", "--fix=once", *WORDS)
 
 
+def test_a_batch_script_for_an_array_on_cpus(tmp_path: Path) -> None:
+    """Each task has its own output file; no device is asked for."""
+    file = tmp_path / "job.sbatch"
+    given = ("--gpus-per-node=0", "--array=0-7%2", "-o", str(file))
+    assert template("slurm", *given, "train.py").returncode == 0
+    options = [line.split()[1] for line in file.read_text().splitlines() if line[:4] == "#SBA"]
+    assert {"--array=0-7%2", "--output=%x-%A_%a.out"} <= set(options)
+    assert not [option for option in options if "gres" in option or option == "--output=%x-%j.out"]
+
+
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     """Nothing is overwritten unless asked, and what can't be written is said."""
     target = tmp_path / "job"

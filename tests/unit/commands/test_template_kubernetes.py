@@ -143,6 +143,52 @@ def test_a_filled_manifest_differs_where_it_should(
     assert shown == original
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_only_some_jobs_have(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests, a queue and restrictions are there where they are asked for, and only then."""
+    given = ("template", "kubernetes", "--image=x", "--nodes=2", f"--variant={variant}")
+    assert guarded([*given, "train.py"]) == 0
+    plain = list(yaml.safe_load_all(capsys.readouterr().out))
+    for key in ("requests", "kueue.x-k8s.io/queue-name", "queue", "securityContext"):
+        assert not list(inside(plain, key))
+    asked = ("--gpus-per-node=0", "--cpus=8", "--memory=64Gi", "--queue=team", "--restricted")
+    assert guarded([*given, *asked, "train.py"]) == 0
+    text = capsys.readouterr().out
+    documents = list(yaml.safe_load_all(text))
+    if variant == "indexed-job":
+        for document in documents:
+            kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+    assert "nvidia.com/gpu: " not in text
+    requests = list(inside(documents, "requests"))
+    assert requests
+    assert all(asks == {"cpu": 8, "memory": "64Gi"} for asks in requests)
+    queues = [*inside(documents, "queue"), *inside(documents, "kueue.x-k8s.io/queue-name")]
+    assert queues == ["team"]
+    for spec in pods(documents):
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    for variables in inside(documents, "env"):
+        if isinstance(variables, list) and variables:
+            own = {variable["name"]: variable.get("value") for variable in variables}
+            assert (own["HOME"], own["TMPDIR"]) == ("/runs", "/runs")
+
+
+def test_every_document_is_read_once() -> None:
+    """No key stands twice in a mapping: readers of YAML keep the last, and forget the other."""
+
+    class Once(yaml.SafeLoader):
+        """Refuses them."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value]
+            assert len(keys) == len(set(keys)), f"{keys}, {node.start_mark}"
+            return super().construct_mapping(node, deep)
+
+    for variant in VARIANTS:
+        list(yaml.load_all((FOLDER / f"{variant}.yaml").read_text(), Once))
+
+
 def test_the_comments_and_marks_stay(capsys: pytest.CaptureFixture[str]) -> None:
     """A person goes on where the command has left off."""
     text = (FOLDER / "indexed-job.yaml").read_text()
