@@ -22,6 +22,8 @@ class Trait(StrEnum):
     DEEPSPEED = "under deepspeed"
     FSDP = "under fsdp"
     LORA = "with lora"
+    SLURM = "under slurm"
+    KUBERNETES = "on kubernetes"
 
 
 LOOPS = {
@@ -35,6 +37,8 @@ WORKING = {
     Trait.FSDP: ("torch/distributed/fsdp/",),
 }
 """Files in the traceback while an engine works."""
+SCHEDULERS = {"SLURM_JOB_ID": Trait.SLURM, "KUBERNETES_SERVICE_HOST": Trait.KUBERNETES}
+"""Variables that a scheduler sets for every job."""
 ENGINES = {Engine.DEEPSPEED.value: Trait.DEEPSPEED, Engine.FSDP.value: Trait.FSDP}
 
 
@@ -48,6 +52,11 @@ def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
     adapters = Trait.LORA if _is_adapted(record, workload) else None
     found = (_loop(record, workload), _engine(record, workload), adapters)
     return frozenset(trait for trait in found if trait is not None)
+
+
+def scheduled_by(environment: Mapping[str, str]) -> frozenset[Trait]:
+    """The traits of a run by the scheduler that it runs under."""
+    return frozenset(trait for name, trait in SCHEDULERS.items() if name in environment)
 
 
 def _loop(record: FailureRecord, workload: Workload) -> Trait | None:

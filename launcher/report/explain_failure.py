@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
-from ..catalogue.situation import Trait, told, traits_of
+from ..catalogue.situation import Trait, scheduled_by, told, traits_of
 from ..core.control_sequences import cleaned
 from ..core.preset import describe
 from ..core.row import Row
@@ -41,7 +41,7 @@ def failure_rows(
     """
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
-    traits = traits_of(record, attempt.plan.workload)
+    traits = traits_of(record, attempt.plan.workload) | scheduled_by(os.environ)
     rows = raised_rows(record)
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = told(entry.sections["What happens"], traits)

@@ -40,7 +40,7 @@ def failure_line(
         workload: what is known of the training.
         spots: lines of the user's that the failure is about.
     """
-    from ..catalogue.situation import traits_of
+    from ..catalogue.situation import scheduled_by, traits_of
     from ..evidence.exit_reason import death_text
     from . import explain_failure
 
@@ -52,7 +52,8 @@ def failure_line(
         parts[0] += f": {_cut(record.message, MESSAGE)}"
     parts += explain_failure.where_texts(record, spots)[:1]
     if entry is not None:
-        advice = explain_failure.advice_rows(entry, traits_of(record, workload))
+        traits = traits_of(record, workload) | scheduled_by(os.environ)
+        advice = explain_failure.advice_rows(entry, traits)
         parts += [f"{label}: {text}" for label, text in advice]
     return _line(code, parts)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..catalogue.entry import Diagnosis
-from ..catalogue.situation import traits_of
+from ..catalogue.situation import scheduled_by, traits_of
 from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..core.row import Row
@@ -83,7 +84,7 @@ class ConsoleReporter:
         changes = [text for label, text in _corrections(following, state) if label == "change"]
         rows = [("suggest", text) for text in changes]
         if state.root is not None and state.root.entry is not None:
-            traits = traits_of(state.root.record, following.workload)
+            traits = traits_of(state.root.record, following.workload) | scheduled_by(os.environ)
             rows += explain_failure.advice_rows(state.root.entry, traits)
         terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
 
@@ -120,7 +121,7 @@ def _corrections(following: Plan, state: RunState) -> list[Row]:
 def suspect_rows(suspects: Sequence[SuspectLine], workload: Workload) -> list[Row]:
     """For each failure that suspect lines may lead to: the lines, the failure, what to do."""
     rows: list[Row] = []
-    traits = traits_of(FailureRecord(None, 0.0), workload)
+    traits = traits_of(FailureRecord(None, 0.0), workload) | scheduled_by(os.environ)
     for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
         rows += [("note", explain_failure.spot_text(spot)) for spot in spots]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
-from safe_launch.catalogue.situation import Trait, required, told, traits_of
+from safe_launch.catalogue.situation import Trait, required, scheduled_by, told, traits_of
 from safe_launch.core.settings import Engine, Fact, Framework
 from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
@@ -43,6 +43,19 @@ It passes.
 def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
     """The first paragraph, and of those for the run the ones that say most of it."""
     assert told(PROSE, frozenset(traits)) == expected
+
+
+def test_each_scheduler_has_its_own_advice() -> None:
+    """A pod isn't told of sbatch, nor a batch job of kubectl; who has neither, of none."""
+    entries = {entry.id: entry for entry in read_catalogue()}
+    words = ("sbatch", "kubectl", "sacct")
+    slurm, pod = {"SLURM_JOB_ID": "7"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    for environment, expected in ((slurm, {"sbatch", "sacct"}), (pod, {"kubectl"}), ({}, set())):
+        advice = told(entries["node-lost"].sections["What to do"], scheduled_by(environment))
+        assert {word for word in words if word in advice} == expected
+    for entry in entries.values():
+        advice = told(entry.sections["What to do"], scheduled_by(pod))
+        assert not re.search(r"slurm|sbatch|srun", advice, re.IGNORECASE), entry.id
 
 
 def test_nothing_is_told_to_whom_nothing_is_meant_for() -> None:
