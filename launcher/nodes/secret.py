@@ -14,7 +14,7 @@ from typing import Protocol
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from ..core.refused import Refused
-from ..schedulers import slurm
+from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
 from . import munge
 
@@ -142,7 +142,10 @@ def of_job(
         return Secret(_checked(_read(file), f"--secret-file {file}"))
     if text is not None:
         return Secret(_checked(text.encode(errors="surrogateescape"), VARIABLE))
-    if not placement.is_alone and slurm.is_task(environment, this_host()):
+    here = this_host()
+    # Of mpirun's processes within a Slurm job only those on other nodes are srun's.
+    is_of_srun = slurm.is_task(environment, here) and mpi.read(environment, here) is None
+    if is_of_srun and not placement.is_alone:
         socket = slurm.munge_socket(environment)
         if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
             return Munge(socket)

@@ -82,7 +82,7 @@ def launch(
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
         return follower.follow(request, environment, link, welcome, server)
     if remark := secret.remark(trust, placement):
-        terminal.say(remark)
+        terminal.tell(remark)
     joined = gather(placement, own, listener, terminal.say)
     _stop_together(joined.connections, _stopped)
     try:

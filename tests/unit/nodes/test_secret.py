@@ -123,6 +123,9 @@ def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(environment={**TASK, VARIABLE: "x"}) == Secret(b"x")
     assert found(environment={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Unprotected()
     assert found(placement=ALONE, environment=TASK) == Unprotected()
+    names = ("COMM_WORLD_SIZE", "COMM_WORLD_RANK", "COMM_WORLD_LOCAL_RANK", "COMM_WORLD_LOCAL_SIZE")
+    by_mpirun = {f"OMPI_{name}": "1" for name in names}
+    assert found(environment={**TASK, **by_mpirun}) == Unprotected()
 
 
 def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
