@@ -159,14 +159,13 @@ def launch(options: argparse.Namespace) -> int:
         LaunchError: the launch isn't possible.
     """
     from .nodes import farewell, secret
-    from .schedulers.this_host import this_host
     from .session import launch as single_node
     from .session import multi_node
     from .system import run_directory
     from .workers import start
 
     placement = placement_of(options, is_launch=True)
-    given = options.secret_file, placement, os.environ, this_host()
+    given = options.secret_file, placement, os.environ
     trust = secret.of_job(*given, is_required=options.require_secret)
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
