@@ -305,6 +305,7 @@ def test_nodes_without_ranks_are_missed_too() -> None:
     with nodes(3) as job:
         link = job.connect()
         link.send(structs.replace(NO_TORCH, rank=None, code=ExitCode.NO_PLAN))
+        proven(link)
         coming = job.come(hello(None, "other"))
         for told in (coming, job.joined):
             with pytest.raises(LaunchError, match="late can't take part: torch isn't") as caught:
@@ -327,6 +328,7 @@ def test_strangers_that_cant_take_part_end_nothing(stranger: Unable) -> None:
     with nodes(3) as job:
         first = job.connect()
         first.send(hello(1, "one"))
+        proven(first)
         link = job.connect()
         link.send(stranger)
         assert isinstance(heard(link), Refusal)
@@ -343,6 +345,7 @@ def test_with_a_range_of_nodes_the_others_go_on() -> None:
     with nodes(4, 3) as job:
         link = job.connect()
         link.send(NO_TORCH)
+        proven(link)
         coming = [job.come(hello(rank, f"n{rank}")) for rank in (1, 2, 3)]
         joined = job.joined.result(LONG)
         assert "refused a node: late can't take part: torch isn't installed; the" in job.said[0]
@@ -354,6 +357,7 @@ def test_with_a_range_of_nodes_the_others_go_on() -> None:
         links = [job.connect() for _ in range(2)]
         for rank, link in enumerate(links, start=2):
             link.send(structs.replace(NO_TORCH, rank=rank))
+        proven(*links)
         with pytest.raises(LaunchError, match="torch isn't installed; no node can start"):
             job.come(hello(1, "n1")).result(LONG)
         assert job.joined.exception(LONG) is not None
