@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,8 +23,8 @@ LINES = 64
 class Callers:
     """Accepts connections, and asks who is there.
 
-    Of too many, the oldest of the address with the most are closed: a flood from one host keeps
-    nodes on other hosts from nothing.
+    Of too many, some of the address with the most are closed, by chance: a flood from one host
+    keeps nodes on other hosts from nothing, and a node on the same host has its chance, too.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Callers:
             self._loop.on_readable(connection, partial(self._receive, connection))
         while len(self._callers) > self._most:
             ((address, _),) = self._addresses.most_common(1)
-            self._close(next(caller for caller in self._callers if caller.peer == address))
+            self._close(
+                secrets.choice([caller for caller in self._callers if caller.peer == address])
+            )
 
     def _expire(self) -> None:
         """Closes the connections of those whose time is over."""

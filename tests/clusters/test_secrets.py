@@ -153,7 +153,8 @@ def count(launcher: Launcher, text: str) -> int:
     return sum(text in line for line in launcher.said().splitlines())
 
 
-def test_a_flood(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [2, 1], ids=["elsewhere", "beside-node-1"])
+def test_a_flood(place: int, tmp_path: Path) -> None:
     """Connections without end from one host don't keep the job from starting."""
     (tmp_path / "finish").touch()
     with network("alpha", "beta", "gamma") as hosts:
@@ -162,12 +163,14 @@ def test_a_flood(tmp_path: Path) -> None:
         head = begin(hosts[0], tmp_path, *options(pair, 0, *FAST), *script, env=env_of(SECRET))
         with ending([head]):
             wait_for(lambda: head.says("1 of 2 nodes have joined"))
-            flood = stranger(hosts[2], tmp_path, "flood", "alpha", PORT)
+            flood = stranger(hosts[place], tmp_path, "flood", "alpha", PORT)
             node = begin(hosts[1], tmp_path, *options(pair, 1, *FAST), *script, env=env_of(SECRET))
             with ending([node]):
+                for launcher in (head, node):
+                    launcher.process.wait(180)
+                flood.kill()
+                flood.communicate()
                 ended([head, node], 0)
-            flood.kill()
-            flood.communicate()
 
 
 @pytest.mark.skipif(shutil.which("munged") is None, reason="munge isn't installed")
