@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from ..core.settings import Engine
 from .checkpoint import (
@@ -139,14 +140,22 @@ def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -
 
 
 def _check_state(folder: Path, step: int) -> None:
-    try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise _CutOffError(f"{STATE} is missing") from None
-    except ValueError:
-        raise _CutOffError(f"{STATE} is cut off") from None
-    if not isinstance(state, dict) or state.get("global_step") != step:
+    if _document(folder / STATE).get("global_step") != step:
         raise _CutOffError(f"{STATE} isn't of step {step}")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        _CutOffError: it is missing, or isn't one.
+    """
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise _CutOffError(f"{path.name} is missing") from None
+    except (TypeError, ValueError, RecursionError):
+        raise _CutOffError(f"{path.name} is cut off") from None
 
 
 def _check_whole(path: Path) -> None:
@@ -172,10 +181,11 @@ def _is_whole_safetensors(path: Path) -> bool:
         if 8 + length > size:
             return False
         try:
-            header = json.loads(file.read(length))
-        except ValueError:
+            header = dict(json.loads(file.read(length)))
+            header.pop("__metadata__", None)
+            ends = [int(tensor["data_offsets"][1]) for tensor in header.values()]
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
             return False
-    ends = [tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"]
     return size == 8 + length + max(ends, default=0)
 
 
@@ -188,7 +198,7 @@ def _has_directory(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(archive.namelist())
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
         return False
 
 
@@ -197,7 +207,7 @@ def _is_json(path: Path) -> bool:
     text = path.read_text(encoding="utf-8", errors="replace").lstrip()
     try:
         json.JSONDecoder().raw_decode(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return bool(text) and text[0] not in "{["
     return True
 
@@ -206,8 +216,8 @@ def _check_indexes(folder: Path) -> None:
     """Checks that the files named in an index of weights exist."""
     for index in INDEXES:
         if (folder / index).exists():
-            named = json.loads((folder / index).read_text(encoding="utf-8")).get("weight_map", {})
-            for name in sorted(set(named.values())):
+            named = _document(folder / index).get("weight_map")
+            for name in sorted(set(map(str, named.values() if isinstance(named, dict) else ()))):
                 if not (folder / name).exists():
                     raise _CutOffError(f"{name} is missing")
 
@@ -241,7 +251,7 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
     `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
     """
     try:
-        inner = folder / (folder / "latest").read_text(encoding="utf-8").strip()
+        inner = folder / (folder / "latest").read_text(errors="replace").strip()
     except FileNotFoundError:
         raise _CutOffError("DeepSpeed's file `latest` is missing") from None
     if inner == folder or not inner.is_dir():
@@ -299,12 +309,15 @@ def _number_after(key: str, path: Path) -> int | None:
 
 def _arguments(path: Path) -> Iterator[object]:
     """The arguments of the pickle's operations, except for indices into its memo."""
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
-        pickled = archive.read(names[0]) if names else b"."
-    for operation, argument, _ in pickletools.genops(pickled):
-        if "PUT" not in operation.name and "GET" not in operation.name:
-            yield argument
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+            pickled = archive.read(names[0]) if names else b"."
+        for operation, argument, _ in pickletools.genops(pickled):
+            if "PUT" not in operation.name and "GET" not in operation.name:
+                yield argument
+    except Exception as error:  # neither module says what a broken archive or pickle may raise
+        raise _CutOffError(f"{path.name} can't be read: {error}") from None
 
 
 def set_aside(folders: Collection[Path]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -206,7 +207,15 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     ours = parser()
     own, command = ours.apart(arguments)
     script = command.pop(0) if command else None
+    if script is not None and _is_too_long(script):
+        ours.error(f"{script[:40]}...: no script has such a long name")
     return ours.parse_args(own, argparse.Namespace(script=script, arguments=command))
+
+
+def _is_too_long(name: str) -> bool:
+    """Whether no file can have this name (PATH_MAX and NAME_MAX of limits.h)."""
+    path = os.fsencode(name)
+    return len(path) > 4095 or max(map(len, path.split(b"/"))) > 255
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:

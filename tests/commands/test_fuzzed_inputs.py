@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fuzz_targets import TARGETS, Target
+from support.fuzz.samples import ARCHIVE
+from support.fuzz.targets import TARGETS, Target
 
 PIECES = (
     *(b"9" * 12, b"9" * 5000, b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"0x10", b"1_000"),
@@ -102,9 +104,17 @@ FOUND = [
     ("DeepSpeed's configurations", DEEP),
     ("accelerate's configurations", DEEP),
     ("accelerate's configurations", b"a: 2001-99-99"),
+    ("DeepSpeed's configurations", b"{a: 1e999}"),
+    ("checkpoints", DEEP),
+    ("checkpoints", struct.pack("<Q", 2) + b"[]"),
+    ("checkpoints", struct.pack("<Q", 10) + b'{"a": [1]}'),
+    ("checkpoints", b"[]"),
+    ("checkpoints", b'{"weight_map": [1]}'),
+    ("checkpoints", ARCHIVE.replace(b"\x80\x02", b"\xff\x02")),
     ("plans with arguments in JSON", DEEP),
     ("command lines", b"--nproc=+-3"),
     ("command lines", b"--nproc=" + LONG),
+    ("command lines", LONG),
 ]
 """What once ended in a traceback, or took all memory."""
 

@@ -68,7 +68,7 @@ def _hjson(text: str) -> object:
         return None
     try:
         return hjson.loads(text, object_pairs_hook=_unique_keys)
-    except (hjson.HjsonDecodeError, ValueError, RecursionError):
+    except Exception:  # more than the package says, e.g. OverflowError for 1e999
         return None
 
 

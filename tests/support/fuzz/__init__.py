@@ -1,0 +1,1 @@
+"""Everything that reads what others have written, and inputs as they should be."""
