@@ -65,7 +65,7 @@ def _task(environment: Mapping[str, str]) -> Reported:
     job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
     restart = environment.get("SLURM_RESTART_COUNT") or "0"
     listed = next((name for name in NODELISTS if environment.get(name)), "")
-    names = hosts(environment[listed]) if listed else ()
+    names = tuple(hosts(environment[listed])) if listed else ()
     several = tasks > nodes
     workers, workers_from = _workers(environment, several=several)
     origins = {

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
-MOST = 1 << 16
-"""Hosts of a job at most: more than any cluster has."""
+HOSTS = 65_536
+"""Of a list at most; Slurm itself has as many in a range (MAX_RANGE of src/common/hostlist.h)."""
 BRACKETS = 16
 """In one host's name; Slurm itself has names of one or two."""
 
 
-def hosts(text: str) -> tuple[str, ...]:
+def hosts(text: str) -> Iterator[str]:
     """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in order.
 
     Numbers keep the digits of their range's start. With several brackets in a name, the last varies
     first.
 
     Raises:
-        ValueError: a bracket isn't closed, a range is invalid, or there are too many.
+        ValueError: a bracket isn't closed, a range is invalid, or there are more than `HOSTS`.
     """
-    found = tuple(islice(_hosts(text), MOST + 1))
-    if len(found) > MOST:
-        raise ValueError(f"{text[:60]!r} lists more than {MOST:,} hosts")
-    return found
-
-
-def _hosts(text: str) -> Iterator[str]:
+    count = 0
     for part in _parts(text):
         if part.count("[") > BRACKETS:
             raise ValueError(f"{part[:60]!r} has more than {BRACKETS} brackets")
-        yield from _expanded(part)
+        for host in _expanded(part):
+            if count == HOSTS:
+                raise ValueError(f"it names more than {HOSTS:,} hosts")
+            count += 1
+            yield host
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -16,11 +16,7 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
     if request.is_program:
         return
     path = module_file(request.script) if request.is_module else Path(request.script)
-    try:
-        is_own = path is not None and path.is_file()
-    except OSError:  # its name is too long
-        return
-    if path is None or not is_own or any("-packages" in part for part in path.parts):
+    if path is None or not path.is_file() or any("-packages" in part for part in path.parts):
         return
     yield path
     tree = tree_of(path)
