@@ -15,6 +15,8 @@ from ..core.secrets import in_mapping
 from . import redaction
 
 Schema = TypeVar("Schema")
+COLLECTIONS = 10_000
+"""Lists and mappings of a document at most; with 30,000 within each other libyaml crashes."""
 MISSING = "???"
 """Marks a required field as its default."""
 
@@ -99,15 +101,20 @@ def _loader() -> Any:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file that a person has named.
+    """The text of a file with YAML that a person has named.
 
     Raises:
-        LaunchError: it can't be read.
+        LaunchError: it can't be read, or might be nested so deep that libyaml, which knows no
+            limit, ended this process.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+    if sum(map(text.count, ("[", "{", "- ", "? "))) > COLLECTIONS:
+        problem = f"{path} has more than {COLLECTIONS:,} lists and mappings"
+        raise LaunchError(ExitCode.USAGE, problem)
+    return text
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -90,6 +90,8 @@ DEEP = b"[" * 30_000
 SHAPE = b"SLURM_JOB_ID=1\nSLURM_STEP_ID=0\nSLURM_PROCID=1\nSLURM_NNODES=1\nSLURM_NTASKS=2\n"
 FOUND = [
     ("presets", b"\x80"),
+    ("presets", DEEP),
+    ("devices", b"- " * 30_000),
     ("known failures", b"\x80"),
     ("dumps", b'{"entries": [{"process_group": []}]}'),
     ("hostfiles", b"a slots=9999999999998"),

@@ -48,7 +48,7 @@ def _ours(trial: Trial) -> Allowed:
     joining = JOINING if moment in ("start", "imports") and trial.hosts > 1 else 0
     # Struck while the first attempt is still being ended: its failure is how the run ends.
     failed = {1} if moment == "relaunch" else set()
-    lost = rf"node {node}\b|{NAMES[node]}\b|missing: {node}"
+    lost = rf"node {node}\b|{NAMES[node]}\b|rank {node}\b"
     match fault.partition("-")[0]:
         case "kill" if fault == "kill-rank":
             return _all(trial, {137, *late}, QUICK, rf"rank {trial.rank} .*SIGKILL")

@@ -20,15 +20,19 @@ OUTAGE = 1.5
 
 def strike(job: Job) -> float | None:
     """When the fault was brought about; None if the launchers have ended before."""
-    end = time.monotonic() + PATIENCE
-    while not (pids := _targets(job)):
-        if job.has_ended or time.monotonic() > end:
-            return None
-        time.sleep(0.01)
-    time.sleep(job.trial.delay)
+    end, is_due = time.monotonic() + PATIENCE, False
     kind, _, _ = job.trial.fault.partition("-")
-    struck = time.monotonic()
-    return struck if STRIKES[kind](job, _targets(job) or pids) else None
+    while not job.has_ended and time.monotonic() < end:
+        if not _targets(job):
+            time.sleep(0.01)
+        elif not is_due:
+            time.sleep(job.trial.delay)
+            is_due = True
+        else:
+            struck = time.monotonic()
+            if STRIKES[kind](job, _targets(job)):
+                return struck
+    return None
 
 
 def _targets(job: Job) -> Sequence[int]:
