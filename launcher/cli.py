@@ -161,7 +161,7 @@ def launch(options: argparse.Namespace) -> int:
     from .nodes import farewell, secret
     from .session import launch as single_node
     from .session import multi_node
-    from .system import run_directory
+    from .system import run_directory, writable_folders
     from .workers import start
 
     placement = placement_of(options, is_launch=True)
@@ -175,6 +175,7 @@ def launch(options: argparse.Namespace) -> int:
             training = training_of(options, is_launch=True, placement=placement)
             request, hardware, catalogue = training.request, training.hardware, training.catalogue
             output_options.make_folder(request.worker_options.streams)
+            writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.end)
             workload = training.workload(request)

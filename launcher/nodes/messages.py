@@ -26,7 +26,7 @@ class Join(Struct, frozen=True, tag=True):
         nproc: the number of workers that it starts.
         hardware: what it trains on, without the variables of its profile.
         versions: versions of safe-launch, Python and the frameworks, by name.
-        script: digest of the script's text; empty where it is a module or a program.
+        script: digest of the script's text, or of the name of a module or a program.
         arguments: digest of the script's arguments.
         nnodes: the number of nodes as given to this node: `2` or `1:2`.
     """

@@ -59,7 +59,7 @@ class Joined:
 def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
     """This node's join."""
     is_file = not request.is_module and not request.is_program
-    script = _digest(Path(request.script).read_bytes()) if is_file else ""
+    script = _digest(Path(request.script).read_bytes() if is_file else request.script.encode())
     return Join(
         job=request.placement.job,
         rank=request.placement.rank,

@@ -1,0 +1,63 @@
+"""Where libraries write if their usual folders can't be written, as in a read-only container."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"
+
+
+def choose(
+    environment: MutableMapping[str, str], log_dir: Path | None, tell: Callable[[str], None]
+) -> None:
+    """Sets the variables of folders that can be written, where the usual ones can't.
+
+    Without a folder for temporary files torch can't be imported. Without one for extensions
+    DeepSpeed's operations can't be built: the first ZeRO stage that needs one fails.
+
+    Args:
+        environment: the launcher's, which its workers inherit.
+        log_dir: the folder for run directories; None for the user's cache.
+        tell: called with what was chosen, and why.
+
+    Raises:
+        LaunchError: there is no folder for temporary files.
+    """
+    spare = log_dir if log_dir is not None and _can_be_written(log_dir) else None
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        if spare is None:
+            problem = f"no folder for temporary files can be written: {error.strerror or error}"
+            hint = "set TMPDIR to a folder that can be, or give such a --log-dir"
+            raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+        temporary = spare
+        environment["TMPDIR"] = str(temporary.absolute())
+        tell(f"temporary files go to {temporary}: TMPDIR isn't set, and /tmp can't be written")
+    usual = Path(environment.get(EXTENSIONS) or _cache(environment) / "torch_extensions")
+    if _can_be_written(usual):
+        return
+    if EXTENSIONS in environment:
+        tell(
+            f"{EXTENSIONS}={usual} can't be written: no operation of DeepSpeed's can be built there"
+        )
+        return
+    found = (spare or temporary).absolute() / ".torch_extensions"
+    environment[EXTENSIONS] = str(found)
+    tell(f"torch's extensions are built in {found}: {usual} can't be written")
+
+
+def _cache(environment: MutableMapping[str, str]) -> Path:
+    """The user's cache, as torch finds it (`user_cache_dir` in torch/_appdirs.py)."""
+    return Path(environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Whether it is a folder that can be written, or can be made; no user's home is none."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    return folder.parts[0] != "~" and there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -1,0 +1,60 @@
+"""A restricted pod: a user that isn't root and has no name or home, and a read-only file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.stacks import CURRENT, ROOT
+
+LACKING = os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv"))
+USER = 12_345
+"""A user id that nobody has."""
+SHELL = f"""
+set -e
+mount -t tmpfs -o size=64m,uid={USER} tmpfs "$1"
+mount -o remount,ro,bind /
+shift
+exec setpriv --reuid={USER} --regid={USER} --clear-groups \\
+  --inh-caps=+dac_read_search --ambient-caps=+dac_read_search \\
+  --bounding-set=-all,+dac_read_search "$@"
+"""
+"""Root's right to read all stays, since the tests' environment may be root's; it writes nothing."""
+
+
+@pytest.fixture
+def volume() -> Iterator[Path]:
+    """A folder on which one can be mounted; pytest's own can be reached by root alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(LACKING, reason="namespaces need root, util-linux")
+def test_a_pod_that_may_write_to_a_volume_alone(volume: Path) -> None:
+    """With --log-dir on it, temporary files and torch's extensions go there, and that is said."""
+    runs = volume
+    kept = {**os.environ, **CURRENT.environment()}
+    for name in ("HOME", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
+        kept.pop(name, None)
+    launch = (CURRENT.bin / "safe-launch", "--nproc=1", f"--log-dir={runs}")
+    program = ROOT / "tests" / "programs" / "writes.py"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", SHELL, "sh", *map(str, (runs, *launch, program))],
+        cwd="/",
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    extensions = runs / ".torch_extensions"
+    assert f"uid {USER} builds in {extensions}" in done.stdout
+    assert f"temporary files go to {runs}" in done.stderr
+    assert f"torch's extensions are built in {extensions}" in done.stderr

@@ -1,0 +1,67 @@
+"""Folders that libraries write to: the usual ones, or such as can be written."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.system.writable_folders import choose
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> str:
+    """A folder that nobody can make: what should hold it is a file."""
+    (tmp_path / "file").write_text("")
+    return str(tmp_path / "file" / "cache")
+
+
+def chosen(variables: dict[str, str], log_dir: Path | None) -> tuple[dict[str, str], list[str]]:
+    """The variables, and what was told."""
+    environment, told = dict(variables), list[str]()
+    choose(environment, log_dir, told.append)
+    return environment, told
+
+
+def test_usual_folders_stay(tmp_path: Path) -> None:
+    """Nothing is set or told where they can be written, or made."""
+    for variables in (
+        {"XDG_CACHE_HOME": f"{tmp_path}/a/b"},
+        {"TORCH_EXTENSIONS_DIR": f"{tmp_path}/c"},
+    ):
+        assert chosen(variables, tmp_path) == (variables, [])
+    assert not (tmp_path / "a").exists()
+
+
+def test_extensions_are_built_where_they_can_be(tmp_path: Path, nowhere: str) -> None:
+    """Below --log-dir, else among temporary files; what the user names is kept."""
+    cache = {"XDG_CACHE_HOME": nowhere}
+    found, told = chosen(cache, tmp_path / "runs")
+    assert found["TORCH_EXTENSIONS_DIR"] == str(tmp_path / "runs" / ".torch_extensions")
+    assert f"{nowhere}/torch_extensions can't be written" in told[0]
+    found, _ = chosen(cache, None)
+    assert Path(found["TORCH_EXTENSIONS_DIR"]).parent == Path(tempfile.gettempdir())
+    own = {"TORCH_EXTENSIONS_DIR": nowhere}
+    found, told = chosen(own, tmp_path)
+    assert found == own
+    assert told[0].startswith(f"TORCH_EXTENSIONS_DIR={nowhere} can't be written")
+
+
+def test_temporary_files_go_to_the_log_folder(
+    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no other folder for them; without any, torch couldn't even be imported."""
+
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    found, told = chosen(cache, tmp_path / "runs")
+    assert found == {**cache, "TMPDIR": str(tmp_path / "runs")}
+    assert told[0].startswith(f"temporary files go to {tmp_path}/runs")
+    for log_dir in (None, Path(nowhere)):
+        with pytest.raises(LaunchError, match="No usable temporary directory") as caught:
+            chosen(cache, log_dir)
+        assert caught.value.code == ExitCode.CANNOT_WRITE
