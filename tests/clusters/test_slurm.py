@@ -377,3 +377,25 @@ def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None
         assert "safe-launch link" in told
         assert "gpu0" not in told
         wait_until(slurm.idle, slurm.logs)
+
+
+@pytest.mark.parametrize("broken", ["gpu01", "gpu02"])
+def test_a_node_that_cant_start_ends_the_job_at_once(
+    submit: Callable[..., Job], tmp_path: Path, broken: str
+) -> None:
+    """Whichever it is, the job has the code that the table has for it, and isn't queued again."""
+    for name in ("gpu01", "gpu02"):
+        (tmp_path / name).mkdir()
+        if name != broken:
+            (tmp_path / name / "train.py").write_text("import time; time.sleep(600)")
+    here = """bash -c 'exec "${@//HOST/$(hostname)}"' - "${training[@]}" &"""
+    words = ("--requeues=3", "--", "--log-dir=runs", tmp_path / "HOST" / "train.py")
+    begun = time.monotonic()
+    job = submit(*words, edits={'"${training[@]}" &': here})
+    assert job.end() == ("FAILED", "64:0"), job.output()
+    assert time.monotonic() - begun < 90, "far from the ten minutes that nodes wait for each other"
+    assert job.slurm.field(job.number, "Restarts") == "0"
+    said = job.output()
+    assert re.search(rf"\({broken}\) can't take part: |{broken} can't take part: ", said), said
+    assert said.count("[safe-launch] error: ") == 2, said
+    assert left(job) == []
