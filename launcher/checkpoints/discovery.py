@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ..core.plain_json import parsed
 from ..core.settings import Engine
 from .checkpoint import (
     STATE,
@@ -151,10 +152,10 @@ def _document(path: Path) -> dict[str, Any]:
         _CutOffError: it is missing, or isn't one.
     """
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(parsed(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise _CutOffError(f"{path.name} is missing") from None
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError):
         raise _CutOffError(f"{path.name} is cut off") from None
 
 
@@ -181,10 +182,10 @@ def _is_whole_safetensors(path: Path) -> bool:
         if 8 + length > size:
             return False
         try:
-            header = dict(json.loads(file.read(length)))
+            header = dict(parsed(file.read(length)))
             header.pop("__metadata__", None)
             ends = [int(tensor["data_offsets"][1]) for tensor in header.values()]
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return False
     return size == 8 + length + max(ends, default=0)
 

@@ -15,7 +15,7 @@ from ..core.source_location import SourceLocation
 from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure
 from ..hangs.report import HangReport
-from ..logs import files, pasted, report
+from ..logs import files, pasted, report, sources
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
 from ..logs.verdict import Judgement, Verdict, decisive, judge
@@ -76,7 +76,7 @@ def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judge
     raw: dict[str, bytes] = {}
     is_mended = False
     for path in paths:
-        with files.opened(path) as file:
+        with sources.opened(path) as file:
             head = file.read(pasted.MOST + 1)
             mended = None
             if len(head) <= pasted.MOST:

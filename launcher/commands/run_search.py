@@ -172,7 +172,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
         return None
     except OSError as error:
         notes.append(f"{path} can't be read: {error.strerror}")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         notes.append(f"{path} isn't of this version of safe-launch, or is cut off")
     return None
 

@@ -37,7 +37,7 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
     while time.monotonic() < end:
         time.sleep(0.1)
         for path in sorted(set(_reports(run)) - before):
-            with suppress(OSError, msgspec.MsgspecError):  # it is being written
+            with suppress(OSError, msgspec.MsgspecError, RecursionError):  # it is being written
                 report = msgspec.json.decode(path.read_bytes(), type=HangReport)
                 _show(report, path, as_json=as_json)
                 return

@@ -1,7 +1,8 @@
-"""The launcher's values as JSON values."""
+"""The launcher's values as JSON values, and the values in JSON that came from elsewhere."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -22,3 +23,19 @@ def plain(value: object) -> Any:
     if isinstance(value, set | frozenset):
         return list(value)
     return str(value)
+
+
+def parsed(text: str | bytes, **how: Any) -> Any:
+    """The values in a JSON text.
+
+    Args:
+        text: the text.
+        how: options of `json.loads`.
+
+    Raises:
+        ValueError: it isn't JSON, is nested too deeply, or has a number of thousands of digits.
+    """
+    try:
+        return json.loads(text, **how)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

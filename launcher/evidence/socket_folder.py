@@ -5,6 +5,7 @@ Only their user can enter it: nobody else can connect, or keep the launcher busy
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -78,8 +79,10 @@ def _with_sockets(make: Callable[[], str]) -> Path | None:
         with at_folder(folder, "trial") as path, socket.socket(socket.AF_UNIX) as trial:
             trial.bind(path)
             Path(path).unlink()
-    except OSError:
+    except OSError as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return None
     return Path(folder)

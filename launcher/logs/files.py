@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import os
 import re
-import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from ..core.errors import ExitCode, LaunchError
-from .lines import Recoded, Resumed, Source
+from .sources import BOMS, STDIN
 
-STDIN = "-"
 ATTEMPT = re.compile(r"attempt[-_]\d+")
 """torchrun's folder of an attempt is `attempt_0`, safe-launch's is `attempt-1`."""
 NO_LOGS = (
@@ -29,7 +23,6 @@ NO_LOGS = (
 """Suffixes of files that are skipped in folders."""
 NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
-BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 RANK_IN_PATH = re.compile(
@@ -142,28 +135,3 @@ def _number(pattern: re.Pattern[str], path: str) -> int | None:
 def is_empty(path: str) -> bool:
     """Whether a file is empty; False for the standard input."""
     return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
-
-
-@contextmanager
-def opened(path: str) -> Iterator[Source]:
-    """Opens a file to read its bytes as UTF-8; unpacks `.gz`.
-
-    Raises:
-        LaunchError: it can't be read.
-    """
-    if path == STDIN:
-        yield _as_utf8(sys.stdin.buffer)
-        return
-    try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            yield _as_utf8(cast("Source", file))
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
-
-
-def _as_utf8(source: Source) -> Source:
-    """Recodes what PowerShell's `>` writes: UTF-16, with a byte order mark."""
-    head = source.read(2)
-    whole = Resumed(head, source)
-    return Recoded(whole, "utf-16") if head in BOMS else whole

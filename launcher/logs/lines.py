@@ -27,8 +27,12 @@ BEFORE = 6
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
 """How often a match is unused before it is skipped, how many of its bytes identify it, and how many
 such matches are remembered."""
+DIGITS = 18
+"""Digits of a number that are kept: no count that a log means is longer, and Python reads no number
+of thousands of digits."""
 LAST = 1 << 16
 """Bytes at a file's end that are always returned."""
+LONG_NUMBER = re.compile(rf"(\d{{{DIGITS}}})\d+")
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
@@ -186,7 +190,7 @@ def interesting(
             line = block[start : min(end, start + LONGEST)]
             if line or (wanted and block[end - 1 : end + 1] != b"\r\n"):
                 hit = triggers().search(line) if line else None
-                more = yield Line(number, line.decode("utf-8", "replace"), hit is not None)
+                more = yield Line(number, decoded(line), hit is not None)
                 if hit is not None and not more and not wanted:
                     vain[hit.group(0)[:KEY]] += 1
                     if len(vain) > MOST_KEYS:
@@ -204,13 +208,18 @@ def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
         last: the file's last bytes.
         number: number of the line after the last line end.
     """
-    rows = last.decode("utf-8", "replace").split("\n")
+    rows = decoded(last).split("\n")
     return [
         (place, piece)
         for place, row in enumerate(rows, number - len(rows) + 1)
         for piece in row.split("\r")
         if piece.strip()
     ]
+
+
+def decoded(text: bytes) -> str:
+    """A text with invalid UTF-8 replaced, and numbers cut."""
+    return LONG_NUMBER.sub(r"\1", text.decode("utf-8", "replace"))
 
 
 def _start(block: bytes, low: int, found: int) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from ..core.control_sequences import ANSI
+from ..core.plain_json import parsed
+from .lines import decoded
 from .progress_signs import STEP
 
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -124,7 +125,7 @@ def common(head: bytes) -> re.Pattern[str] | None:
     Returns:
         None for no such prefix. It ends before a rank, which `stripped` reads, or a step.
     """
-    raw = head.decode("utf-8", "replace").split("\n")[:MOST_LINES]
+    raw = decoded(head).split("\n")[:MOST_LINES]
     lines = [stripped(line).text for line in raw]
     written = [line for line in lines if line.strip()]
     if len(written) < LEAST_LINES:
@@ -191,7 +192,7 @@ def _unformatted(text: str) -> str:
 def _message(text: str) -> str:
     """The message in a line of Docker's json-file driver, or of a logger."""
     try:
-        line = json.loads(text)
+        line = parsed(text)
     except ValueError:
         return text
     if not isinstance(line, dict):

@@ -14,7 +14,7 @@ from ..core.certainty import Origin
 from ..core.errors import ExitCode, LaunchError
 from ..core.settings import Engine, Fact, Framework, Setting, parse_value, range_of
 from ..core.workload import Known, Workload
-from ..system.typed_yaml import DocumentError, line_of, near, text_of
+from ..system.typed_yaml import DocumentError, check_depth, line_of, near, text_of
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
@@ -48,6 +48,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     path = _path(name) if name is not None else None
     text = "" if path is None else text_of(path)
     try:
+        check_depth(text)
         whole = OmegaConf.create(text or "{}")
         asked = OmegaConf.from_dotlist(list(overrides))
         for part in (whole, asked):

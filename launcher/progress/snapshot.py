@@ -51,7 +51,7 @@ def read(folder: Path, node: int) -> Snapshot | Refused:
         return Refused(f"node {node} hasn't written how far it came")
     except OSError as error:
         return Refused(f"{path} can't be read: {error.strerror}")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
 
 

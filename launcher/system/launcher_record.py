@@ -99,7 +99,7 @@ def _read(path: Path) -> LauncherRecord | Refused:
         return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
     except OSError as error:
         return Refused(f"{path} can't be read: {error.strerror}")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
 
 

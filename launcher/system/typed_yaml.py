@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.plain_json import parsed
 from ..core.secrets import in_mapping
 from . import redaction
 
 Schema = TypeVar("Schema")
-COLLECTIONS = 10_000
-"""Lists and mappings of a document at most; with 30,000 within each other libyaml crashes."""
+DEEPEST = 5000
+"""Levels of YAML at most; libyaml's recursion crashes at some ten thousands."""
 MISSING = "???"
 """Marks a required field as its default."""
 
@@ -46,6 +47,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     import yaml
 
     try:
+        check_depth(text)
         raw = yaml.load(text, _loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -77,6 +79,24 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     return schema(**values)
 
 
+def check_depth(text: str) -> None:
+    """Checks that YAML isn't nested so deeply that its loader in C ends the process.
+
+    Raises:
+        ValueError: it is.
+    """
+    import yaml
+
+    if len(text) <= DEEPEST:
+        return  # it can't be
+    depth = 0
+    for event in yaml.parse(text, _loader()):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ValueError("it is nested too deeply")
+
+
 @cache
 def _types(schema: type[Any]) -> dict[str, Any]:
     """The types of a schema's fields, by name."""
@@ -104,17 +124,12 @@ def text_of(path: Path) -> str:
     """The text of a file with YAML that a person has named.
 
     Raises:
-        LaunchError: it can't be read, or might be nested so deep that libyaml, which knows no
-            limit, ended this process.
+        LaunchError: it can't be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
-    if sum(map(text.count, ("[", "{", "- ", "? "))) > COLLECTIONS:
-        problem = f"{path} has more than {COLLECTIONS:,} lists and mappings"
-        raise LaunchError(ExitCode.USAGE, problem)
-    return text
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -127,8 +142,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        # JSON that is indented with tabs isn't YAML.
-        value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        if path.suffix != ".json":  # JSON that is indented with tabs isn't YAML
+            check_depth(text)
+        value = parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         raise LaunchError(ExitCode.USAGE, f"there is no file of arguments {path}") from None
     except json.JSONDecodeError as error:
@@ -136,7 +152,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise DocumentError(path, line, f"can't be read: {error.problem}") from error
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except RecursionError as error:
+        raise DocumentError(path, 1, "can't be read: it is nested too deeply") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")

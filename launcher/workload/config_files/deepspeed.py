@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.plain_json import parsed
 from ...core.secrets import in_mapping
 from ...core.settings import Offload, Setting, Value
 from ...system import redaction
@@ -44,7 +45,7 @@ def load(source: object) -> Config:
     else:
         text = _file_or_base64(name)
     try:
-        config = json.loads(text, object_pairs_hook=_unique_keys)
+        config = parsed(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         config = _hjson(text)
         if config is None:

@@ -7,7 +7,6 @@ finegrained_fp8.py), compressed-tensors (compressed_tensors/compressors).
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...core.model import Weight, grouped
+from ...core.plain_json import parsed
 from .safetensors_headers import Tensor
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
@@ -117,7 +117,7 @@ def _recorded(parts: Mapping[str, Tensor]) -> tuple[int, ...] | None:
     for piece, tensor in parts.items():
         if piece.startswith("weight.quant_state."):
             try:
-                return tuple(int(size) for size in json.loads(tensor.content())["shape"])
+                return tuple(int(size) for size in parsed(tensor.content())["shape"])
             except (KeyError, TypeError, ValueError, UnicodeDecodeError, OSError):
                 return None
     return None

@@ -1,0 +1,286 @@
+"""The command line: which command it is, and the training that it describes."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Hardware
+from ..core.placement import Placement
+from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
+from ..core.settings import Setting
+from ..core.version import VERSION
+from ..core.workload import Known, Workload
+from ..options import host_options, node_options, output_options, process_options
+from ..options.parser import by_variables, parsed, parser
+from ..options.worker_count import option_of, shows_all_devices, workers_asked
+from ..system import terminal
+from ..system.signals import REPORT
+from ..workload.config_files import accelerate
+from ..workload.config_files.accelerate import Configuration
+
+if TYPE_CHECKING:
+    from ..catalogue.entry import KnownFailure
+
+
+COMMANDS = {
+    "catalogue": "lookup",
+    "diagnose": "lookup",
+    "explain": "lookup",
+    "hardware": "lookup",
+    "status": "status",
+    "template": "template.template_command",
+    "wrap": "wrap",
+}
+"""The commands that need no script, by the module with a function of that name, imported when it is
+run; `plan` takes the options of a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command line, split.
+
+    Attributes:
+        name: one of `COMMANDS` or `plan`; empty for a launch.
+        words: what follows the name.
+    """
+
+    name: str
+    words: Sequence[str]
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether workers are to be started."""
+        return not self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training, as described by the command line and the machine.
+
+    Attributes:
+        request: the user's request.
+        hardware: this node's hardware.
+        catalogue: the known failures.
+        wanted: settings that `--preset` and `--set` ask for.
+    """
+
+    request: LaunchRequest
+    hardware: Hardware
+    catalogue: Sequence[KnownFailure]
+    wanted: Mapping[Setting, Known]
+
+    def workload(self, request: LaunchRequest) -> Workload:
+        """What is known of the training, given the number of workers of all nodes."""
+        from ..planning import named_presets
+        from ..workload.read_workload import read_workload
+
+        return named_presets.with_wanted(read_workload(request), self.wanted)
+
+
+def command_of(arguments: Sequence[str]) -> Command:
+    """The command line, split; a script may have the name of a command."""
+    name = arguments[0] if arguments else ""
+    if name in (*COMMANDS, "plan") and not Path(name).is_file():
+        return Command(name, arguments[1:])
+    return Command("", arguments)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command line; returns the exit code.
+
+    Raises:
+        LaunchError: it isn't possible.
+    """
+    command = command_of(arguments)
+    if command.name in COMMANDS:
+        module = import_module(f".{COMMANDS[command.name]}", __package__)
+        return int(getattr(module, command.name)(command.words))
+    words = [*by_variables(os.environ), *command.words]
+    options = parsed(words)
+    terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_verbose(wanted=options.verbose)
+    if options.version:
+        terminal.show(f"safe-launch {VERSION}")
+        return ExitCode.SUCCESS
+    hosts = host_options.chosen(
+        options, partial(host_options.accelerators, options, is_launch=command.is_launch)
+    )
+    if hosts is not None and options.script is not None:
+        from ..nodes.ssh import launch_on_hosts
+
+        again = partial(_run_again, command.name)
+        own, script = parser().apart(words)
+        return launch_on_hosts.launch(
+            hosts, own, script, options, is_launch=command.is_launch, run=again
+        )
+    if command.is_launch:
+        return launch(options)
+    gc.disable()  # soon over: to look for garbage would be an eighth of the time
+    return plan(options)
+
+
+def _run_again(name: str, words: Sequence[str]) -> int:
+    return run([name, *words] if name else words)
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Prints the plan, and launches nothing.
+
+    Raises:
+        LaunchError: no plan is possible.
+    """
+    from ..session import plan_command
+
+    training = training_of(options, is_launch=False)
+    workload = training.workload(training.request)
+    return plan_command.show_plan(
+        training.request, workload, training.hardware, training.catalogue, as_json=options.json
+    )
+
+
+def launch(options: argparse.Namespace) -> int:
+    """Trains; returns the exit code.
+
+    Raises:
+        LaunchError: the launch isn't possible.
+    """
+    from ..nodes import farewell, secret
+    from ..session import launch as single_node
+    from ..session import multi_node
+    from ..system import run_directory, writable_folders
+    from ..workers import start
+
+    placement = placement_of(options, is_launch=True)
+    given = options.secret_file, placement, os.environ
+    trust = secret.of_job(*given, is_required=options.require_secret)
+    for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
+            signal.signal(number, lambda _number, _frame: None)
+    with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
+        with farewell.told(placement, trust, terminal.say):
+            training = training_of(options, is_launch=True, placement=placement)
+            request, hardware, catalogue = training.request, training.hardware, training.catalogue
+            output_options.make_folder(request.worker_options.streams)
+            writable_folders.choose(os.environ, request.log_dir, terminal.tell)
+            server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
+            ending.callback(server.end)
+            workload = training.workload(request)
+            own = multi_node.prepared(request, hardware, workload, server)
+        if own is None:
+            return single_node.launch(request, workload, hardware, catalogue, server)
+        read = training.workload
+        return multi_node.launch(request, own, hardware, catalogue, read, server, trust)
+
+
+def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
+    """This launcher's place among those of its job.
+
+    Raises:
+        LaunchError: sources contradict each other.
+    """
+    from ..schedulers import read_placement
+    from ..schedulers.this_host import this_host
+
+    given = node_options.given(options), options.node_timeout, os.environ, this_host()
+    return read_placement.placement_of(*given, is_launch=is_launch)
+
+
+def training_of(
+    options: argparse.Namespace, *, is_launch: bool, placement: Placement | None = None
+) -> Training:
+    """The training on this machine that the options describe.
+
+    Args:
+        options: the command line's.
+        is_launch: it is going to be launched, not only planned.
+        placement: this launcher's; None to read it here.
+
+    Raises:
+        LaunchError: they are incomplete or invalid.
+    """
+    from ..machine import detect, profiles
+    from ..options import misplaced
+    from ..planning import named_presets
+    from . import lookup
+
+    placement = placement or placement_of(options, is_launch=is_launch)
+    found = detect.detect()
+    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    configured = accelerate.NONE
+    if options.accelerate_config is not None:
+        configured = accelerate.read(options.accelerate_config)
+        for name, value in configured.variables.items():
+            os.environ.setdefault(name, value)
+        if configured.devices and not hardware.accelerators and options.hardware is None:
+            hardware = detect.unknown_devices(hardware, configured.devices)
+    request = request_of(options, hardware, placement, configured, os.environ)
+    gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
+    elsewhere = None if is_launch or options.hardware is None else hardware
+    request = process_options.applied(
+        request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
+    )
+    notes = (*configured.notes, misplaced.line(request, parser().spellings))
+    if placement.is_head and any(notes):
+        terminal.say(*filter(None, notes))
+    if is_launch and options.hardware is not None:
+        for problem in profiles.contradictions(hardware, found, request.nproc):
+            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
+    wanted = named_presets.wanted(options.preset, options.set)
+    catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
+    return Training(request, hardware, catalogue, wanted)
+
+
+def request_of(
+    options: argparse.Namespace,
+    hardware: Hardware,
+    placement: Placement,
+    configured: Configuration,
+    environment: Mapping[str, str],
+) -> LaunchRequest:
+    """The launch that the options describe.
+
+    Raises:
+        LaunchError: they are incomplete or invalid.
+    """
+    if options.script is None:
+        raise LaunchError(
+            ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
+        )
+    if not (options.module or options.no_python or os.path.lexists(options.script)):
+        from ..options import misplaced
+
+        misplaced.refuse_misspelt_command(options.script, (*COMMANDS, "plan"))
+    asked, option = option_of(options.nproc, environment)
+    if asked is None and placement.nproc is None and configured.workers is not None:
+        asked, option = str(configured.workers), configured.source
+    nproc, source = workers_asked(
+        asked,
+        hardware.accelerator.name,
+        hardware.accelerators,
+        hardware.cores,
+        placement,
+        option,
+    )
+    shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
+    return LaunchRequest(
+        script=options.script,
+        is_module=options.module,
+        arguments=tuple(options.arguments),
+        nproc=nproc,
+        nproc_source=source,
+        log_dir=options.log_dir,
+        limits=Limits(Fix(options.fix), options.strict, options.allow_restart),
+        worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
+        placement=replace(placement, shows_all_devices=shows_all),
+    )

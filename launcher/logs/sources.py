@@ -1,0 +1,112 @@
+"""Opens logs, and bounds what reading them may take."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import os
+import select
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, cast
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.units import GIB
+from .lines import Recoded, Resumed, Source
+
+STDIN = "-"
+SILENCE = 30.0
+"""Seconds for which a pipe may stay silent."""
+PIPED = 4 * GIB
+"""Bytes that are read from a pipe at most."""
+ENDLESS = f"more than {PIPED // GIB} GiB come from it: write them to a file"
+UNPACKED, RATIO = GIB, 100
+"""Bytes to which a packed log may unpack, if that is also so many times its size; logs get to some
+ten times, and what was made to exhaust a reader to a thousand."""
+BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Source]:
+    """Opens a file to read its bytes as UTF-8; unpacks `.gz`.
+
+    Raises:
+        LaunchError: it can't be read, or not to an end.
+    """
+    if path == STDIN:
+        yield _as_utf8(sys.stdin.buffer)
+        return
+    try:
+        # Not to wait for somebody who writes to a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            yield _as_utf8(_bounded(path, file))
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
+
+
+def _bounded(path: str, file: IO[bytes]) -> Source:
+    """What is read of an opened file."""
+    found = os.fstat(file.fileno())
+    if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
+        raise OSError("it is a device, and not a log")
+    if stat.S_ISFIFO(found.st_mode):
+        return _Bounded(lambda size: _from_pipe(file.fileno(), size), PIPED, ENDLESS)
+    if not found.st_size:  # of the kernel's, which it makes up
+        return _Bounded(lambda size: os.read(file.fileno(), size), PIPED, ENDLESS)
+    if not path.endswith(".gz"):
+        return cast("Source", file)
+    most = max(UNPACKED, RATIO * found.st_size)
+    said = f"it unpacks to more than {most / GIB:.0f} GiB, {RATIO} times its size: unpack it"
+    return _Bounded(gzip.GzipFile(fileobj=file).read, most, said)
+
+
+def _from_pipe(descriptor: int, size: int) -> bytes:
+    """The next bytes from a pipe; fewer than `size` at the end alone."""
+    pieces, poll = b"", select.poll()
+    poll.register(descriptor, select.POLLIN)
+    end = time.monotonic() + SILENCE
+    while len(pieces) < size:
+        if not poll.poll(1000 * max(0.0, end - time.monotonic())):
+            raise TimeoutError(f"nobody has written to this pipe for {SILENCE:g} s")
+        piece = os.read(descriptor, size - len(pieces))
+        if not piece:
+            break
+        pieces += piece
+        end = time.monotonic() + SILENCE
+    return pieces
+
+
+@dataclass(slots=True)
+class _Bounded:
+    """A source of which so much is read at most.
+
+    Attributes:
+        next: reads the next bytes.
+        left: how many more may come.
+        said: what is said if there are more.
+    """
+
+    next: Callable[[int], bytes]
+    left: int
+    said: str
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; empty at the end."""
+        piece = self.next(size)
+        self.left -= len(piece)
+        if self.left < 0:
+            raise OSError(self.said)
+        return piece
+
+
+def _as_utf8(source: Source) -> Source:
+    """Recodes what PowerShell's `>` writes: UTF-16, with a byte order mark."""
+    head = source.read(2)
+    whole = Resumed(head, source)
+    return Recoded(whole, "utf-16") if head in BOMS else whole

@@ -1,0 +1,77 @@
+"""Input that no tool should have written: said as any other bad input, without a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.processes import launch, workshop
+
+__all__ = ["workshop"]
+DEEP = '{"a":' * 200_000 + "1" + "}" * 200_000
+LISTS = "- " * 200_000 + "a"
+LONG = "7" * 4301
+USAGE = 64
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--accelerate-config", "{file}", "train.py"),
+        ("train.py", "--deepspeed", "{file}"),
+        ("train.py", "{file}"),
+        ("--hardware", "{file}", "train.py"),
+        ("--preset", "{file}", "train.py"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_deeply_nested_files(workshop: Path, words: tuple[str, ...], kind: str) -> None:
+    """A parser's own depth isn't the user's business; one in C would end the process."""
+    script = (
+        "from transformers import HfArgumentParser, TrainingArguments\n"
+        "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+    )
+    (workshop / "train.py").write_text(script)
+    file = f"deep.{kind}"
+    (workshop / file).write_text(DEEP if kind == "json" else LISTS)
+    done = launch(workshop, "plan", *(word.format(file=file) for word in words), ours=False)
+    assert done.returncode == USAGE
+    assert "Traceback" not in done.stderr
+
+
+def test_numbers_of_thousands_of_digits(workshop: Path) -> None:
+    """In every place of a log that has a number."""
+    lines = [
+        f"[rank{LONG}]: Traceback (most recent call last):",
+        f'  File "/a/train.py", line {LONG}, in main',
+        "    step()",
+        "ValueError: boom",
+        f"exitcode  : -{LONG} (pid: {LONG})",
+        f"  rank      : {LONG} (local_rank: {LONG})",
+        f"Sending process {LONG} closing signal SIGTERM",
+        f"failed (exitcode: {LONG}) local_rank: {LONG} (pid: {LONG}) of binary: python",
+        f"srun: error: n1: task {LONG}: Exited with exit code {LONG}",
+    ]
+    (workshop / "a.log").write_text("\n".join(lines))
+    for text in ("\n".join(lines), *lines):
+        (workshop / "a.log").write_text(f"{text}\n")
+        done = launch(workshop, "diagnose", "a.log", ours=False)
+        assert done.returncode in (1, 2, 3), (text[:40], done.stderr)
+
+
+@pytest.mark.parametrize("descriptors", range(6, 34, 3))
+def test_few_descriptors(workshop: Path, descriptors: int) -> None:
+    """Said with the limit and what to do; or it is enough."""
+    (workshop / "train.py").write_text("")
+    done = launch(
+        workshop,
+        f"--nofile={descriptors}",
+        *("safe-launch", "--log-dir=runs", "--nproc=2", "train.py"),
+        command="prlimit",
+        ours=False,
+    )
+    assert "Traceback" not in done.stderr
+    if done.returncode:
+        assert done.returncode == USAGE
+        assert "ulimit -n" in done.stderr

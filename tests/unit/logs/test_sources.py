@@ -1,0 +1,81 @@
+"""What isn't a log, or has no end: it is said, in bounded time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.logs import sources
+
+
+def read(path: Path) -> bytes:
+    """All of a log."""
+    pieces = b""
+    with sources.opened(str(path)) as source:
+        while piece := source.read(500):
+            pieces += piece
+    return pieces
+
+
+def refusal(path: Path | str) -> str:
+    """Why a log isn't read."""
+    with pytest.raises(LaunchError) as told:
+        read(Path(path))
+    assert told.value.code == ExitCode.USAGE
+    return told.value.problem
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/random"])
+def test_devices(path: str) -> None:
+    """They have no end."""
+    assert refusal(path) == f"{path}: it can't be read: it is a device, and not a log"
+
+
+def test_a_pipe_that_somebody_writes_to(tmp_path: Path) -> None:
+    """As of `<(kubectl logs)`; read to its end, however it comes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write() -> None:
+        with pipe.open("wb", buffering=0) as file:
+            for _ in range(3):
+                file.write(b"x" * 100_000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read(pipe) == b"x" * 300_000
+    writer.join()
+
+
+def test_a_pipe_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever."""
+    monkeypatch.setattr(sources, "SILENCE", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    assert "nobody has written to this pipe for 0.05 s" in refusal(tmp_path / "pipe")
+
+
+def test_a_pipe_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given up after so many bytes."""
+    monkeypatch.setattr(sources, "PIPED", 1000)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    os.write(end, b"x" * 2000)
+    assert "come from it: write them to a file" in refusal(pipe)
+    os.close(end)
+
+
+def test_what_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is packed well is read, also beyond the bound where it is large itself."""
+    monkeypatch.setattr(sources, "UNPACKED", 10_000)
+    log, bomb = tmp_path / "log.gz", tmp_path / "bomb.gz"
+    log.write_bytes(gzip.compress(os.urandom(10_000).hex().encode()))
+    bomb.write_bytes(gzip.compress(b"x" * 10_000_000))
+    assert len(read(log)) == 20_000
+    assert "100 times its size: unpack it" in refusal(bomb)
+    log.write_bytes(log.read_bytes()[:-100])
+    assert "it can't be read" in refusal(log)
