@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from ..progress import snapshot
 from ..progress.board import Board
 from ..system import orphans
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
-from . import start
+from . import extension_locks, start
 from .asker import Asker
 from .forkserver.client import Forked, Server
 from .hang_watch import HangWatch
@@ -63,6 +64,8 @@ def run_attempt(
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     board = _board(order.first, request.nproc, watch)
+    for sentence in extension_locks.clear(os.environ):
+        watch.notice(sentence)
     flush_console()
     with (
         socket_folder(folder, order.rank) as sockets,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.processes import LAUNCHER, environment, gone, wait_for, workshop
+from support.processes import LAUNCHER, environment, gone, launch, wait_for, workshop
 
 __all__ = ["workshop"]
 AT_ONCE = 5.0
@@ -128,6 +128,22 @@ def test_launcher_and_guardian_are_killed_together(workshop: Path, begin: Begin)
     for each in (guardian(process), psutil.Process(process.pid)):
         each.kill()
     wait_for(lambda: gone(workshop))
+
+
+def test_a_lock_of_a_killed_build(workshop: Path) -> None:
+    """Workers would wait for it without an end, and without a word."""
+    (workshop / "train.py").write_text(
+        "from torch.utils.file_baton import FileBaton\n"
+        "FileBaton('extensions/fused_adam/lock').wait()\nprint('went on')\n"
+    )
+    lock = workshop / "extensions" / "fused_adam" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    done = launch(workshop, "train.py", TORCH_EXTENSIONS_DIR=workshop / "extensions")
+    assert done.returncode == 0
+    assert "went on" in done.stdout
+    assert "fused_adam/lock, made " in done.stderr
+    assert not lock.exists()
 
 
 def guardian(process: subprocess.Popen[str]) -> psutil.Process:
