@@ -88,7 +88,8 @@ WORKERS = (
     Option(
         "--max-restarts",
         OWN,
-        "how often a failure without a known cause is restarted unchanged (default: 0)",
+        "how often a failure without a known cause, or by a signal from outside, is restarted "
+        "unchanged (default: 0)",
         "N",
         differs="corrections of known failures don't count; what is known to be the script's own "
         "mistake, or has failed in the same way twice, isn't restarted",

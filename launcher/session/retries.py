@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, Kind
 from ..core.refused import Refused
 from ..evidence.failure_record import FailureRecord
+
+SENT = (signal.SIGKILL, signal.SIGTERM)
+"""Signals that come from outside: what they have ended may run the next time
+(docs/using/exit-codes.md, 137 and 143)."""
 
 
 def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
@@ -18,7 +23,8 @@ def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refus
         roots: the root cause of each attempt that has failed, the latest last.
     """
     *earlier, root = roots
-    if root.entry is not None and root.entry.kind is Kind.USER:
+    is_sent = root.record.signal in SENT
+    if root.entry is not None and root.entry.kind is Kind.USER and not is_sent:
         return Refused(f"the same input fails with {root.entry.id} every time")
     if any(_failure_key(root.record) == _failure_key(before.record) for before in earlier):
         return Refused("it has ended in the same way twice")

@@ -70,3 +70,16 @@ def test_the_number_of_relaunches_is_bounded(
     done = launch(workshop, "--nproc=1", "--catalogue=house", f"--fix={fix}", *script)
     assert done.returncode == code
     assert words in done.stderr
+
+
+def test_what_was_killed_once_is_restarted(tmp_path: Path) -> None:
+    """Exit code 137 says that the same job may be started again."""
+    script = (
+        "import os, signal\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (tmp_path / "train.py").write_text(script)
+    done = launch(tmp_path, "--nproc=2", "--max-restarts=1", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "restarting with the same plan, 1 of 1" in done.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
+
 import pytest
 from safe_launch.catalogue.entry import Finding, Kind, Role
 from safe_launch.core.refused import Refused
@@ -45,3 +48,16 @@ def test_what_the_user_must_mend_is_not_restarted() -> None:
     assert root.entry is not None
     expected = Refused(f"the same input fails with {root.entry.id} every time")
     assert next_restart(5, 0, [root]) == expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_was_killed_from_outside_is_restarted(number: signal.Signals) -> None:
+    """Once: its exit code says that the same job may be started again."""
+    entry = next(entry for entry in CATALOGUE if entry.id == "worker-killed")
+    assert entry.kind is Kind.USER
+    killed = FailureRecord(0, 0.0, exit_code=128 + number, signal=number)
+    root = Finding(killed, Role.INITIATING, entry)
+    assert next_restart(5, 0, [root]) == 1
+    assert next_restart(5, 1, [root, root]) == Refused("it has ended in the same way twice")
+    crashed = replace(killed, signal=signal.SIGSEGV)
+    assert isinstance(next_restart(5, 0, [replace(root, record=crashed)]), Refused)
