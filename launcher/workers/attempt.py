@@ -60,6 +60,8 @@ def run_attempt(
         LaunchError: the workers can't be started, or have lost their store.
     """
     begun = time.monotonic()
+    if not server.pids:
+        start.prepare()  # for seconds, in which a signal still ends the launcher at once
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
