@@ -14,10 +14,9 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from safe_launch import cli
 from safe_launch.catalogue.entry import known_constraints
 from safe_launch.catalogue.reader import concerns
-from safe_launch.commands import lookup
+from safe_launch.commands import command_line, lookup
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.options.parser import parsed
@@ -86,9 +85,11 @@ def plan(line: CommandLine, hardware: str) -> Plan | NoPlan:
         return planned(training.request, workload, training.hardware, known)
 
 
-def _training(line: CommandLine, hardware: str) -> cli.Training:
+def _training(line: CommandLine, hardware: str) -> command_line.Training:
     with mock.patch.object(lookup, "known_failures", _known_failures):
-        return cli.training_of(parsed(["--hardware", hardware, *line.words]), is_launch=False)
+        return command_line.training_of(
+            parsed(["--hardware", hardware, *line.words]), is_launch=False
+        )
 
 
 _known_failures = functools.cache(lookup.known_failures)
