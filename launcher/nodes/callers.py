@@ -56,7 +56,6 @@ class Callers:
         self._note = note
         self._noted: set[str] = set()
         self._callers: dict[Connection, float] = {}  # in the order of arrival: until when
-        self._addresses: Counter[str] = Counter()
         loop.on_readable(listener, self._accept)
 
     def close(self) -> None:
@@ -70,13 +69,11 @@ class Callers:
             if not self._callers:
                 self._loop.after(TIME, self._expire)
             self._callers[connection] = time.monotonic() + TIME
-            self._addresses[connection.peer] += 1
             self._loop.on_readable(connection, partial(self._receive, connection))
         while len(self._callers) > self._most:
-            ((address, _),) = self._addresses.most_common(1)
-            self._close(
-                secrets.choice([caller for caller in self._callers if caller.peer == address])
-            )
+            ((crowded, _),) = Counter(caller.peer for caller in self._callers).most_common(1)
+            crowd = [caller for caller in self._callers if caller.peer == crowded]
+            self._close(secrets.choice(crowd))
 
     def _expire(self) -> None:
         """Closes the connections of those whose time is over."""
@@ -117,4 +114,3 @@ class Callers:
     def _forget(self, connection: Connection) -> None:
         self._loop.forget(connection)
         del self._callers[connection]
-        self._addresses[connection.peer] -= 1
