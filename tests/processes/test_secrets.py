@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from support.processes import launch, workshop
@@ -72,3 +73,20 @@ def test_a_bug_report_has_no_secret(workshop: Path) -> None:
     assert done.returncode == 70
     assert "safe-launch --log-dir=runs train.py --hub_token ***" in done.stderr
     assert "lanted" not in done.stderr
+
+
+def test_planted_links_are_not_followed(workshop: Path) -> None:
+    """In a shared folder for the ranks' logs, whose names anybody can foresee."""
+    (workshop / "train.py").write_text("print('said')\n")
+    (workshop / "treasure").write_text("mine")
+    shared = workshop / "shared"
+    shared.mkdir()
+    for seconds in range(60):
+        stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(time.time() + seconds))
+        (shared / f"{stamp}_rank0.log").symlink_to(workshop / "treasure")
+    done = launch(workshop, "--nproc=1", "--enable_each_rank_log=shared", "train.py")
+    assert done.returncode == 0
+    assert (workshop / "treasure").read_text() == "mine"
+    (log,) = [path for path in shared.iterdir() if not path.is_symlink()]
+    assert log.read_text() == "said\n"
+    assert log.stat().st_mode & 0o777 == 0o600
