@@ -69,6 +69,24 @@ def main(arguments: list[str]) -> None:
             fork.watch()
             observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
         restart_in_place.watch(warmth.preloaded, lambda name: sender.send(Reexecution(name)))
+    try:
+        code = run(kind, target, rest, rank, sender, observations)
+    except KeyboardInterrupt as interrupt:  # while it tells how the script has ended
+        interrupt.__context__ = None
+        show(interrupt)
+        code = 128 + signal.SIGINT
+    sys.exit(code)
+
+
+def run(
+    kind: str, target: str, rest: list[str], rank: int, sender: Sender, observations: Observations
+) -> int:
+    """Runs the script and tells the launcher how it has ended; returns its exit code.
+
+    Raises:
+        SystemExit: the script's own, with a code other than 0.
+        KeyboardInterrupt: Ctrl-C after the script's end.
+    """
     code = 0
     observations.progress.enter(Phase.LOADING)
     try:
@@ -86,17 +104,15 @@ def main(arguments: list[str]) -> None:
         code = 128 + signal.SIGINT
     except BaseException as error:
         code = 1
-        report_failure(error, rank, code, sender, observations)
-        show(error)
-    try:
-        observations.progress.moved(from_exception.or_none(observations.step))
-        observations.progress.enter(Phase.ENDED)
-        if code == 0:
-            sender.send(Finished())
-    except KeyboardInterrupt as interrupt:  # just after the script's end
-        show(interrupt)
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+        try:
+            report_failure(error, rank, code, sender, observations)
+        finally:  # also where Ctrl-C has come meanwhile
+            show(error)
+    observations.progress.moved(from_exception.or_none(observations.step))
+    observations.progress.enter(Phase.ENDED)
+    if code == 0:
+        sender.send(Finished())
+    return code
 
 
 def report_failure(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """\
 import signal
 from safe_launch.evidence.worker_channel import Sender
@@ -15,9 +17,10 @@ Sender.send = lambda *_: signal.raise_signal(signal.SIGINT)
 """
 
 
-def test_ctrl_c_just_after_the_scripts_end(tmp_path: Path) -> None:
-    """The code of an interrupt, and nothing of the launcher's in the traceback."""
-    (tmp_path / "train.py").write_text(SCRIPT)
+@pytest.mark.parametrize("end", ["", "raise ValueError('the bug')"], ids=["well", "failing"])
+def test_ctrl_c_just_after_the_scripts_end(end: str, tmp_path: Path) -> None:
+    """The code of an interrupt, the script's own traceback, and nothing of the launcher's."""
+    (tmp_path / "train.py").write_text(SCRIPT + end)
     done = subprocess.run(
         [sys.executable, "-m", "safe_launch.worker", "script", "train.py"],
         cwd=tmp_path,
@@ -28,4 +31,6 @@ def test_ctrl_c_just_after_the_scripts_end(tmp_path: Path) -> None:
     )
     assert done.returncode == 130
     assert "KeyboardInterrupt" in done.stderr
+    assert ("ValueError: the bug" in done.stderr) == bool(end)
+    assert "another exception" not in done.stderr
     assert "worker.py" not in done.stderr
