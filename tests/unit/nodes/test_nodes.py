@@ -25,6 +25,7 @@ from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import Connection, Listener, arrivals, decoded, encoded
+from safe_launch.nodes.farewell import told
 from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.messages import (
     Accepted,
@@ -399,6 +400,40 @@ def test_the_missing_in_words() -> None:
     assert named([1, 4, 5, 6, 9], hosts) == "ranks 1, 4 to 6, 9 (n1, n4, n5 and 2 more)"
     assert re.fullmatch(r"\d\d:\d\d", clock(600))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", clock(10))
+
+
+@pytest.mark.parametrize("may_join", [False, True], ids=["by rank", "by address"])
+def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
+    """As another node, also where it would have been node 0 had it come first."""
+    said: list[str] = []
+    with nodes(2) as job:
+        placement = replace(job.placement, rank=0 if may_join else 1, may_join=may_join)
+        with pytest.raises(LaunchError), told(placement, job.trust, said.append):
+            raise LaunchError(ExitCode.NO_PLAN, "no such thing", "make one")
+        with pytest.raises(LaunchError, match="can't take part: no such thing") as caught:
+            job.joined.result(LONG)
+        assert (caught.value.code, caught.value.hint) == (ExitCode.NO_PLAN, "make one")
+    assert said[0].startswith("this node can't take part: no such thing; telling node 0 (127.")
+
+
+def test_node_0_tells_of_its_own_failure() -> None:
+    """To everybody that comes; a failure of ours too, and it is raised all the same."""
+    placement = Placement(2, 2, 0, "127.0.0.1", free_port(), times=TIMES)
+    said: list[str] = []
+
+    def failing() -> None:
+        with told(placement, Unprotected(), said.append):
+            raise ZeroDivisionError("by zero")
+
+    with ThreadPoolExecutor(1) as pool:
+        head = pool.submit(failing)
+        own = hello(1, job="")
+        with pytest.raises(LaunchError, match=r"node 0 .* can't take part: .*by zero") as caught:
+            join(replace(placement, rank=1), Unprotected(), own, lambda _line: None)
+        assert caught.value.code == ExitCode.INTERNAL
+        with pytest.raises(ZeroDivisionError):
+            head.result(LONG)
+    assert "can't take part: safe-launch itself failed: ZeroDivisionError: by zero" in said[0]
 
 
 def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
