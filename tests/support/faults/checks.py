@@ -134,16 +134,17 @@ def _losses(job: Job, codes: tuple[int | None, ...]) -> str:
     if not has_ended_well:
         if (disk := job.disk()) is not None:
             (disk / "ballast").unlink(missing_ok=True)
-        done = subprocess.run(
-            job.hosts[0].command(*_alone(job.trial.program, job.folder / "out"), cwd=job.folder),
+        last = ("timeout", "--signal=KILL", f"{PATIENCE:g}")
+        last += _alone(job.trial.program, job.folder / "out")
+        alone = subprocess.run(
+            job.hosts[0].command(*last, cwd=job.folder),
             env={name: value for name, value in environment(job).items() if name != "MARKS"},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
             check=False,
         )
-        if done.returncode:
-            return f"the training doesn't go on: {done.stderr[-600:]}"
+        if alone.returncode:
+            return f"the training doesn't go on ({alone.returncode}): {alone.stderr[-600:]}"
     found, expected = losses(job.folder / "out.losses"), reference(job.trial.program)
     wrong = {
         step: found.get(step)
