@@ -130,6 +130,7 @@ def test_what_was_found_once(name: str, data: bytes) -> None:
     target.consume(data)
 
 
+@pytest.mark.timeout(900)  # a hundred plans each, some of which may wait for a processor
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
 @given(st.data())
 def test_anything_is_read_or_refused(target: Target, data: st.DataObject) -> None:
