@@ -14,10 +14,13 @@ goes on answering; `liveness` finds that.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import socket
 import struct
+import termios
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,6 +51,8 @@ Other round-trip times count the 40 ms by which the other end may delay an ackno
 LONGEST_REASON = 300
 """Characters of msgspec's error at most; it quotes the message."""
 UNKNOWN_RTT = 0xFFFFFFFF
+TCP_CLOSE = 7
+"""State of a connection that is over (include/net/tcp_states.h)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +185,15 @@ class Connection:
             return 0.0
         return 0.0 if microseconds == UNKNOWN_RTT else float(microseconds) / 2e6
 
+    def has_outstanding(self) -> bool:
+        """Whether the other end's host hasn't acknowledged all that was sent (tcp(7), SIOCOUTQ)."""
+        try:
+            waiting = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
+            state = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return False
+        return any(waiting) and state != TCP_CLOSE
+
     def close(self) -> None:
         """Ends the connection."""
         self.fault = self.fault or "it was given up"
@@ -309,6 +323,23 @@ def arrivals(listener: Listener, silence: float) -> list[Connection]:
         peer = address[0].removeprefix("::ffff:")
         found.append(Connection(opened, peer, FromCallers).begin(hosting(listener.trust)))
     return found
+
+
+def deliver(connections: Iterable[Connection], seconds: float) -> None:
+    """Waits until the other ends' hosts have all that was sent, before the connections are closed.
+
+    A connection that is closed with unread messages is reset at once: what the other host hasn't
+    acknowledged by then is lost (RFC 1122, 4.2.2.13).
+
+    Args:
+        connections: those on which the last message has been sent.
+        seconds: how long to wait at most.
+    """
+    end = time.monotonic() + seconds
+    left = [connection for connection in connections if connection.fault is None]
+    while left and time.monotonic() < end:
+        left = [connection for connection in left if connection.has_outstanding()]
+        time.sleep(0.01 if left else 0)
 
 
 def broadcast(connections: Iterable[Connection], message: Message) -> None:

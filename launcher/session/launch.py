@@ -15,7 +15,7 @@ from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis.attempt import Failed
 from ..evidence import failed_workers
-from ..nodes.connection import broadcast
+from ..nodes.connection import broadcast, deliver
 from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
@@ -69,6 +69,7 @@ def launch(
     finally:
         guardian.dismiss()
         broadcast(links.values(), farewell)
+        deliver(links.values(), placement.times.silence)
     summary.write_pod_status(farewell)
     return farewell.code
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from argparse import Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -259,7 +259,10 @@ def job(folder: Path, hosts: Sequence[Host], *command: object) -> Iterator[Job]:
     name = hosts[0].name.removesuffix("-0")
     own = ("--log-dir", folder / "runs", *command)
     wanted = template_command.TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
-    text = kubernetes.fill(wanted, Namespace(image="none", variant="indexed-job"))
+    parser = ArgumentParser()
+    kubernetes.add_options(parser)
+    options = parser.parse_args(["--image=none", "--variant=indexed-job"])
+    text = kubernetes.fill(wanted, options)
     secret, _, manifest = yaml.safe_load_all(text)
     found = Job(manifest, hosts, folder, secret["stringData"])
     try:

@@ -24,7 +24,14 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Framework, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
-from safe_launch.nodes.connection import Connection, Listener, arrivals, decoded, encoded
+from safe_launch.nodes.connection import (
+    Connection,
+    Listener,
+    arrivals,
+    decoded,
+    deliver,
+    encoded,
+)
 from safe_launch.nodes.farewell import told
 from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.messages import (
@@ -815,3 +822,26 @@ def test_more_nodes_than_open_files() -> None:
     )
     assert done.returncode == ExitCode.USAGE
     assert "10000 nodes need 10320 open files on node 0, of which 4096 are allowed" in done.stderr
+
+
+def test_what_was_sent_last_is_delivered() -> None:
+    """Node 0 doesn't close before the other's host has it; a gone node isn't waited for."""
+    with linked() as (near, far):
+        assert not near.has_outstanding()
+        with suppress(BlockingIOError):
+            while True:
+                near.socket.send(bytes(1 << 20), socket.MSG_DONTWAIT)
+        assert near.has_outstanding()
+        deliver([near], 0.1)
+        assert near.has_outstanding()
+        far.socket.settimeout(0)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(deliver, [near], LONG)
+            while not waiting.done():
+                with suppress(BlockingIOError):
+                    far.socket.recv(1 << 20)
+            waiting.result()
+        assert not near.has_outstanding()
+        near.socket.send(b"x" * 1000)
+        far.socket.close()
+        deliver([near], LONG)
