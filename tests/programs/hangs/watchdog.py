@@ -19,12 +19,15 @@ WORDS = (
     "collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=12480, "
     "NumelOut=12480, Timeout(ms)=600000) ran for 600047 milliseconds before timing out.\n"
 )
+PREFIX = os.environ["TORCH_FR_DUMP_TEMP_FILE"]
 
 
 def dump() -> None:
     """Writes what the recorder holds, as the process group of NCCL does."""
-    with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + os.environ["RANK"], "wb") as file:
+    path = PREFIX + os.environ["RANK"]
+    with open(f"{path}.new", "wb") as file:
         file.write(c10d._dump_fr_trace())
+    os.replace(f"{path}.new", path)
 
 
 def main() -> None:
@@ -37,8 +40,9 @@ def main() -> None:
         dump()
         time.sleep(3600)
     dist.all_reduce(torch.ones(12480), async_op=True)
-    time.sleep(1)  # the other rank has written its own by then
     dump()
+    while not all(os.path.exists(f"{PREFIX}{other}") for other in range(dist.get_world_size())):
+        time.sleep(0.05)  # it waits for the others' dumps
     sys.stderr.write(WORDS.format(rank=rank))
     sys.stderr.flush()
     os.abort()
