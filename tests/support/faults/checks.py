@@ -110,9 +110,16 @@ def _code(process: subprocess.Popen[str], limit: float) -> int | None:
 
 
 def _left(job: Job, limit: float) -> tuple[str, ...]:
-    """What the job has left on its hosts, and in the folders that are everybody's."""
-    while any(host.processes() for host in job.hosts) and time.monotonic() < limit:
+    """What the job leaves on its hosts, and in the folders that are everybody's.
+
+    The kernel closes a killed process's sockets after its first thread has ended.
+    """
+    while (found := _found(job)) and time.monotonic() < limit:
         time.sleep(0.05)
+    return found
+
+
+def _found(job: Job) -> tuple[str, ...]:
     found = [f"tmp/{path.name}" for path in (job.folder / "tmp").iterdir()]
     for host in job.hosts:
         found += [f"process {process.name()}" for process in host.processes()]
