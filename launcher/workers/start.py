@@ -23,6 +23,7 @@ from ..progress import board
 from ..system import orphans, run_directory
 from ..system.signals import REPORT, STOPS
 from . import local_rank_macro
+from .forkserver import tcp_store
 from .forkserver.client import Forked, Server
 from .output import Output
 
@@ -55,8 +56,15 @@ class Own:
 
 
 def prepare() -> None:
-    """Imports what starts workers; for these seconds the launcher answers no message."""
-    from torch.distributed.elastic import multiprocessing  # noqa: F401
+    """Imports what starts workers; for these seconds the launcher answers no message.
+
+    Raises:
+        LaunchError: torch can't be imported.
+    """
+    try:
+        from torch.distributed.elastic import multiprocessing  # noqa: F401
+    except Exception as error:
+        raise tcp_store.store_error(tcp_store.one_line(error)) from error
 
 
 def environments(
