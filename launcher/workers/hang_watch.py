@@ -91,12 +91,13 @@ class HangWatch:
 
         Args:
             alive: the ranks of this node that still run.
-            is_stopping: the workers are being stopped; where they stand matters to a person alone.
+            is_stopping: the workers are being stopped, or have failed; where they stand matters to
+                a person alone.
         """
         self._is_over = is_stopping
         now = time.monotonic()
         if self._deadline is not None:
-            if now >= self._deadline:
+            if now >= self._deadline or self._answers.keys() >= self._asked():
                 self._judge()
         elif self._is_watching and now >= self._due:
             self._due = now + self._interval
@@ -160,8 +161,6 @@ class HangWatch:
     def _take(self, node: int, standings: Sequence[Standing]) -> None:
         if self._deadline is not None:
             self._answers[node] = standings
-            if self._answers.keys() >= self._asked():
-                self._judge()
 
     def _judge(self) -> None:
         """Draws the conclusion from the answers."""

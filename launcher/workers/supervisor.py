@@ -88,7 +88,9 @@ class Supervisor:
             while self.workers.alive or self._peers.awaited():
                 self._loop.wait(self._pause())
                 self._liveness.check()
-                self._hangs.check(self.workers.alive, is_stopping=self.progress.is_stopping)
+                has_trouble = bool(self.workers.failed()) or self._peers.has_trouble
+                is_stopping = self.progress.is_stopping or has_trouble
+                self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -152,8 +152,9 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
         yield tuple(hosts)
     finally:
         for process in [one for host in hosts for one in host.processes()]:
-            left.append(_described(process))
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                left.append(f"{process.pid} {' '.join(process.cmdline())}")
+                process.kill()
         for holder in reversed(started):
             holder.kill()
             holder.communicate()
@@ -190,10 +191,3 @@ def _plug_in(host: Host) -> None:
     ):
         done = host.run("ip", *command.split())
         assert done.returncode == 0, done.stderr
-
-
-def _described(process: psutil.Process) -> str:
-    try:
-        return f"{process.pid} {' '.join(process.cmdline())}"
-    except psutil.Error:
-        return f"{process.pid}, which has ended meanwhile"

@@ -195,6 +195,7 @@ def test_it_can_be_switched_off(scene: Callable[..., Scene], clock: list[float])
     still.watch.ask_now()
     select.select([still.watch.asker], [], [], 60)
     still.watch.answered()
+    still.watch.check({0, 1}, is_stopping=False)
     assert len(still.told) == 1
 
 
@@ -207,6 +208,7 @@ def test_a_person_gets_a_report_of_a_run_that_moves(
     still.watch.ask_now()
     select.select([still.watch.asker], [], [], 60)
     still.watch.answered()
+    still.watch.check({0, 1}, is_stopping=False)
     assert len(still.told) == 1
     passing(still, clock, 10, moves=True)
     assert still.notices == []
@@ -262,3 +264,18 @@ def test_the_quiet_is_that_of_the_ranks_that_run() -> None:
     assert quiet_of(rows, {1, 2}) == 10.0
     assert quiet_of(rows, set()) == 0.0
     assert quiet_of([], set()) == 0.0
+
+
+def test_ranks_that_have_failed_meanwhile_are_no_news(
+    scene: Callable[..., Scene], clock: list[float]
+) -> None:
+    """They are asked, and end before the answers are judged: the failure is told, no hang."""
+    still = scene()
+    passing(still, clock, 59)
+    clock[0] += 2
+    still.quiet += 2
+    still.watch.check({0, 1}, is_stopping=False)
+    select.select([still.watch.asker], [], [], 60)
+    still.watch.answered()
+    still.watch.check({1}, is_stopping=True)
+    assert (still.asked, still.told) == (1, [])
