@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ SWITCH = Path(__file__).parent / "switch.py"
 SUBNET = "10.78.0"
 MTU = 65_000
 """Few large packets: a switch in user space pays for each, not for its size."""
+LEAVING = 8.0
+"""Seconds for what a killed launcher has left: its guardian ends that."""
 LACKING = [
     *([] if os.geteuid() == 0 else ["the rights of root"]),
     *([] if shutil.which("ip") else ["iproute2"]),
@@ -151,6 +154,9 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
                 host.learn(other)
         yield tuple(hosts)
     finally:
+        end = time.monotonic() + LEAVING
+        while any(host.processes() for host in hosts) and time.monotonic() < end:
+            time.sleep(0.02)
         for process in [one for host in hosts for one in host.processes()]:
             with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 left.append(f"{process.pid} {' '.join(process.cmdline())}")
