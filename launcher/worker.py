@@ -59,19 +59,21 @@ def main(arguments: list[str]) -> None:
         os.sched_setaffinity(0, map(int, os.environ[cpu_affinity.VARIABLE].split(",")))
     rest = local_rank_macro.filled(rest, os.environ)
     rank = int(os.environ["RANK"])
-    sender = Sender(os.environ.get(VARIABLE), rank)
-    observations.report_to(sender.send)
-    observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
-    answering.begin(rank)
-    if warmth is not None:
-        fork = extra_imports.Fork(warmth.preloaded.environment)
-        if warmth.is_first:
-            fork.watch()
-            observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
-        restart_in_place.watch(warmth.preloaded, lambda name: sender.send(Reexecution(name)))
     try:
+        with _stops_wait():
+            sender = Sender(os.environ.get(VARIABLE), rank)
+            observations.report_to(sender.send)
+            observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
+            answering.begin(rank)
+            if warmth is not None:
+                fork = extra_imports.Fork(warmth.preloaded.environment)
+                if warmth.is_first:
+                    fork.watch()
+                    observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
+                told = warmth.preloaded, lambda name: sender.send(Reexecution(name))
+                restart_in_place.watch(*told)
         code = run(kind, target, rest, rank, sender, observations)
-    except KeyboardInterrupt as interrupt:  # while it tells how the script has ended
+    except KeyboardInterrupt as interrupt:  # before the script, or while its end is told
         interrupt.__context__ = None
         show(interrupt)
         code = 128 + signal.SIGINT
