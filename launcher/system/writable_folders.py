@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from . import private_files
 
 EXTENSIONS = "TORCH_EXTENSIONS_DIR"
 
@@ -47,7 +48,17 @@ def choose(
             f"{EXTENSIONS}={usual} can't be written: no operation of DeepSpeed's can be built there"
         )
         return
-    found = (spare or temporary).absolute() / ".torch_extensions"
+    # What is built there is run: among everybody's temporary files it must be this user's own.
+    name = ".torch_extensions" if spare else f".torch_extensions-{os.geteuid()}"
+    found = (spare or temporary).absolute() / name
+    try:
+        found.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(found)
+    except OSError as error:
+        tell(
+            f"{usual} can't be written: no operation of DeepSpeed's can be built ({found}: {error})"
+        )
+        return
     environment[EXTENSIONS] = str(found)
     tell(f"torch's extensions are built in {found}: {usual} can't be written")
 

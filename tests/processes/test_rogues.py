@@ -8,14 +8,11 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec import structs
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
@@ -50,6 +47,7 @@ from safe_launch.nodes.messages import (
 from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
 from safe_launch.report.explain_failure import model_text, unexplained_rows
+from support.fuzz.documents import mutated
 from support.links import (
     GPU,
     HARDWARE,
@@ -422,34 +420,6 @@ def test_a_folder_to_go_on_from_is_a_nodes_own(tmp_path: Path) -> None:
     assert own_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=6,
-)
-
-
-def places(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a document of JSON: what holds it, and its key there."""
-    pairs = content.items() if isinstance(content, dict) else enumerate(content)
-    for key, value in pairs:
-        yield content, key
-        if isinstance(value, dict | list):
-            yield from places(value)
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """A message with something else in some places, e.g. what is there otherwise in others."""
-    document = json.loads(encoded(draw(st.sampled_from(SENT))))
-    for _ in range(draw(st.integers(1, 3))):
-        there = list(places(document))
-        holder, key = draw(st.sampled_from(there))
-        others = st.sampled_from([one[place] for one, place in there])
-        holder[key] = deepcopy(draw(JSON | st.integers(-2, 1 << 70) | others))
-    return json.dumps(document).encode()
-
-
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -467,7 +437,7 @@ ATTEMPT = Attempt(0, as_asked(REQUEST, Workload(), HARDWARE), Path())
 
 
 @settings(max_examples=400, deadline=None)
-@given(mutated())
+@given(mutated(tuple(map(encoded, SENT))))
 def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
     """What is accepted can be used for all that launchers use it for."""
     try:

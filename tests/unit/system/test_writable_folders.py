@@ -48,6 +48,22 @@ def test_extensions_are_built_where_they_can_be(tmp_path: Path, nowhere: str) ->
     assert told[0].startswith(f"TORCH_EXTENSIONS_DIR={nowhere} can't be written")
 
 
+def test_nobody_can_plant_an_extension(
+    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is built is run later: a folder among temporary files is this user's, or not used."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    found, _ = chosen({"XDG_CACHE_HOME": nowhere}, None)
+    folder = Path(found["TORCH_EXTENSIONS_DIR"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    found, told = chosen({"XDG_CACHE_HOME": nowhere}, None)
+    assert "TORCH_EXTENSIONS_DIR" not in found
+    assert "isn't this user's folder" in told[0]
+
+
 def test_temporary_files_go_to_the_log_folder(
     tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
