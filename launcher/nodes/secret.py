@@ -158,8 +158,8 @@ def of_job(
 def remark(trust: Trust, placement: Placement) -> str:
     """What a user should know of the protection of the links, in a line; empty for nothing."""
     if isinstance(trust, Unprotected) and placement.spans_hosts:
-        who = f"who reaches port {placement.port} of node 0 can join the job or end it"
-        return f"the links between the nodes aren't protected, {who}; to protect them, {HOW}"
+        who = f"whoever reaches port {placement.port} of node 0 can join the job or end it"
+        return f"the links between the nodes aren't protected: {who}. To protect them, {HOW}"
     if isinstance(trust, Secret) and len(trust.value) < SHORT:
         return f"the secret has only {len(trust.value)} characters, and can be guessed; {HOW}"
     return ""
