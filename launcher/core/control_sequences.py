@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -16,6 +17,20 @@ each with what belongs to it."""
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or the direction of writing."""
+ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
+"""How JSON in ASCII writes such a character (RFC 8259, 7); raw ones below a space are no JSON."""
+
+
+def cleaned_json(text: bytes) -> Any:
+    """The document in a JSON text, cleaned.
+
+    Raises:
+        ValueError: it isn't JSON.
+        RecursionError: it is nested too deeply.
+    """
+    document = json.loads(text)
+    may_control = not text.isascii() or any(written in text for written in ESCAPES)
+    return cleaned(document) if may_control else document
 
 
 def cleaned(content: Any) -> Any:

@@ -45,6 +45,8 @@ _HEADER = re.compile(
     r"(?:(?i:bearer|basic|token)\s+)?[\w.~+/=-]{6,}"
 )
 """A header, or a part of one; words that follow `basic` in prose have no digits."""
+_HEADERS = ("uthorization", "UTHORIZATION", "earer", "EARER", "asic", "ASIC")
+"""One of these is in every header; most texts have none, which is found out far faster."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -123,7 +125,8 @@ def hidden(text: str, secrets: Iterable[str] = ()) -> str:
         for spelt in plain | {json.dumps(word)[1:-1] for word in plain}:
             text = text.replace(spelt, HIDDEN)
     text = _URL.sub(f"://{HIDDEN}@", text)
-    text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    if any(word in text for word in _HEADERS):
+        text = _HEADER.sub(rf"\1{HIDDEN}", text)
     return _IN_TEXT.sub(_without_value, text)
 
 

@@ -288,6 +288,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.CONTIGUOUS_GRADIENTS: bool,
 }
 """The type of every setting's and every fact's value."""
+_NAMES = {name.value: name for name in VALUES}
 
 
 def parse_value(name: Setting | Fact, raw: object) -> Value:
@@ -330,7 +331,4 @@ def name_of(raw: str) -> Setting | Fact:
     Raises:
         KeyError: there is none of that name.
     """
-    for name in VALUES:
-        if name.value == raw:
-            return name
-    raise KeyError(raw)
+    return _NAMES[raw]

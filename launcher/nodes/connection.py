@@ -29,7 +29,7 @@ from typing import Self
 
 import msgspec
 
-from ..core.control_sequences import cleaned
+from ..core.control_sequences import cleaned_json
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from ..core.refused import Refused
@@ -221,7 +221,7 @@ def decoded(payload: bytes, allowed: UnionType) -> Message:
         ValueError: it isn't an allowed message, too long, or a field is beyond its limits.
     """
     try:
-        message: Message = msgspec.convert(cleaned(json.loads(payload)), allowed)
+        message: Message = msgspec.convert(cleaned_json(payload), allowed)
     except msgspec.ValidationError as error:
         raise ValueError(f"none of its messages: {str(error)[:LONGEST_REASON]}") from None
     except (ValueError, RecursionError):

@@ -309,30 +309,32 @@ def problem(message: Message, size: int = 0) -> str | None:
 
 
 def _problems(value: object, name: str) -> Iterator[str]:
+    kind: type = type(value)
     if isinstance(value, tuple | frozenset):
         for member in value:
             yield from _problems(member, name)
     elif isinstance(value, int | float):
         if not -BYTES <= value <= BYTES:
             yield f"{name}: {_shown(value)} isn't {number(-BYTES, BYTES).words}"
-    elif isinstance(value, Struct) or is_dataclass(value):
-        bounds = BOUNDS.get(type(value), {})
-        for field in _fields(value):
+    elif members := _members(kind):
+        bounds = BOUNDS.get(kind, {})
+        for field in members:
             content, bound = getattr(value, field), bounds.get(field)
             if bound is None:
                 yield from _problems(content, f"{name}.{field}")
             elif content is not None and not bound.allows(content):
                 yield f"{name}.{field}: {_shown(content)} isn't {bound.words}"
-        whole = WHOLES.get(type(value))
+        whole = WHOLES.get(kind)
         if whole is not None and not whole.allows(value):
             yield f"{name}: it doesn't hold that {whole.words}"
 
 
-def _fields(value: Any) -> tuple[str, ...]:
+@cache
+def _members(kind: type) -> tuple[str, ...]:
     """Names of the fields of a message, or of a value in one."""
-    if isinstance(value, Struct):
-        return value.__struct_fields__
-    return tuple(field.name for field in fields(value))
+    if issubclass(kind, Struct):
+        return kind.__struct_fields__
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _shown(value: object) -> str:

@@ -151,7 +151,11 @@ def join(
     while True:
         connection = find_node_0(placement, trust, say)
         connection.send(own)
-        started = _start_of_run(connection, placement, where, say)
+        try:
+            started = _start_of_run(connection, placement, where, say)
+        except LaunchError:
+            connection.close()
+            raise
         if started is not None:
             return connection, started
         connection.close()
@@ -201,7 +205,7 @@ def _start_of_run(
     if connection.is_foreign:
         problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
         code = ExitCode.RETRY_ELSEWHERE if connection.is_proven else ExitCode.USAGE
-        raise LaunchError(code, problem, "is it safe-launch's port?")
+        raise LaunchError(code, problem)
     if not is_admitted:
         return None
     problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"

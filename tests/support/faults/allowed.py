@@ -71,7 +71,9 @@ def _ours(trial: Trial) -> Allowed:
         case "cut" | "unplug":
             return _all(trial, {75, *late, *failed}, QUICK + SILENCE * 2 + joining, lost)
         case "full" if fault == "full-runs" and moment == "start":
-            return _all(trial, {73, 75}, QUICK + JOINING, "can't be written|missing|lost")
+            # The disk may be full only after the files are there.
+            named = "can't be written|missing|lost|isn't written any further"
+            return _all(trial, {0, 73, 75}, WHOLE, named)
         case "full" if fault == "full-checkpoints":
             return _all(trial, {1}, WHOLE, r"rank 0\b")
         case "descriptors":

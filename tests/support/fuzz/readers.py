@@ -56,7 +56,7 @@ def file(name: str, data: bytes) -> Path:
     return path
 
 
-CATALOGUE = functools.cache(read_catalogue)
+CATALOGUE = read_catalogue()
 
 
 def read_hello(data: bytes) -> None:
@@ -88,9 +88,9 @@ def read_frames(data: bytes) -> None:
 
 def read_log(data: bytes) -> None:
     """As `safe-launch diagnose` reads a log."""
-    reader = Reader(CATALOGUE())
+    reader = Reader(CATALOGUE)
     reader.read("log", BytesIO(data))
-    attempts = judge(reader.attempts, CATALOGUE())
+    attempts = judge(reader.attempts, CATALOGUE)
     last = decisive(attempts)
     report.headline(last)
     report.rows(last, ())

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
-from safe_launch.core.control_sequences import cleaned
+from safe_launch.core.control_sequences import cleaned, cleaned_json
 from safe_launch.core.errors import ExitCode, meaning
 from safe_launch.core.hardware import common_device
 from safe_launch.core.model import Weight, grouped
@@ -142,6 +144,14 @@ def test_control_sequences_are_taken_out() -> None:
     """Of texts wherever they stand in a document; lines and tabs stay."""
     text = "\x1b[31mred\x1b[0m\n\ttext\x07 \u202eback"
     assert cleaned({text: [text, 1]}) == {"red\n\ttext back": ["red\n\ttext back", 1]}
+
+
+@given(character=st.characters(max_codepoint=0x2100), is_ascii=st.booleans())
+def test_control_characters_are_taken_out_of_json(character: str, *, is_ascii: bool) -> None:
+    """However the character is written."""
+    document = {"text": [f"a{character}b"]}
+    text = json.dumps(document, ensure_ascii=is_ascii)
+    assert cleaned_json(text.encode(errors="surrogatepass")) == cleaned(document)
 
 
 def test_values_as_json() -> None:

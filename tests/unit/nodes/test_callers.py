@@ -95,6 +95,7 @@ def come(head: Head, trust: Trust, own: Join) -> Connection:
         with suppress(AssertionError):
             proven(link)
             return link
+        link.close()
 
 
 def closed(opened: socket.socket, seconds: float = LONG) -> bytes:
