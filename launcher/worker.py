@@ -38,7 +38,6 @@ BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
 
 def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
     kind, target, *rest = arguments
     observations = Observations()
     install.install(observations)
@@ -51,15 +50,16 @@ def main(arguments: list[str]) -> None:
         warmth = server.serve(module_steps(target) if kind == "module" else steps(target))
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
-    if "SLURM_STEP_ID" in os.environ:
-        # Without cgroups Slurm signals every process of a step; the default action would end it.
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)
-    if cpu_affinity.VARIABLE in os.environ:
-        os.sched_setaffinity(0, map(int, os.environ[cpu_affinity.VARIABLE].split(",")))
-    rest = local_rank_macro.filled(rest, os.environ)
-    rank = int(os.environ["RANK"])
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
+        if "SLURM_STEP_ID" in os.environ:
+            # Without cgroups Slurm signals every process of a step: by default that ends it.
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, signal.SIG_IGN)
+        if cpu_affinity.VARIABLE in os.environ:
+            os.sched_setaffinity(0, map(int, os.environ[cpu_affinity.VARIABLE].split(",")))
+        rest = local_rank_macro.filled(rest, os.environ)
+        rank = int(os.environ["RANK"])
         with _stops_wait():
             sender = Sender(os.environ.get(VARIABLE), rank)
             observations.report_to(sender.send)

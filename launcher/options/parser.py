@@ -73,6 +73,9 @@ class Parser(argparse.ArgumentParser):
 
     def _spelt_out(self, word: str) -> str:
         name, equals, value = word.partition("=")
+        if value == "--" or (word[:2] != "--" and word[2:] == "--"):
+            # argparse takes it out of the values, and leaves a list.
+            self.error(f"argument {word[:-2].rstrip('=')}: `--` is no value")
         known = self._option_string_actions
         if not self.allow_abbrev or not name.startswith("--") or name in known:
             return word

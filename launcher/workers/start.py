@@ -21,7 +21,7 @@ from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
 from ..system import orphans, run_directory
-from ..system.signals import REPORT, STOPS
+from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import local_rank_macro
 from .forkserver import tcp_store
 from .forkserver.client import Forked, Server
@@ -245,13 +245,40 @@ def start(
     if server.store is not None:
         server.store.host()
     server.wakeup.raise_if_stopped()
-    # Elastic's own handlers raise; signals that arrive while they are installed have to wait.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
+    return _spawned(request, first, envs, pipes, server.wakeup)
+
+
+def _spawned(
+    request: LaunchRequest,
+    first: int,
+    envs: dict[int, Variables],
+    pipes: Output,
+    wakeup: SignalWakeup,
+) -> PContext:
+    """Starts workers with torch elastic, whose own handlers raise on a signal while it does.
+
+    So signals wait meanwhile, which workers inherit and undo. A program wouldn't, and would never
+    see a SIGTERM: there, what a signal raises is caught.
+
+    Raises:
+        StoppedError: a signal has told the launcher to stop.
+        LaunchError: the program can't be executed, or torch can't bind them.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    waiting = () if request.is_program else (*STOPS, REPORT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
     try:
         context = _spawn(request, first, envs, pipes)
-        server.wakeup.install()
+        wakeup.install()
+    except SignalException as error:
+        wakeup.install()
+        orphans.kill(envs[0][orphans.VARIABLE])  # those that have been started by then
+        os.kill(os.getpid(), error.sigval)
+        wakeup.raise_if_stopped()
+        raise
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, REPORT))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, waiting)
     return context
 
 

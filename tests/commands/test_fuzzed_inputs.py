@@ -60,6 +60,7 @@ DEEP = b"[" * 30_000
 SHAPE = b"SLURM_JOB_ID=1\nSLURM_STEP_ID=0\nSLURM_PROCID=1\nSLURM_NNODES=1\nSLURM_NTASKS=2\n"
 FOUND = [
     ("presets", b"\x80"),
+    ("command lines", b"--nproc=--"),
     ("presets", DEEP),
     ("devices", b"- " * 30_000),
     ("known failures", b"\x80"),

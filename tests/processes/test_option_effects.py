@@ -489,6 +489,17 @@ def test_signals_that_are_passed_on(workshop: Path) -> None:
     assert launcher.returncode == 0, stderr
 
 
+def test_a_program_gets_the_signal_that_stops_it(workshop: Path) -> None:
+    """It inherits no mask: what it does upon SIGTERM, e.g. to save, is done."""
+    words = "trap 'touch caught; exit 0' TERM; touch ready; while true; do sleep 0.1; done"
+    launcher = begin(workshop, "--no-python", "--nproc=1", "sh", "-c", words)
+    wait_for((workshop / "ready").exists)
+    launcher.terminate()
+    _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + signal.SIGTERM, stderr
+    assert (workshop / "caught").exists()
+
+
 def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
     """--save_pid: where deepspeed's users look for it, while it runs."""
     (workshop / "catches.py").write_text(CATCHES)
