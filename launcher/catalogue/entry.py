@@ -12,6 +12,7 @@ from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.settings import Fact, Value
 from ..evidence.failure_record import FailureRecord
 from .signature import Signature
+from .variant import Variant
 
 QUOTED = re.compile(r' \(".*\)$')
 """Messages at the end of a title, for those who search."""
@@ -55,9 +56,11 @@ class KnownFailure:
         role: its role in the chain of events.
         kind: what cures it (`class` in the file).
         signatures: the ways in which it shows itself.
+        variants: what to do in cases that the evidence shows, the first that holds counts.
         when: affected version ranges, by distribution; all must apply.
         proves: facts that are known once it has occurred.
         forbids: conjunctions of terms that lead to it.
+        is_general: it holds for much that others name better: it counts where no other entry does.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
         proof: how it is known to be true.
@@ -71,9 +74,11 @@ class KnownFailure:
     role: Role
     kind: Kind
     signatures: tuple[Signature, ...]
+    variants: tuple[Variant, ...]
     when: Mapping[str, str]
     proves: Mapping[Fact, Value]
     forbids: tuple[tuple[Term, ...], ...]
+    is_general: bool
     points_at: str | None
     proof: tuple[str, ...]
     sources: tuple[str, ...]

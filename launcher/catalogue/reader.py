@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from signal import Signals
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..core.constraint import Term
 from ..core.settings import VALUES, Fact, Setting, Value, name_of, parse_value
-from ..system.typed_yaml import DocumentError, line_of, near, read_document, text_of
+from ..system.typed_yaml import DocumentError, near, read_document, text_of
 from ..workload.script.line_searches import SEARCHES
+from .conditions import Place, read_ranges, read_signature, read_variant
 from .entry import Kind, KnownFailure, Role
-from .regex import PatternError, compiled
-from .signature import Signature
 from .situation import Trait, required
+from .versions import are_within
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
 """The headings that an entry may have; the first two are required."""
@@ -29,20 +28,6 @@ FOR_PLANS = (b"\nforbids:", b"\npoints_at:")
 """What the front matter of an entry has that tells on a plan, before anything has failed."""
 
 Member = TypeVar("Member", bound=StrEnum)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A key of a front matter, for messages."""
-
-    path: Path
-    key: str
-    text: str
-
-    def error(self, problem: str, hint: str = "") -> DocumentError:
-        """The error at this key; finds its line."""
-        line = line_of(self.key, self.text, first_line=2)
-        return DocumentError(self.path, line, problem, hint)
 
 
 @dataclass(frozen=True)
@@ -54,9 +39,11 @@ class EntryDocument:
     role: str = "???"
     class_: str = "???"
     signatures: list[dict[str, str | bool]] = field(default_factory=list)
+    variants: list[dict[str, Any]] = field(default_factory=list)
     when: dict[str, str] = field(default_factory=dict)
     proves: dict[str, Any] = field(default_factory=dict)
     forbids: list[dict[str, Any]] = field(default_factory=list)
+    general: bool = False
     points_at: str | None = None
     proof: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -112,16 +99,22 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
         return Place(path, key, match[1])
 
     _check_names(document, place)
-    signatures = (_signature(place("signatures"), raw) for raw in document.signatures)
+    signatures = (read_signature(place("signatures"), raw) for raw in document.signatures)
+    variants = [
+        read_variant(place("variants").item(number), raw)
+        for number, raw in enumerate(document.variants)
+    ]
     entry = KnownFailure(
         id=document.id,
         title=document.title,
         role=_member(place("role"), Role, document.role),
         kind=_member(place("class"), Kind, document.class_),
         signatures=tuple(replace(sign, also_user_code=is_site_specific) for sign in signatures),
-        when=MappingProxyType(_ranges(place("when"), document.when)),
+        variants=tuple(variants),
+        when=MappingProxyType(read_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
         forbids=tuple(_forbidden(place("forbids"), raw) for raw in document.forbids),
+        is_general=document.general,
         points_at=document.points_at,
         proof=tuple(document.proof),
         sources=tuple(document.sources),
@@ -140,23 +133,15 @@ def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None
         DocumentError: the id or the search is wrong.
     """
     if document.id != place("id").path.stem:
-        raise place("id").error(f"id `{document.id}` differs from the file's name")
+        raise place("id").error(f"`{document.id}` differs from the file's name")
     if document.points_at is not None and document.points_at not in SEARCHES:
         hint = near(document.points_at, SEARCHES)
-        raise place("points_at").error(f"points_at: no search `{document.points_at}`", hint)
+        raise place("points_at").error(f"no search `{document.points_at}`", hint)
 
 
 def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
-    """Whether the installed versions are among those that an entry affects.
-
-    The version of a distribution that isn't installed here is not among them.
-    """
-    from packaging.specifiers import SpecifierSet
-
-    return all(
-        name in versions and SpecifierSet(allowed, prereleases=True).contains(versions[name])
-        for name, allowed in entry.when.items()
-    )
+    """Whether the installed versions are among those that an entry affects."""
+    return are_within(versions, entry.when)
 
 
 def _sections(path: Path, text: str, start: int) -> dict[str, str]:
@@ -203,57 +188,13 @@ def _member(place: Place, kind: type[Member], raw: str) -> Member:
     try:
         return kind(raw)
     except ValueError:
-        raise place.error(f"{place.key}: `{raw}`", near(raw, kind)) from None
-
-
-def _signature(place: Place, raw: dict[str, str | bool]) -> Signature:
-    parts: dict[str, Any] = {}
-    known = [field.name for field in fields(Signature) if field.name != "also_user_code"]
-    for key, value in raw.items():
-        if key not in known:
-            raise place.error(f"signatures: unknown key `{key}`", near(key, known))
-        if key in ("oom_kill", "finished"):
-            if value is not True:
-                raise place.error(f"signatures: {key} is true or left out: {value}")
-            parts[key] = True
-        elif not isinstance(value, str):
-            raise place.error(f"signatures: `{key}` is a text, put quotes around {value}")
-        elif key in ("message", "source", "log", "context"):
-            try:
-                parts[key] = compiled(value)
-            except PatternError as error:
-                raise place.error(f"signatures: {key}: {error}: {value}") from error
-            if key == "log" and parts[key].search(""):
-                raise place.error(f"signatures: log: an empty line matches: {value}")
-        elif key == "signal":
-            if value not in Signals.__members__:
-                hint = near(value, Signals.__members__)
-                raise place.error(f"signatures: no signal `{value}`", hint)
-            parts[key] = Signals[value].value
-        else:
-            parts[key] = value
-    if not parts.keys() - {"exception", "file", "context", "finished"}:
-        raise place.error("signatures: an exception's type alone is no signature")
-    return Signature(**parts)
-
-
-def _ranges(place: Place, raw: dict[str, str]) -> dict[str, str]:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    for name, allowed in raw.items():
-        try:
-            SpecifierSet(allowed)
-        except InvalidSpecifier:
-            raise place.error(
-                f"when: `{name}: {allowed}` isn't a version range", 'e.g. ">=0.14,<0.19.3"'
-            ) from None
-    return dict(raw)
+        raise place.error(f"`{raw}`", near(raw, kind)) from None
 
 
 def _forbidden(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
     terms = _terms(place, raw)
     if not any(isinstance(term.name, Setting) for term in terms):
-        raise place.error("forbids: without a setting it would forbid everything")
+        raise place.error("without a setting it would forbid everything")
     return terms
 
 
@@ -263,16 +204,14 @@ def _terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
         try:
             name = name_of(key)
         except KeyError:
-            raise place.error(
-                f"{place.key}: no setting or fact `{key}`", near(key, VALUES)
-            ) from None
+            raise place.error(f"no setting or fact `{key}`", near(key, VALUES)) from None
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise place.error(f"{place.key}: no value for `{key}`")
+            raise place.error(f"no value for `{key}`")
         try:
             terms.append(Term(name, frozenset(parse_value(name, value) for value in values)))
         except ValueError as error:
-            raise place.error(f"{place.key}: {error}") from None
+            raise place.error(str(error)) from None
     return tuple(terms)
 
 
@@ -280,8 +219,8 @@ def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     proofs = {}
     for term in _terms(place, raw):
         if not isinstance(term.name, Fact):
-            raise place.error(f"proves: `{term.name}` is a setting, not a fact")
+            raise place.error(f"`{term.name}` is a setting, not a fact")
         if len(term.values) != 1:
-            raise place.error(f"proves: one value is expected for `{term.name}`")
+            raise place.error(f"one value is expected for `{term.name}`")
         (proofs[term.name],) = term.values
     return proofs

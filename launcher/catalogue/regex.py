@@ -37,9 +37,22 @@ class LinearPattern:
             text = reason.decode() if isinstance(reason, bytes) else str(reason)
             raise PatternError(text) from None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its groups."""
+        return tuple(name.decode() for name in self._compiled.groupindex)
+
     def search(self, text: str, /) -> Any:
         """A match anywhere in the text, or None; the text may have lone surrogates."""
         return self._compiled.search(text.encode("utf-8", "replace"))
+
+    def groups(self, text: str) -> dict[str, str] | None:
+        """The texts of the named groups that take part in the first match; None without one."""
+        match = self.search(text)
+        if match is None:
+            return None
+        found = match.groupdict().items()
+        return {name.decode(): part.decode() for name, part in found if part is not None}
 
 
 class LinearPatterns:

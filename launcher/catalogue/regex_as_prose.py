@@ -19,7 +19,7 @@ ESCAPES = {
 QUOTES = set("'\"`")
 MOST = 5
 """Alternatives within a message that are shown."""
-FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*(:|\)))")
+FLAGS = re.compile(r"\?(?:P?<(\w+)>|[a-zA-Z-]*(?::|\)))")
 QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 
 
@@ -106,7 +106,7 @@ class _PatternReader:
                 return sign, False
 
     def group(self) -> tuple[str, bool]:
-        """The text of a group; empty for flags."""
+        """The text of a group: its name if it has one; empty for flags."""
         head = FLAGS.match(self.pattern, self.at)
         if head is not None:
             self.at = head.end()
@@ -114,6 +114,8 @@ class _PatternReader:
                 return "", False
         texts = list(dict.fromkeys(self.alternatives()))
         self.at += 1
+        if head is not None and head[1]:
+            return f"<{head[1]}>", "" in texts
         choices = [text for text in texts if text]
         if len(choices) > MOST:
             choices = [*choices[: MOST - 1], ANY]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..evidence.failure_record import FailureRecord
+from .advice import cases
 from .entry import Kind, KnownFailure
 from .signature import Signature
 
@@ -126,7 +127,8 @@ def vocabulary(entry: KnownFailure) -> frozenset[str]:
         )
         if part is not None
     )
-    text = " ".join([entry.id, entry.title, *entry.sections.values(), *patterns])
+    of_cases = (text for case in cases(entry) for text in case)
+    text = " ".join([entry.id, entry.title, *entry.sections.values(), *patterns, *of_cases])
     return words(text) | words(text.replace("_", " "))
 
 

@@ -8,6 +8,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ..evidence.failure_record import FailureRecord, Frame, Raised
+from .version_skew import Wanting, skew_of
+
+SENTENCE = 3
+"""Words of a message that speak for themselves, at least."""
 
 
 class Pattern(Protocol):
@@ -35,6 +39,8 @@ class Signature:
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
+        wanted_by: something that the installed version of a package doesn't have is wanted by
+            another package, the package itself, the user's script or a model's code.
         log: pattern searched in each of the last lines of the worker's log.
         context: pattern searched in the other lines, before or after.
         signal: number of the signal that ended the worker.
@@ -50,6 +56,7 @@ class Signature:
     file: str | None = None
     function: str | None = None
     source: Pattern | None = None
+    wanted_by: Wanting | None = None
     log: Pattern | None = None
     context: Pattern | None = None
     signal: int | None = None
@@ -61,6 +68,7 @@ class Signature:
     def is_of_exception(self) -> bool:
         """Whether it has a part about an exception."""
         is_of_frame = not (self.file is None and self.function is None and self.source is None)
+        is_of_frame = is_of_frame or self.wanted_by is not None
         return self.exception is not None or self.message is not None or is_of_frame
 
     def weight(self, raised: Raised | None) -> int:
@@ -99,14 +107,22 @@ class Signature:
             for depth, raised in enumerate(record.raised())
             if not raised.is_routine
             and self._matches_exception(raised)
+            and self._is_wanted(record, raised)
             and (self.file or self.also_user_code or not record.is_users_own(raised))
         ]
         return depths[-1] if depths else None
 
+    def _is_wanted(self, record: FailureRecord, raised: Raised) -> bool:
+        """Whether the code that wants what a package lacks is of the kind that is asked for."""
+        if self.wanted_by is None:
+            return True
+        skew = skew_of(record, raised)
+        return skew is not None and skew.kind is self.wanted_by
+
     def _has_lines(self, record: FailureRecord) -> bool:
         """Whether the lines that it needs besides its exception are in the log or the message."""
         patterns = [pattern for pattern in (self.log, self.context) if pattern is not None]
-        lines = _lines(record) if patterns else ()
+        lines = lines_of(record) if patterns else ()
         return all(any(map(pattern.search, lines)) for pattern in patterns)
 
     def _matches_line_or_end(self, record: FailureRecord) -> bool:
@@ -122,18 +138,22 @@ class Signature:
             lines = said if said or record.exception else collapsed(record.log_tail)
             if not any(map(self.log.search, lines)):
                 return False
-        if self.context is not None and not any(map(self.context.search, _lines(record))):
+        if self.context is not None and not any(map(self.context.search, lines_of(record))):
             return False
         deadly = signal.SIGKILL if self.oom_kill else self.signal
         return deadly in (None, record.signal)
 
     def _matches_exception(self, raised: Raised) -> bool:
-        """Whether an exception matches; an unknown frame is no mismatch if there is a message."""
+        """Whether an exception matches; an unknown frame is no mismatch if it says a sentence.
+
+        A key or a name alone may be anybody's.
+        """
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return False
         frame = raised.frame
+        is_bound = not (self.file is None and self.function is None and self.source is None)
         if frame is None and self.message is not None:
-            is_there = True
+            is_there = not is_bound or len(raised.message.split()) >= SENTENCE
         else:
             frame = frame or Frame("", 0, "", "")
             is_there = (
@@ -149,7 +169,7 @@ class Signature:
         return any(map(self.message.search, collapsed(texts)))
 
 
-def _lines(record: FailureRecord) -> tuple[str, ...]:
+def lines_of(record: FailureRecord) -> tuple[str, ...]:
     """The log around a failure, and the lines of its message."""
     return (*collapsed(record.log_tail), *collapsed(tuple(record.message.splitlines())))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,10 @@ from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import FRAMEWORKS
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import decisive, judge
 from safe_launch.planning.search import candidates, forbidden_by
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
+from support.excerpts import excerpts, root_of
 from support.worlds import rules_under, world
 
 CATALOGUE = read_catalogue()
@@ -38,18 +35,10 @@ LATTICES = (
 )
 
 
-def excerpts(entry: KnownFailure, heading: str) -> list[str]:
-    """The logs under a heading."""
-    prose = entry.sections.get(heading, "")
-    return re.findall(r"^```\n(.*?)^```", prose, re.DOTALL | re.MULTILINE)
-
-
 def diagnosed(log: str) -> str | None:
     """The id of the entry that explains a log, if any does."""
-    reader = Reader(CATALOGUE)
-    reader.read("excerpt.log", BytesIO(log.encode()))
-    root = decisive(judge(reader.attempts, CATALOGUE)).root
-    return None if root is None or root.finding.entry is None else root.finding.entry.id
+    root = root_of(log)
+    return None if root is None or root.entry is None else root.entry.id
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
@@ -142,7 +131,7 @@ def test_a_good_entry_is_read(tmp_path: Path) -> None:
     [
         ("title: a", "titel: a", 3, "unknown key `titel`", "did you mean `title`?"),
         ("title: a failure\n", "", 2, "`title` is missing", ""),
-        ("id: sample", "id: other", 2, "id `other` differs from the file's name", ""),
+        ("id: sample", "id: other", 2, "id: `other` differs from the file's name", ""),
         ("role: initiating", "role: initial", 4, "role: `initial`", "did you mean `initiating`?"),
         ("class: preset", "class: presets", 5, "class: `presets`", "did you mean `preset`?"),
         ("class: preset", "class: [preset", 6, "not YAML", ""),

@@ -1,0 +1,154 @@
+"""Reads what an entry asks of the evidence: its signatures, versions and variants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from signal import Signals
+from types import MappingProxyType
+from typing import Any
+
+from ..system.typed_yaml import DocumentError, line_of, near
+from .device import Device
+from .regex import LinearPattern, PatternError, compiled
+from .signature import Signature
+from .variant import Variant
+from .version_skew import Wanting
+
+PATTERNS = ("message", "source", "log", "context", "library")
+"""The keys whose values are patterns."""
+MEMBERS: Mapping[str, type[StrEnum]] = {"wanted_by": Wanting, "device": Device}
+"""The keys whose values are one of a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A key of a front matter, or an item of the list under it, for messages.
+
+    Attributes:
+        path: the entry's file.
+        key: the key.
+        text: the front matter.
+        number: the item's place in the list, from 0; None for the key itself.
+    """
+
+    path: Path
+    key: str
+    text: str
+    number: int | None = None
+
+    def item(self, number: int) -> Place:
+        """An item of the list under the key."""
+        return replace(self, number=number)
+
+    def error(self, problem: str, hint: str = "") -> DocumentError:
+        """The error at this key or item; finds its line."""
+        line = line_of(self.key, self.text, first_line=2)
+        if self.number is not None:
+            below = self.text.splitlines()[line - 1 :]
+            items = [at for at, row in enumerate(below) if re.match(r" *- ", row)]
+            line += 1 + items[self.number] if self.number < len(items) else 0
+        return DocumentError(self.path, line, f"{self.key}: {problem}", hint)
+
+
+def read_signature(place: Place, raw: dict[str, str | bool]) -> Signature:
+    """A signature.
+
+    Raises:
+        DocumentError: it has an unknown key, a wrong value or too few parts.
+    """
+    known = [field.name for field in fields(Signature) if field.name != "also_user_code"]
+    parts: dict[str, Any] = {}
+    for key, value in raw.items():
+        _check_key(place, key, known)
+        if key in ("oom_kill", "finished"):
+            if value is not True:
+                raise place.error(f"{key} is true or left out: {value}")
+            parts[key] = True
+        elif key == "signal" and isinstance(value, str):
+            if value not in Signals.__members__:
+                raise place.error(f"no signal `{value}`", near(value, Signals.__members__))
+            parts[key] = Signals[value].value
+        else:
+            parts[key] = _part(place, key, value)
+    if not parts.keys() - {"exception", "file", "context", "finished"}:
+        raise place.error("an exception's type alone is no signature")
+    return Signature(**parts)
+
+
+def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
+    """A variant.
+
+    Raises:
+        DocumentError: it has an unknown key, a wrong value, no condition or no advice, or its
+            advice names something that no pattern finds.
+    """
+    known = [field.name for field in fields(Variant)]
+    parts: dict[str, Any] = {}
+    for key, value in raw.items():
+        _check_key(place, key, known)
+        if key == "when":
+            if not isinstance(value, dict):
+                raise place.error(f"when: version ranges by distribution are expected: {value}")
+            parts[key] = MappingProxyType(read_ranges(place, value))
+        else:
+            parts[key] = _part(place, key, value)
+    if not parts.keys() - {"do"}:
+        raise place.error("without a condition it would hold for everybody: put it into the prose")
+    if not parts.get("do", "").strip():
+        raise place.error("`do` is missing: what is to be done in this case?")
+    variant = Variant(**{**parts, "do": " ".join(parts["do"].split())})
+    for name in variant.unknown:
+        hint = f"write (?P<{name}>...) in a pattern of the variant"
+        hint = near(name, variant.known) if variant.known else hint
+        raise place.error(f"do: no pattern finds `{name}`", hint)
+    return variant
+
+
+def read_ranges(place: Place, raw: dict[str, Any]) -> dict[str, str]:
+    """Version ranges by distribution.
+
+    Raises:
+        DocumentError: a value is no version range.
+    """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, allowed in raw.items():
+        try:
+            SpecifierSet(str(allowed))
+        except InvalidSpecifier:
+            problem = f"`{name}: {allowed}` isn't a version range"
+            raise place.error(problem, 'e.g. ">=0.14,<0.19.3"') from None
+    return dict(raw)
+
+
+def _check_key(place: Place, key: str, known: Iterable[str]) -> None:
+    if key not in known:
+        raise place.error(f"unknown key `{key}`", near(key, known))
+
+
+def _part(place: Place, key: str, value: object) -> str | LinearPattern:
+    """The value of a key of a signature or a variant.
+
+    Raises:
+        DocumentError: it is no text, not one of a few words, no pattern, or a pattern for a line
+            that any line matches.
+    """
+    if not isinstance(value, str):
+        raise place.error(f"`{key}` is a text, put quotes around {value}")
+    if key in MEMBERS:
+        if value not in list(MEMBERS[key]):
+            raise place.error(f"{key}: `{value}`", near(value, MEMBERS[key]))
+        return MEMBERS[key](value)
+    if key not in PATTERNS:
+        return value
+    try:
+        pattern = compiled(value)
+    except PatternError as error:
+        raise place.error(f"{key}: {error}: {value}") from error
+    if key == "log" and pattern.search(""):
+        raise place.error(f"log: an empty line matches: {value}")
+    return pattern

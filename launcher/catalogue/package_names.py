@@ -1,0 +1,163 @@
+"""Packages of training environments: which a file, a module, a class or a function belongs to."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+PYTHON = "Python"
+"""The name that the standard library goes by."""
+MODEL_CODE = "transformers_modules"
+"""The folder of Python files that came with a model, which transformers runs if trusted."""
+KNOWN = frozenset(
+    [
+        "FlagEmbedding",
+        "accelerate",
+        "apex",
+        "auto_gptq",
+        "autoawq",
+        "awq",
+        "axolotl",
+        "bitsandbytes",
+        "causal_conv1d",
+        "datasets",
+        "deepspeed",
+        "diffusers",
+        "evaluate",
+        "flash_attn",
+        "flashinfer",
+        "fsspec",
+        "gptqmodel",
+        "huggingface_hub",
+        "kernels",
+        "lightning",
+        "lightning_fabric",
+        "liger_kernel",
+        "lightning_utilities",
+        "llamafactory",
+        "llmtuner",
+        "mamba_ssm",
+        "megatron",
+        "mindspeed",
+        "modelscope",
+        "nemo",
+        "numba",
+        "numpy",
+        "openrlhf",
+        "optimum",
+        "outlines",
+        "pandas",
+        "peft",
+        "pyarrow",
+        "pydantic",
+        "pytorch_lightning",
+        "ray",
+        "safetensors",
+        "scipy",
+        "sentence_transformers",
+        "sglang",
+        "sklearn",
+        "swift",
+        "tokenizers",
+        "torch",
+        "torch_npu",
+        "torchao",
+        "torchaudio",
+        "torchmetrics",
+        "torchtitan",
+        "torchtune",
+        "torchvision",
+        "transformer_engine",
+        "transformers",
+        "triton",
+        "trl",
+        "unsloth",
+        "unsloth_zoo",
+        "verl",
+        "vllm",
+        "vllm_ascend",
+        "wandb",
+        "xformers",
+        "xtuner",
+    ]
+)
+"""Import names of packages that are also recognized in a checkout."""
+INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
+"""The path of an installed module; `...` is what people and the excerpts shorten it to."""
+CHECKOUT = re.compile(rf"(?:.*/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/)")
+STANDARD = re.compile(r"^<frozen |(?:^|/)lib/python3\.\d+/|/Python3\d+/[Ll]ib/")
+
+MODELS = (
+    r"Llama\d?|Mistral\d?|Mixtral|Qwen\d?(_5)?(_?VL|Moe|Next|Audio|Omni\w*)?|Gemma\dn?|Gemma|Phi\d?"
+    r"|DeepseekV\d|GPT2|GPTNeoX|GptOss|Bert|Roberta|XLMRoberta|DebertaV2|M?T5|OPT|Bloom|Falcon"
+    r"|Glm\d?(v|Moe)?|Llava(Next)?|Idefics\d|Mllama|Whisper|CLIP|Siglip|Cohere\d?|Mamba2?|Olmo\d?"
+    r"|Granite|Starcoder2|InternVL|Seed\w*"
+)
+"""Families of models whose classes transformers has."""
+PARTS = (
+    r"Config|Tokenizer|TokenizerFast|Processor|ImageProcessor(Fast)?|Model|Attention|DecoderLayer"
+    r"|RotaryEmbedding|For(CausalLM|ConditionalGeneration|SequenceClassification|TokenClassification)"
+)
+"""What the name of a class of such a model ends in."""
+
+# Classes and functions that only one package has. A wrapped model's class
+# (DeepSpeedEngine, PeftModel) is none: it passes on the model's attributes.
+OWNERS = {
+    "accelerate": (
+        r"Accelerator(State)?|PartialState|GradientState|Accelerated(Optimizer|Scheduler)"
+        r"|DeepSpeedPlugin|FullyShardedDataParallelPlugin|DataLoaderConfiguration"
+        r"|DataLoader(Shard|Dispatcher)|dispatch_model|unwrap_model|extract_model_from_parallel"
+        r"|infer_auto_device_map|load_checkpoint_and_dispatch|init_empty_weights"
+    ),
+    "deepspeed": r"DeepSpeed(Zero\w*|CPUAdam|HybridEngine|Config)|FusedAdam|PipelineModule",
+    "vllm": (
+        r"(Async)?EngineArgs|(Async)?LLM(Engine)?|SamplingParams|EngineCore\w*|VllmConfig"
+        r"|GPUModelRunner|FlexibleArgumentParser"
+    ),
+    "peft": r"(Lora|AdaLora|LoHa|IA3|LoKr|Boft|OFT|VeRA)(Config|Model)|get_peft_model",
+    "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
+    "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",
+    "tokenizers": r"ByteLevelBPETokenizer|BertWordPieceTokenizer",
+    "flash_attn": r"_?flash_attn_\w+",
+    "datasets": r"load_dataset|IterableDatasetDict|DatasetDict|DatasetBuilder",
+    "triton": r"JITFunction|CompiledKernel|ASTSource|Autotuner",
+    "torch": (
+        r"GradScaler|DTensor|DeviceMesh|init_device_mesh|init_process_group|StatefulDataLoader"
+        r"|FSDPParam\w*"
+    ),
+    "transformers": (
+        r"(Seq2Seq)?Trainer|(Seq2Seq)?TrainingArguments|PreTrainedModel|PretrainedConfig"
+        r"|PreTrainedTokenizer\w*|TokenizersBackend|GenerationConfig|BitsAndBytesConfig"
+        r"|ProcessorMixin|Auto(Config|Tokenizer|Processor|Model\w*)"
+        r"|(Dynamic|Static|Hybrid|EncoderDecoder|SlidingWindow)Cache"
+        rf"|({MODELS})(Text|Vision|Audio|Thinker|Moe|VL)?({PARTS})"
+    ),
+}
+OWNED = tuple((package, re.compile(rf"(?:{names})\Z")) for package, names in OWNERS.items())
+
+
+def package_of_file(path: str) -> str | None:
+    """The import name of the package that a file belongs to; None for anybody else's.
+
+    Args:
+        path: as in a traceback, of any operating system.
+    """
+    path = path.replace("\\", "/")
+    if f"/{MODEL_CODE}/" in path:
+        return MODEL_CODE
+    if found := INSTALLED.match(path) or CHECKOUT.match(path):
+        return found["package"]
+    return PYTHON if STANDARD.search(path) else None
+
+
+def package_of_module(module: str) -> str | None:
+    """The known package that a module belongs to; None for any other."""
+    root = module.partition(".")[0]
+    if root in KNOWN:
+        return root
+    return PYTHON if root in sys.stdlib_module_names else None
+
+
+def package_of_name(name: str) -> str | None:
+    """The package that alone has a class or function of this name; None for any other."""
+    return next((package for package, names in OWNED if names.match(name)), None)

@@ -1,0 +1,152 @@
+"""Variants of a known failure: what to do in a case that the evidence shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ..core.control_sequences import cleaned
+from ..evidence.failure_record import FailureRecord, Raised
+from ..system.redaction import redacted
+from .device import Device, device_of
+from .package_names import package_of_file
+from .regex import LinearPattern
+from .signature import collapsed, lines_of
+from .version_skew import Wanting, skew_of
+from .versions import are_within
+
+PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+"""A named group's place in the advice; braces around anything else stand for themselves."""
+PASSED_ON = re.compile(r"\*args, \*\*kw(args)?\b")
+"""A line that calls with the arguments that it was called with: a decorator's."""
+LONGEST = 160
+"""Characters of the evidence that are filled in at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What to do about a known failure if the evidence has every part that is given.
+
+    Attributes:
+        do: the advice, with the names of groups of the patterns in braces.
+        exception: name of an exception's type, without its module.
+        message: pattern searched in the exception's message; without an exception, in the line
+            that reports the failure.
+        file: end of the path of the raising frame's file.
+        function: name of the raising frame's function.
+        source: pattern searched in the raising frame's source line.
+        log: pattern searched in each line around the failure, and of its message.
+        context: pattern searched in the same lines.
+        library: pattern searched in the name of the installed package whose own line failed.
+        wanted_by: whose code wants what an installed package doesn't have; the advice may name
+            the `wanting` package, the `package` that lacks it, and the `name` of what it is.
+        when: version ranges, by distribution; all must hold, and an unknown version is in none.
+        device: the kind of accelerator.
+    """
+
+    do: str
+    exception: str | None = None
+    message: LinearPattern | None = None
+    file: str | None = None
+    function: str | None = None
+    source: LinearPattern | None = None
+    log: LinearPattern | None = None
+    context: LinearPattern | None = None
+    library: LinearPattern | None = None
+    wanted_by: Wanting | None = None
+    when: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    device: Device | None = None
+
+    @property
+    def patterns(self) -> tuple[LinearPattern, ...]:
+        """The patterns that are given."""
+        parts = (self.message, self.source, self.log, self.context, self.library)
+        return tuple(part for part in parts if part is not None)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names in braces that no pattern has as a group."""
+        return tuple(name for name in PLACEHOLDER.findall(self.do) if name not in self.known)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names that the advice may have in braces."""
+        of_skew = () if self.wanted_by is None else ("wanting", "package", "name")
+        return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
+
+    def advice(self, record: FailureRecord) -> str | None:
+        """The advice with what the patterns have found; None if the evidence lacks a part."""
+        if self.device not in (None, device_of(record)) or not are_within(
+            record.versions, self.when
+        ):
+            return None
+        lines = lines_of(record) if self.log or self.context else ()
+        raised = self._raised(record)
+        around = ((self.log, lines), (self.context, lines), (self.library, _library(record)))
+        beside = _groups(around)
+        if raised is None or beside is None:
+            return None
+        found = raised | beside
+        if any(name not in found for name in PLACEHOLDER.findall(self.do)):
+            return None
+        return PLACEHOLDER.sub(lambda place: _shown(found[place[1]]), self.do)
+
+    def _raised(self, record: FailureRecord) -> dict[str, str] | None:
+        """What is found in the first exception that has all parts about one, nearest first."""
+        of_frame = (self.file, self.function, self.source, self.wanted_by)
+        if not any((self.exception, self.message, *of_frame)):
+            return {}
+        raised = list(record.raised()) or [Raised("", record.message)]
+        found = (self._of(each, record) for each in raised)
+        return next((groups for groups in found if groups is not None), None)
+
+    def _of(self, raised: Raised, record: FailureRecord) -> dict[str, str] | None:
+        """What is found in an exception of a record; None if it lacks a part."""
+        if self.exception not in (None, raised.exception.rpartition(".")[2]):
+            return None
+        frame = raised.frame
+        if self.file is not None and (frame is None or not frame.file.endswith(self.file)):
+            return None
+        if self.function is not None and (frame is None or frame.function != self.function):
+            return None
+        wanted: dict[str, str] = {}
+        if self.wanted_by is not None:
+            skew = skew_of(record, raised)
+            if skew is None or skew.kind is not self.wanted_by:
+                return None
+            wanted = {"wanting": skew.wanting, "package": skew.package, "name": skew.name}
+        said = collapsed((raised.message, raised.message.partition("\n")[0]))
+        source = () if frame is None else (frame.source,)
+        found = _groups(((self.message, said), (self.source, source)))
+        return None if found is None else wanted | found
+
+
+def _library(record: FailureRecord) -> tuple[str, ...]:
+    """The package of the innermost line that says itself what it calls with; none for a script."""
+    chosen = (frame for frame in reversed(record.frames) if not PASSED_ON.search(frame.source))
+    package = next((package_of_file(frame.file) for frame in chosen), None)
+    return () if package is None else (package,)
+
+
+def _groups(
+    searches: Iterable[tuple[LinearPattern | None, Iterable[str]]],
+) -> dict[str, str] | None:
+    """The texts of the named groups that are found; None if a pattern is in none of its texts."""
+    found: dict[str, str] = {}
+    for pattern, texts in searches:
+        if pattern is None:
+            continue
+        matches = (groups for text in texts if (groups := pattern.groups(text)) is not None)
+        first = next(matches, None)
+        if first is None:
+            return None
+        found |= first
+    return found
+
+
+def _shown(text: str) -> str:
+    """A part of the evidence without control characters and secrets, as a short line."""
+    line = " ".join(cleaned(redacted(text)).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

@@ -1,0 +1,152 @@
+"""Packages whose versions don't fit: who wants what, of which package, that isn't there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..evidence.failure_record import FailureRecord, Frame, Raised
+from .package_names import (
+    MODEL_CODE,
+    PYTHON,
+    package_of_file,
+    package_of_module,
+    package_of_name,
+)
+
+IMPORTED = re.compile(
+    r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)' \((?P<path>[^()]+)\)"
+)
+SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")
+OF_MODULE = re.compile(r"module '?(?P<module>[\w.]+?)'? has no attribute '?(?P<name>\w+)'?")
+OF_OBJECT = re.compile(
+    r"(?:type object )?'(?P<class>\w+)'(?: object)? has no attribute '(?P<name>\w+)'"
+)
+CALLED = re.compile(
+    r"(?:(?P<class>\w+)\.)?(?P<function>\w+)\(\) "
+    r"(?:got an unexpected keyword argument '(?P<name>\w+)'"
+    r"|missing \d+ required (?:positional|keyword-only) arguments?: '(?P<missing>\w+)'"
+    r"|takes (?:from )?\d+ (?:to \d+ )?positional arguments? but \d+ were given)"
+)
+SPACES = frozenset({"google", "nvidia", "megatron"})
+"""Packages in several distributions: a part of them may be missing altogether."""
+LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
+"""Functions that fail in the name of their caller."""
+SUBCLASSED = re.compile(r"\w*Trainer\Z")
+OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
+
+
+class Wanting(StrEnum):
+    """Whose code wants what isn't there."""
+
+    PACKAGE = "package"
+    """Another package's."""
+    SAME = "itself"
+    """The package's own: files of two versions are mixed."""
+    SCRIPT = "script"
+    """The user's."""
+    MODEL = "model"
+    """The Python files that came with a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """Code wants something that the installed version of a package doesn't have.
+
+    Attributes:
+        kind: whose code it is.
+        wanting: import name of the package that wants it; empty for a script.
+        package: import name of the package that lacks it; `Python` for the standard library.
+        name: what is wanted: a name, a module, an attribute, an argument.
+    """
+
+    kind: Wanting
+    wanting: str
+    package: str
+    name: str
+
+
+def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
+    """The skew that an exception of a record shows, if any.
+
+    An exception whose frame isn't known shows none: it can't be told whose code it was.
+
+    Args:
+        record: the failure.
+        raised: one of its exceptions.
+    """
+    is_last = raised.message == record.message and raised.exception == record.exception
+    frames = record.frames if is_last else (raised.frame,) if raised.frame else ()
+    frames = tuple(frame for frame in frames if not frame.file.startswith("<frozen "))
+    if not frames or raised.frame is None:
+        return None
+    match raised.exception.rpartition(".")[2]:
+        case "ImportError" | "ModuleNotFoundError":
+            return _of_import(raised.message, frames)
+        case "AttributeError":
+            return _of_attribute(raised.message, frames)
+        case "TypeError":
+            return _of_call(raised.message, frames)
+    return None
+
+
+def _skew(frame: Frame, package: str, name: str) -> Skew | None:
+    """The skew between the code in a frame and a package."""
+    wanting = package_of_file(frame.file)
+    if wanting == PYTHON:
+        return None
+    kind = {None: Wanting.SCRIPT, package: Wanting.SAME, MODEL_CODE: Wanting.MODEL}
+    return Skew(kind.get(wanting, Wanting.PACKAGE), wanting or "", package, name)
+
+
+def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
+    if found := IMPORTED.match(message):
+        own = package_of_file(found["path"])
+        package = package_of_module(found["module"])
+        if package != PYTHON:  # a file of the user's may have the name of a package
+            package = own if own == found["module"].partition(".")[0] else None
+    elif found := SUBMODULE.match(message):
+        package = None if found["module"] in SPACES else package_of_module(found["module"])
+    if found is None or package is None:
+        return None
+    return _skew(frames[-1], package, found["name"])
+
+
+def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
+    callers = [frame for frame in frames if frame.function not in LAZY]
+    if not callers:
+        return None
+    if found := OF_MODULE.match(message):
+        package = package_of_module(found["module"])
+        skew = package and _skew(callers[-1], package, found["name"])
+        # Within a package an import that comes too early looks the same.
+        return skew if skew and skew.kind is not Wanting.SAME else None
+    if found := OF_OBJECT.match(message):
+        package, own = package_of_name(found["class"]), package_of_file(callers[-1].file)
+        if own == MODEL_CODE and OF_MODEL.match(found["class"]):
+            package = "transformers"
+        is_trainer = SUBCLASSED.match(found["class"]) and not found["name"].startswith("_")
+        if package == own and own == "trl" and is_trainer:
+            package = "transformers"
+        skew = package and _skew(callers[-1], package, found["name"])
+        return skew if skew and skew.kind in (Wanting.PACKAGE, Wanting.MODEL) else None
+    return None
+
+
+def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
+    """The skew of a call; what is passed on through the package itself is its caller's."""
+    if (found := CALLED.match(message)) is None:
+        return None
+    name = found["name"] or found["missing"] or f"{found['function']}()"
+    package = package_of_name(found["class"] or found["function"])
+    ran = {package_of_file(frame.file) for frame in frames}
+    if MODEL_CODE in ran and found["class"]:
+        return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name)
+    callers = [
+        frame
+        for frame in frames
+        if package_of_file(frame.file) != package and "*args, **kwargs" not in frame.source
+    ]
+    return _skew(callers[-1], package, name) if package and callers else None

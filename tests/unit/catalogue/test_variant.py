@@ -1,0 +1,271 @@
+"""Variants: which case the evidence shows, and what is filled into its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safe_launch.catalogue.advice import advice, cases
+from safe_launch.catalogue.device import Device, device_of
+from safe_launch.catalogue.reader import read_catalogue, read_entry
+from safe_launch.catalogue.regex import compiled
+from safe_launch.catalogue.search import search
+from safe_launch.catalogue.variant import LONGEST, Variant
+from safe_launch.catalogue.version_skew import Wanting
+from safe_launch.diagnosis.root_cause import finding_of
+from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
+from safe_launch.logs.searches import searches_for
+from safe_launch.report.explain_failure import entry_text
+from safe_launch.system.typed_yaml import DocumentError
+from support.entries import GOOD
+from support.excerpts import excerpts, root_of
+from support.stacks import TESTS
+
+SITE = "/env/lib/python3.11/site-packages"
+OURS = Frame("/job/train.py", 9, "main", "trainer = Trainer(model, size=4)")
+THEIRS = Frame(f"{SITE}/trl/trainer/dpo.py", 90, "__init__", "super().__init__(size=size)")
+WRAPPER = Frame(f"{SITE}/transformers/utils/deprecation.py", 7, "inner", "f(*args, **kwargs)")
+RECORD = FailureRecord(
+    0,
+    0.0,
+    "builtins.RuntimeError",
+    "no room for\n  4.97 GiB in file 'a.bin'",
+    chain=(Raised("builtins.KeyError", "'lr'"),),
+    frames=(OURS, THEIRS),
+    versions={"torch": "2.4.1"},
+    log_tail=("started", "process 77 has  3 GiB"),
+)
+
+
+def variant(do: str = "Free {size}.", **parts: str) -> Variant:
+    """A variant with these patterns."""
+    return Variant(do, **{name: compiled(text) for name, text in parts.items()})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (variant(message=r"for (?P<size>[\d.]+ GiB)"), "Free 4.97 GiB."),
+        (variant(message=r"for (?P<size>[\d.]+ MiB)"), None),
+        (variant("Set it.", message="^'lr'$"), "Set it."),
+        (variant("Set it.", source=r"super\(\)"), "Set it."),
+        (variant(log="process \\d+ has (?P<size>\\d+ GiB)"), "Free 3 GiB."),
+        (variant("Is {a}, {b}.", log="(?P<a>start)", context="for (?P<b>.*) in"), None),
+        (variant("Is {a}, {b}.", log="(?P<a>start)", context="(?P<b>4.97)"), "Is start, 4.97."),
+        (Variant("Upgrade it.", wanted_by=Wanting.PACKAGE), None),
+        # A group that took no part fills nothing in.
+        (variant(message=r"no room(?P<size> at all)?"), None),
+        # Braces around anything but a name are JSON.
+        (variant('Write {"a": {"b": 1}}.', message="room"), 'Write {"a": {"b": 1}}.'),
+        (Variant("Set it.", exception="KeyError"), "Set it."),
+        (Variant("Set it.", exception="ValueError"), None),
+        (Variant("Set it.", file="trl/trainer/dpo.py", function="__init__"), "Set it."),
+        (Variant("Set it.", file="trl/trainer/sft.py"), None),
+        (Variant("Set it.", function="main"), None),
+        (Variant("Upgrade it.", when={"torch": ">=2.4,<2.5"}), "Upgrade it."),
+        (Variant("Upgrade it.", when={"torch": ">=2.5"}), None),
+        (Variant("Upgrade it.", when={"peft": ">=0.1"}), None),
+        (Variant("Look.", device=Device.CUDA), None),
+    ],
+)
+def test_a_case_is_shown_or_not(case: Variant, expected: str | None) -> None:
+    """Every part must be in the evidence, and everything that is filled in."""
+    assert case.advice(RECORD) == expected
+
+
+def test_a_line_without_an_exception_is_a_message() -> None:
+    """The watchdog's own, which is a failure's record as well."""
+    line = FailureRecord(3, 0.0, message="[Rank 3] timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)")
+    assert variant("Is {op}.", message=r"OpType=(?P<op>\w+)").advice(line) == "Is ALLREDUCE."
+    assert Variant("Is it.", exception="RuntimeError").advice(line) is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ((), None),
+        ((OURS,), None),
+        ((OURS, THEIRS), "Upgrade trl."),
+        ((OURS, WRAPPER), None),
+        ((OURS, THEIRS, WRAPPER), "Upgrade trl."),
+    ],
+)
+def test_whose_line_failed(frames: tuple[Frame, ...], expected: str | None) -> None:
+    """A decorator only passes on what its caller chose."""
+    own = variant("Upgrade {name}.", library="^(?P<name>trl|transformers)$")
+    assert own.advice(replace(RECORD, frames=frames)) == expected
+
+
+def test_who_wants_what_of_which_package() -> None:
+    """As the skew of versions says it."""
+    own = Variant("{wanting}, {package}, {name}", wanted_by=Wanting.PACKAGE)
+    said = "Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
+    skewed = replace(RECORD, exception="builtins.TypeError", message=said, chain=())
+    assert own.advice(skewed) == "trl, transformers, tokenizer"
+    assert own.advice(replace(skewed, frames=(OURS,))) is None
+
+
+def test_what_is_filled_in_is_short_clean_and_no_secret() -> None:
+    """It comes from a log, which may hold anything."""
+    own = variant("Is {a}.", message="<(?P<a>.*)>")
+    said = {
+        "<\x1b[31mred\x1b[0m\u202e\tfish>": "Is red fish.",
+        "<https://me:hunter22@hub/x>": "Is https://***@hub/x.",
+        f"<{'x' * 999}>": f"Is {'x' * LONGEST}….",
+        "<{b}\\1>": "Is {b}\\1.",
+    }
+    for message, expected in said.items():
+        assert own.advice(replace(RECORD, message=message)) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "tail", "expected"),
+    [
+        ("NPU out of memory", ("CUDA_VISIBLE_DEVICES=0",), Device.NPU),
+        ("HIP error: out of memory", (), Device.ROCM),
+        ("CUDA error: out of memory", ("import torch_npu",), Device.CUDA),
+        ("it failed", ("[W compiler_depend.ts] HCCL",), Device.NPU),
+        ("it failed", ("input_size",), None),
+    ],
+)
+def test_the_kind_of_accelerator(message: str, tail: tuple[str, ...], expected: str | None) -> None:
+    """By the failure's own words, else by those around it."""
+    assert device_of(FailureRecord(0, 0.0, "E", message, log_tail=tail)) == expected
+
+
+CATALOGUE = {entry.id: entry for entry in read_catalogue()}
+CASES = yaml.safe_load((TESTS / "unit/catalogue/variants.yaml").read_text())
+
+
+def evidence(case: dict[str, Any]) -> FailureRecord:
+    """The record of a case: a line, or an exception and who raised it, and lines around."""
+    frames = tuple(Frame(file, 1, function, source) for file, function, source in case["frames"])
+    kind, _, message = case["said"].partition(": ")
+    return FailureRecord(
+        0,
+        0.0,
+        "" if case["is_line"] else f"builtins.{kind}",
+        case["said"] if case["is_line"] else message,
+        frames=frames,
+        log_tail=tuple(case["tail"]),
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{"frames": [], "tail": [], "is_line": False, **case} for case in CASES],
+    ids=lambda case: case["entry"],
+)
+def test_what_each_case_is_told(case: dict[str, Any]) -> None:
+    """The entry is the one that explains it, and its advice begins with that of the case."""
+    record = evidence(case)
+    found = finding_of(record, tuple(CATALOGUE.values())).entry
+    assert found is not None
+    assert found.id == case["entry"]
+    assert advice(found, record, frozenset()).startswith(case["do"] + "\n")
+
+
+def test_every_variant_is_shown() -> None:
+    """By a case, or by an excerpt of its entry; what no evidence shows would never be told."""
+    cases = [{"frames": [], "tail": [], "is_line": False, **case} for case in CASES]
+    shown = [(CATALOGUE[case["entry"]], evidence(case)) for case in cases]
+    shown += [
+        (entry, root.record)
+        for entry in CATALOGUE.values()
+        if entry.variants
+        for log in excerpts(entry, "Seen as")
+        if (root := root_of(log))
+    ]
+    told = {
+        next((id(each) for each in entry.variants if each.advice(record) is not None), 0)
+        for entry, record in shown
+    }
+    every = [(entry.id, each) for entry in CATALOGUE.values() for each in entry.variants]
+    assert [(name, each.do) for name, each in every if id(each) not in told] == []
+
+
+VARIANTS = """\
+variants:
+  - message: 'for (?P<size>[\\d.]+ GiB)'
+    do: >-
+      Free
+      {size}.
+  - {log: 'process (?P<process>\\d+) has', do: 'End {process}.'}
+  - {when: {torch: ">=2"}, device: npu, do: 'Wait.'}
+when:"""
+
+
+def with_variants(folder: Path, text: str = VARIANTS) -> Path:
+    """An entry with these variants."""
+    path = folder / "sample.md"
+    path.write_text(GOOD.replace("when:", text, 1))
+    return path
+
+
+def test_the_first_that_holds_comes_before_the_general(tmp_path: Path) -> None:
+    """Each is a line; without one only what holds for everybody."""
+    entry = read_entry(with_variants(tmp_path))
+    assert advice(entry, RECORD, frozenset()) == "Free 4.97 GiB.\nSomething else."
+    other = replace(RECORD, message="no")
+    assert advice(entry, other, frozenset()) == "End 77.\nSomething else."
+    assert advice(entry, replace(other, log_tail=()), frozenset()) == "Something else."
+
+
+def test_a_page_has_all_cases(tmp_path: Path) -> None:
+    """In words; and a search finds them."""
+    entry = read_entry(with_variants(tmp_path))
+    assert list(cases(entry)) == [
+        ("the message says `for <size>`", "Free <size>."),
+        ("the log says `process <process> has`", "End <process>."),
+        ("torch is >=2 and the accelerator is of kind npu", "Wait."),
+    ]
+    page = entry_text(entry)
+    assert "\nIf the log says `process <process> has`:\nEnd <process>.\n" in page
+    assert page.index("Something else.") < page.index("Free <size>.") < page.index("How it is")
+    assert [hit.entry.id for hit in search("free process", (entry,))] == ["sample"]
+
+
+def test_a_line_that_only_a_variant_needs_is_read(tmp_path: Path) -> None:
+    """Far from the failure; groups of the same name in two patterns don't collide."""
+    entry = read_entry(with_variants(tmp_path))
+    searches = searches_for((entry, entry, *read_catalogue()))
+    assert searches.quiet.search(b"[rank0]: process 77 has 3 GiB")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "problem", "hint"),
+    [
+        ("message:", "massage:", 9, "variants: unknown key `massage`", "`message`?"),
+        ("{size}", "{sise}", 9, "variants: do: no pattern finds `sise`", "`size`?"),
+        ("'End {process}.'", "''", 13, "variants: `do` is missing", ""),
+        (", do: 'End {process}.'", "", 13, "variants: `do` is missing", ""),
+        (
+            "log: 'process (?P<process>\\d+) has', ",
+            "",
+            13,
+            "variants: without a condition",
+            "prose",
+        ),
+        ("(?P<process>", "(?P<process", 13, "variants: log: ", ""),
+        ("log: 'process", "log: '|process", 13, "an empty line matches", ""),
+        ("device: npu", "device: nqu", 14, "variants: device: `nqu`", "`npu`?"),
+        ('">=2"', '"2 or so"', 14, "variants: `torch: 2 or so` isn't a version range", ">=0.14"),
+        ('when: {torch: ">=2"}', "when: torch", 14, "variants: when: version ranges by", "torch"),
+        ("'Wait.'", "7", 14, "variants: `do` is a text, put quotes around 7", ""),
+        ("'Wait.'", "'{wait}'", 14, "do: no pattern finds `wait`", "(?P<wait>...)"),
+    ],
+)
+def test_mistakes_are_named_with_file_line_and_cure(
+    right: str, wrong: str, line: int, problem: str, hint: str, tmp_path: Path
+) -> None:
+    """The line is that of the variant."""
+    assert right in VARIANTS
+    path = with_variants(tmp_path, VARIANTS.replace(right, wrong, 1))
+    with pytest.raises(DocumentError) as caught:
+        read_entry(path)
+    assert caught.value.problem.startswith(f"{path}:{line}: ")
+    assert problem in caught.value.problem
+    assert hint in caught.value.problem + caught.value.hint

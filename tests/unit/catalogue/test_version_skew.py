@@ -1,0 +1,132 @@
+"""Versions that don't fit: whose code wants what of which package; whatever isn't sure is none."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.catalogue.version_skew import Skew, Wanting, skew_of
+from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+USER = Frame("/home/anna/train.py", 9, "<module>", "main()")
+MODEL = Frame(
+    "/root/.cache/huggingface/modules/transformers_modules/m/modeling.py", 5, "forward", "x"
+)
+
+
+def frame(path: str, function: str = "setup", source: str = "call(") -> Frame:
+    """A frame in an installed package."""
+    return Frame(f"{SITE}/{path}", 3, function, source)
+
+
+TRL, VLLM, TRANSFORMERS = (
+    frame("trl/cli.py"),
+    frame("vllm/llm.py"),
+    frame("transformers/trainer.py"),
+)
+IMPORT, ATTRIBUTE, CALL = "ImportError", "AttributeError", "TypeError"
+LORA = "LoraConfig.__init__() got an unexpected keyword argument 'rank'"
+CALLBACK = "Rows.on_log() got an unexpected keyword argument 'logs'"
+ENGINE = "EngineArgs.__init__() got an unexpected keyword argument 'swap'"
+CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__init__.py)"
+
+
+@pytest.mark.parametrize(
+    ("exception", "message", "frames", "expected"),
+    [
+        (IMPORT, CACHE, (USER, TRL), (Wanting.PACKAGE, "trl", "transformers", "Cache")),
+        (IMPORT, CACHE, (TRL, USER), (Wanting.SCRIPT, "", "transformers", "Cache")),
+        (
+            IMPORT,
+            CACHE,
+            (USER, TRANSFORMERS),
+            (Wanting.SAME, "transformers", "transformers", "Cache"),
+        ),
+        (IMPORT, CACHE, (MODEL,), (Wanting.MODEL, "transformers_modules", "transformers", "Cache")),
+        (
+            IMPORT,
+            CACHE.replace(SITE, "/home/anna"),
+            (TRL,),
+            (Wanting.PACKAGE, "trl", "transformers", "Cache"),
+        ),
+        (IMPORT, "cannot import name 'x' from 'datasets' (/home/anna/datasets.py)", (USER,), None),
+        (
+            IMPORT,
+            "cannot import name 'x' from partially initialized module 'trl' (y)",
+            (USER,),
+            None,
+        ),
+        (IMPORT, "cannot import name 'x' from 'torch' (unknown location)", (TRL,), None),
+        (IMPORT, "No module named 'trl.core'", (USER,), (Wanting.SCRIPT, "", "trl", "core")),
+        (IMPORT, "No module named 'trl'", (USER,), None),
+        (IMPORT, "No module named 'model.layers'", (USER,), None),
+        (
+            ATTRIBUTE,
+            "module 'torch.library' has no attribute 'register_fake'",
+            (USER, frame("torchvision/ops.py")),
+            (Wanting.PACKAGE, "torchvision", "torch", "register_fake"),
+        ),
+        (
+            ATTRIBUTE,
+            "module transformers has no attribute Old",
+            (TRL, frame("transformers/utils/import_utils.py", "__getattr__")),
+            (Wanting.PACKAGE, "trl", "transformers", "Old"),
+        ),
+        (ATTRIBUTE, "module 'torch' has no attribute 'x'", (frame("torch/nn.py"),), None),
+        (
+            ATTRIBUTE,
+            "'GRPOTrainer' object has no attribute 'steps'",
+            (USER, TRL),
+            (Wanting.PACKAGE, "trl", "transformers", "steps"),
+        ),
+        (ATTRIBUTE, "'GRPOTrainer' object has no attribute 'steps'", (TRL, USER), None),
+        (ATTRIBUTE, "'OwnTrainer' object has no attribute 'steps'", (USER, TRANSFORMERS), None),
+        (ATTRIBUTE, "'NoneType' object has no attribute 'steps'", (TRL,), None),
+        (ATTRIBUTE, "'NoneType' object has no attribute 'steps'", (MODEL,), None),
+        (
+            ATTRIBUTE,
+            "'MiniTokenizer' object has no attribute 'sp'",
+            (USER, MODEL),
+            (Wanting.MODEL, "transformers_modules", "transformers", "sp"),
+        ),
+        (CALL, ENGINE, (USER, TRL, VLLM), (Wanting.PACKAGE, "trl", "vllm", "swap")),
+        (CALL, ENGINE, (TRL, USER, VLLM), (Wanting.SCRIPT, "", "vllm", "swap")),
+        (CALL, ENGINE, (VLLM,), None),
+        (CALL, LORA, (USER,), (Wanting.SCRIPT, "", "peft", "rank")),
+        (CALL, CALLBACK, (USER, TRANSFORMERS), None),
+        ("ValueError", LORA, (TRL,), None),
+    ],
+)
+def test_who_wants_what(
+    exception: str,
+    message: str,
+    frames: tuple[Frame, ...],
+    expected: tuple[Wanting, str, str, str] | None,
+) -> None:
+    """By the frames, whose code; by the message, of which package."""
+    record = FailureRecord(0, 0.0, f"builtins.{exception}", message, frames=frames)
+    assert skew_of(record, next(record.raised())) == (expected and Skew(*expected))
+
+
+def test_a_cause_is_judged_by_its_own_frame() -> None:
+    """The frames of a record are those of its last exception."""
+    cause = Raised("builtins.ImportError", CACHE, TRL)
+    record = FailureRecord(0, 0.0, "builtins.RuntimeError", "gone", frames=(USER,), chain=(cause,))
+    skew = skew_of(record, cause)
+    assert skew is not None
+    assert (skew.kind, skew.wanting) == (Wanting.PACKAGE, "trl")
+    assert skew_of(record, Raised("builtins.ImportError", CACHE)) is None
+
+
+def test_any_system_s_paths() -> None:
+    """Windows, a checkout, and an example of one, which is a script."""
+    for path, wanting in (
+        (r"C:\env\Lib\site-packages\trl\core.py", "trl"),
+        ("/workspace/trl/trl/trainer/core.py", "trl"),
+        ("/workspace/trl/examples/sft.py", ""),
+    ):
+        record = FailureRecord(
+            0, 0.0, "builtins.ImportError", CACHE, frames=(Frame(path, 1, "f", "x"),)
+        )
+        skew = skew_of(record, next(record.raised()))
+        assert skew is not None
+        assert skew.wanting == wanting
