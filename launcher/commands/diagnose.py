@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -28,9 +28,19 @@ CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFIN
 
 
 def show_diagnosis(
-    paths: Sequence[str], catalogue: Sequence[KnownFailure], *, as_json: bool
+    paths: Sequence[str],
+    catalogue: Sequence[KnownFailure],
+    *,
+    as_json: bool,
+    contributed: Callable[[Judgement], None] | None = None,
 ) -> int:
     """Prints the diagnosis of logs and flight recorders' dumps; returns the verdict's exit code.
+
+    Args:
+        paths: logs, folders of them, and dumps.
+        catalogue: the known failures.
+        as_json: print a document for programs.
+        contributed: called with the judgement, once that is printed.
 
     Raises:
         LaunchError: a path can't be read.
@@ -60,6 +70,8 @@ def show_diagnosis(
     if dumped:
         lines += _hang_lines(hang)
     terminal.show("\n".join(lines))
+    if contributed is not None:
+        contributed(last)
     return CODES[last.verdict]
 
 

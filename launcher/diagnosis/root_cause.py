@@ -43,13 +43,16 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
 def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
     """A record with the entry that explains it best, if any does.
 
-    Initiating entries come before others, the exception raised first before those that it led to,
-    signatures with more parts before wider ones.
+    General entries count where no other does; initiating entries come before others, the exception
+    raised first before those that it led to, signatures with more parts before wider ones.
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
     shown = [
-        ((roles.index(entry.role), -depth, -sign.weight(raised[depth])), entry)
+        (
+            (entry.is_general, roles.index(entry.role), -depth, -sign.weight(raised[depth])),
+            entry,
+        )
         for entry in catalogue
         for sign in entry.signatures
         if (depth := sign.depth(record)) is not None

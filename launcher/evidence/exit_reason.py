@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from .failure_record import HANG, FailureRecord
+from .failure_record import HANG, FailureRecord, ToldBy
 
 
 def death_text(record: FailureRecord) -> str:
@@ -16,8 +16,14 @@ def death_text(record: FailureRecord) -> str:
     done = "" if record.step is None else f" after {record.step} {unit}"
     if record.exception == HANG:
         return f"{'the run' if record.rank is None else who} stood still{done}"
+    left = f"{who} left with exit code {record.exit_code}"
+    if record.told_by is ToldBy.EXIT_CODE and record.signal is not None:
+        return f"{left}{done}, as after {signal_text(record.signal)}"
+    if record.told_by is not ToldBy.WORKER:
+        aborted = f"{who} was ended by {signal.Signals.SIGABRT.name}"
+        return f"{left if record.signal is None else aborted}{done}; {_shown(record)}"
     if record.exception.endswith("SystemExit"):
-        return f"{who} left with exit code {record.exit_code}{done}"
+        return f"{left}{done}"
     if record.exception:
         return f"{who} raised {record.exception.rpartition('.')[2]}{done}"
     if record.signal is not None:
@@ -27,7 +33,14 @@ def death_text(record: FailureRecord) -> str:
         return f"{who} was ended by {signal_text(record.signal)}"
     if record.exit_code is None and record.message:
         return record.message  # a node, not a worker
-    return f"{who} left with exit code {record.exit_code}"
+    return left
+
+
+def _shown(record: FailureRecord) -> str:
+    """What the worker's output says of its end."""
+    if record.told_by is ToldBy.LAST_LINE or not record.exception:
+        return "its last output says why"
+    return f"its output shows {record.exception.rpartition('.')[2]}"
 
 
 def signal_text(number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 from ..core.settings import Value
@@ -50,6 +51,15 @@ class Raised:
         return self.was_handled and self.exception.rpartition(".")[2] in ROUTINE
 
 
+class ToldBy(StrEnum):
+    """What a record's exception or signal is known from."""
+
+    WORKER = "worker"
+    OUTPUT = "output"
+    LAST_LINE = "last line"
+    EXIT_CODE = "exit code"
+
+
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
     """What is known of one worker's end: evidence, without interpretation.
@@ -83,6 +93,8 @@ class FailureRecord:
         log_tail: the last lines of its output.
         finished: the script had already run to its end.
         has_trained: before the training that failed, the script had done another.
+        told_by: what the exception, or the signal, is known from: the worker itself, a traceback
+            in its output, one of its last lines, or an exit code that stands for a signal.
     """
 
     rank: int | None
@@ -108,6 +120,7 @@ class FailureRecord:
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None
+    told_by: ToldBy = ToldBy.WORKER
 
     def raised(self) -> Iterator[Raised]:
         """The exception and those that led to it, nearest first."""

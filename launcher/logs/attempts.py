@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import FailureRecord
 from .launcher_messages import Death, is_users
-from .progress_signs import Written
+from .progress_signs import STEP, SUMMARY, Written
 from .tracebacks import Trace
 
 ENOUGH = 5
 """Signs of progress after which an exception counts as handled."""
+MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
+"""Lines after an exception without a traceback, at most, that end a log with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,9 @@ class Evidence:
         lines: numbers and texts of its lines.
         is_ignored: Python printed it and continued.
         is_bare: it is an exception without a traceback.
+        is_severe: it has none, but was logged as an error.
         progress: signs of progress after it in the same file.
+        is_asked: it is a death that a launcher has brought about, after it found a hang.
     """
 
     record: FailureRecord
@@ -31,7 +35,9 @@ class Evidence:
     lines: tuple[tuple[int, str], ...]
     is_ignored: bool = False
     is_bare: bool = False
+    is_severe: bool = False
     progress: int = 0
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,9 @@ class Reading:
         deaths: the launcher's reports on the ends of its workers.
         shuffled: files, numbers and texts of lines that may mix two ranks' output.
         has_failed: a launcher reported that the attempt has failed.
+        is_ended: a launcher has found that it hangs, and ends its workers.
         ends: by file, the last line that says that the training has ended.
-        last_lines: the last line of each file that ends within this attempt.
+        last_lines: the last lines of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun reports as the first.
         progress: signs of progress, as far as they were searched for.
@@ -67,8 +74,9 @@ class Reading:
     deaths: list[Evidence] = field(default_factory=list)
     shuffled: list[tuple[str, int, str]] = field(default_factory=list)
     has_failed: bool = False
+    is_ended: bool = False
     ends: dict[str, End] = field(default_factory=dict)
-    last_lines: list[Written] = field(default_factory=list)
+    last_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     cut: list[tuple[str, int]] = field(default_factory=list)
     first_rank: int | None = None
     progress: int = 0
@@ -89,6 +97,24 @@ class Reading:
         """Notes a step after an apparent end; bars don't count, they may be of an evaluation."""
         if (end := self.ends.pop(file, None)) and end.progress + 1 < ENOUGH:
             self.ends[file] = replace(end, progress=end.progress + 1)
+
+    def is_last(self, file: str, number: float, most: int) -> bool:
+        """Whether a file ends within so many lines after a line, and nothing goes on in them.
+
+        Lines of a message, which are indented, and of a tracker's summary don't count.
+        """
+        written = self.last_lines.get(file, ())
+        after = [line.text for line in written if line.number > number]
+        said = [text for text in after if not text.startswith((" ", "\t", SUMMARY))]
+        is_there = bool(written) and written[0].number <= number
+        return is_there and len(said) <= most and not any(map(STEP.search, said))
+
+    def died_of(self, event: Evidence) -> bool:
+        """Whether a process died of an exception that has no traceback: it was the last."""
+        if event.progress or event.file in self.ends:
+            return False
+        most = MOST_AFTER_SEVERE if event.is_severe else MOST_AFTER
+        return self.is_last(event.file, event.lines[-1][0], most)
 
 
 def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
@@ -118,10 +144,10 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
         log_tail=before,
     )
-    return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare)
+    return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare, trace.is_severe)
 
 
-def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
+def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bool) -> Evidence:
     """The evidence of a launcher's line on the end of a worker.
 
     Args:
@@ -129,6 +155,7 @@ def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
         file: the log file.
         text: the line.
         finished: the training had already ended.
+        is_asked: a launcher ends the workers of an attempt that hangs.
     """
     record = FailureRecord(
         death.rank,
@@ -138,4 +165,4 @@ def of_death(death: Death, file: str, text: str, *, finished: bool) -> Evidence:
         message=text,
         finished=finished,
     )
-    return Evidence(record, file, ((death.number, text),))
+    return Evidence(record, file, ((death.number, text),), is_asked=is_asked)

@@ -111,10 +111,10 @@ def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[s
     kept = reading.shuffled
     if kept and kept[-1][0] == file and line.number - kept[-1][1] < LINES_INTERLEAVED:
         _, number, text = kept[-1]
-        kept[-1] = (file, number, text + line.text)
+        kept[-1] = (file, number, f"{text}\n{line.text}")
         return False
     if not line.is_found or not IS_SHUFFLED.search(line.text):
         return False
-    kept.append((file, line.number, "".join(before) + line.text))
+    kept.append((file, line.number, "\n".join([*before, line.text])))
     del kept[:-MOST_INTERLEAVED]
     return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from . import boxes
 from .prefixes import Stripped, common, learned, stripped
-from .tracebacks import BOX_TOP, HEADER, NOTEBOOK
+from .tracebacks import HEADER, NOTEBOOK
 
 MOST_LEARNED = 8
 
@@ -37,7 +38,7 @@ class FilePrefixes:
         if not header or not header.start() or len(self._learned) >= MOST_LEARNED:
             return False
         pattern = learned(text[: header.start()])
-        is_drawn = BOX_TOP.match(text.strip()) or NOTEBOOK.match(text)
+        is_drawn = boxes.TOP.match(text.strip()) or NOTEBOOK.match(text)
         if pattern is None or is_drawn or not pattern.match(text):
             return False
         self._learned.append(pattern)

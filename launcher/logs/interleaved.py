@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from ..catalogue.entry import KnownFailure
 from ..catalogue.regex_as_prose import ANY, NUMBER, plain
 from ..catalogue.signature import Signature
+from .exception_lines import Said, said
 
 TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 """Matches `Error` with other characters in between."""
@@ -22,8 +24,12 @@ SHORTEST = 24
 TIGHTEST, LOOSEST = 1.15, 2.6
 """How many characters of the text there may be per character found, on average: more than in a text
 of one rank, and not many more than in a text of two ranks."""
+LONGEST_RUN = 10
+"""Characters of a message that stand side by side, at most, where two ranks' are mixed."""
 LONGEST = 12_000
 """Characters that are searched at most."""
+LONGEST_PAIR, MOST_STATES = 400, 20_000
+"""Characters of a line that are separated into two equal texts at most, and attempts to do so."""
 
 
 def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | None:
@@ -78,32 +84,77 @@ def _is_mixed_in(parts: Sequence[str], text: str) -> bool:
     if any(len(part) >= LONG and part in text for part in parts):
         return False
     spans = _spans(parts, text)
-    return spans is not None and max(spans) >= TIGHTEST
+    if spans is None or max(span.run for span in spans) > LONGEST_RUN:
+        return False
+    return any(
+        span.end - span.start >= TIGHTEST * len(part)
+        for part, span in zip(parts, spans, strict=True)
+    )
 
 
-def _spans(parts: Sequence[str], text: str) -> list[float] | None:
-    """For each part, the characters of text per character of its own; None if one is missing."""
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where letters are in a text: from `start` to `end`, so many of them at most in a run."""
+
+    start: int
+    end: int
+    run: int
+
+
+def _spans(parts: Sequence[str], text: str) -> list[_Span] | None:
+    """The places of all parts, in order; None if one is missing."""
     at, spans = 0, []
     for part in parts:
         place = _place(part, text, at)
         if place is None:
             return None
-        at = place[1]
-        spans.append((place[1] - place[0]) / len(part))
+        at = place.end
+        spans.append(place)
     return spans
 
 
-def _place(letters: str, text: str, low: int) -> tuple[int, int] | None:
+def _place(letters: str, text: str, low: int) -> _Span | None:
     """The span of the letters in the text, in order and close together, from `low` on."""
     most = int(len(letters) * LOOSEST) + 2
     start = text.find(letters[0], low)
     while start >= 0:
-        at = start
+        at, run, longest = start, 1, 1
         for letter in letters[1:]:
-            at = text.find(letter, at + 1, start + most)
+            before, at = at, text.find(letter, at + 1, start + most)
             if at < 0:
                 break
+            run = run + 1 if at == before + 1 else 1
+            longest = max(longest, run)
         else:
-            return start, at + 1
+            return _Span(start, at + 1, longest)
         start = text.find(letters[0], start + 1)
     return None
+
+
+def said_twice(text: str) -> Said | None:
+    """The exception that two ranks have written at once, if their letters can be told apart.
+
+    Of a line that is two copies of one text, mixed in any way; what follows them, where the ranks
+    differ, is left as it is.
+    """
+    return next(filter(None, map(_said_twice, reversed(text.split("\n")))), None)
+
+
+def _said_twice(line: str) -> Said | None:
+    if not IS_SHUFFLED.search(line):
+        return None
+    best: tuple[int, Said] | None = None
+    states, seen = [(0, "", "")], set[tuple[int, str]]()
+    while states and len(seen) < MOST_STATES:
+        at, waiting, whole = states.pop()  # one rank is ahead by the letters that wait
+        if (at, waiting) in seen or at > LONGEST_PAIR:
+            continue
+        seen.add((at, waiting))
+        if whole and not waiting and (best is None or at > best[0]) and (found := said(whole)):
+            best = at, found
+        if at == len(line):
+            continue
+        states.append((at + 1, waiting + line[at], whole + line[at]))
+        if waiting[:1] == line[at]:
+            states.append((at + 1, waiting[1:], whole))
+    return best[1] if best else None

@@ -6,6 +6,8 @@ import re
 import signal
 from dataclasses import dataclass
 
+from ..catalogue.package_names import package_of_file
+
 STARTS = (
     r"Setting OMP_NUM_THREADS environment variable for each process",
     r"runner\.py:\d+:main\] cmd = ",
@@ -14,6 +16,10 @@ STARTS = (
     r"\[safe-launch\] (?:run|plan) ",
     r"Starting elastic_operator with launch configs",
     r"will restart worker group",
+    r"Joining cluster restart \(group_rank=",  # NVIDIA's ft_launcher
+    r"Attempting to start training worker group of size ",  # Ray Train
+    r"\] Agent starting workers for entrypoint: ",  # SageMaker HyperPod
+    r"Process diagnosis action: restart_worker",  # DLRover
     r"DUE TO JOB REQUEUE",
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift)\b",
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
@@ -28,8 +34,25 @@ ENDS = (
     r"DUE TO JOB REQUEUE",
     r"srun: error: \S+: tasks? [\d,-]+: ",
     r"will restart worker group",
+    r"Joining cluster restart \(group_rank=|Some rank\(s\) exited with non-zero exit code: ",
+    r"Progress tracker detected no progress across restarts",
+    r"\[FailurePolicy\] R(?:ETRY|AISE)|Deciding to (?:RESTART|TERMINATE|RAISE), since ",
+    r"worker group changed to (?:WorkerState\.)?(?:FAILED|UNHEALTHY) state",
+    r"Worker group in unrecoverable (?:FAILED|UNHEALTHY) state",
+    r"The worker fails with \{",
 )
 """Lines by which a launcher reports that an attempt has failed."""
+HANGS = (
+    r"Did not get (?:initial|subsequent) heartbeat\. Waited [\d.]+ seconds",
+    r"Section '[^'\n]+' has been open for [\d.]+ seconds\. Timeout is ",
+    r"Was out of section for [\d.]+ seconds\. Timeout is ",
+    r"LogState\.HANGING for rules=",
+    r"Got hang worker: \d+, time last: ",
+    r"\] All nodes hanged",
+)
+"""Lines in which a launcher says that a rank stands still, before it ends that rank's process:
+nvidia_resiliency_ext/fault_tolerance/rank_monitor_server.py, HyperPod's hyperpod_elastic_agent.py
+1.1.3, DLRover's training_hang.py and dist_master.py."""
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
 """Slurm ends the job; a later exception in the file that isn't of stopping is another job's."""
 STOPPING = (
@@ -52,7 +75,9 @@ LAUNCHER = re.compile(r"[/\\]bin[/\\](?:torchrun|deepspeed|accelerate|swift|llam
 INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|^\.\.\./|"
     r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
-    r"|lightning|pytorch_lightning|datasets|FlagEmbedding|multiprocessing|concurrent|importlib)[/\\]"
+    r"|lightning|pytorch_lightning|datasets|FlagEmbedding|megatron|mindspeed|mindspeed_llm|nemo"
+    r"|verl|openrlhf|axolotl|torchtune|torchtitan|colossalai|vllm|sglang|multiprocessing|concurrent"
+    r"|importlib)[/\\]"
     r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
 )
 """Files of frameworks and of Python, installed or in a checkout."""
@@ -182,4 +207,4 @@ def is_of_stopping(kind: str, message: str) -> bool:
 
 def is_users(file: str) -> bool:
     """Whether a file in a traceback is likely to be the user's own."""
-    return INSTALLED.search(file) is None
+    return INSTALLED.search(file) is None and package_of_file(file) is None

@@ -87,12 +87,17 @@ class Line:
     is_found: bool
 
 
+NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
+"""The beginning of a named group."""
+
+
 def loosened(pattern: str) -> str:
     """A pattern for whole lines that matches at least what the given one does without prefixes.
 
-    Anchors are dropped, since prefixes precede the line, and a space matches any run of white
-    space.
+    Anchors are dropped, since prefixes precede the line, a space matches any run of white space,
+    and groups have no names, which may be those of another pattern.
     """
+    pattern = NAMED.sub("(?:", pattern)
     result: list[str] = []
     is_class = False
     position = 0

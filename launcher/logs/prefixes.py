@@ -168,7 +168,8 @@ def learned(prefix: str) -> re.Pattern[str] | None:
         (found.start() for pattern in RANKS if (found := pattern.search(prefix))), default=None
     )
     prefix = prefix[:inner]
-    if prefix.strip() in ("", "Original") or len(prefix) > LONGEST or "%|" in prefix:
+    is_torn = prefix[-1:].isalnum()  # another rank's text, in the middle of which it stands
+    if prefix.strip() in ("", "Original") or is_torn or len(prefix) > LONGEST or "%|" in prefix:
         return None
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix)))
 

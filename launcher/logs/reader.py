@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..catalogue.entry import KnownFailure
@@ -24,6 +24,7 @@ from .launcher_messages import (
     is_of_stopping,
 )
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
+from .lost_loss import lost_loss
 from .prefixes import unfolded
 from .progress_signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_end
 from .searches import searches_for
@@ -36,6 +37,8 @@ HEAD = 1 << 16
 """Bytes of a file that are searched for a prefix of all its lines."""
 TAIL = 60
 """Lines before an event that are kept as its context."""
+MOST_LAST = 80
+"""Lines at a file's end that are kept."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
 RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
 
@@ -47,12 +50,13 @@ class _Stream:
     Attributes:
         tracebacks: the exceptions in its lines.
         rank: its rank, if a prefix names it.
-        found: patterns of the catalogue that its lines have matched since the last progress.
+        found: patterns of the catalogue that its lines have matched since the last progress, and
+            the ranks that those lines name.
     """
 
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     rank: int | None = None
-    found: set[str] = field(default_factory=set)
+    found: set[tuple[str, int | None]] = field(default_factory=set)
 
 
 class Reader:
@@ -179,7 +183,11 @@ class _File:
             for number, raw in last[-MOST:]
             if number >= self.begun and (text := self.prefixes.stripped(raw).text).strip()
         ]
-        self.reading.last_lines += written[-1:]
+        self.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
+        if (lost := lost_loss(written)) is not None:
+            tail = tuple(line.text for line in written[-MOST_LAST:])
+            lost = replace(lost, record=replace(lost.record, log_tail=tail))
+            self.reading.events.append(lost)
         if (end := said_end(written)) and self.name not in self.reading.ends:
             self.reading.ends[self.name] = End(end)
 
@@ -208,6 +216,7 @@ class _File:
             self._progress(number, ENOUGH)
             self.reading.ends[self.name] = End(Written(self.name, number, text))
         self.is_finished |= IS_SAID.search(text) is not None
+        self.reading.is_ended |= self.reader.searches.hangs.search(text) is not None
         self.is_root |= ROOT_CAUSE in text
         if found := SUMMARY_RANK.match(text):
             self.summary_rank = int(found["rank"])
@@ -215,7 +224,14 @@ class _File:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
         death = death_of(number, text, self.summary_rank)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
-            self.reading.deaths.append(of_death(death, self.name, text, finished=self.is_finished))
+            evidence = of_death(
+                death,
+                self.name,
+                text,
+                finished=self.is_finished,
+                is_asked=self.reading.is_ended,
+            )
+            self.reading.deaths.append(evidence)
         return is_start or is_end or death is not None
 
     def _begin(self) -> None:
@@ -261,14 +277,17 @@ class _File:
 
     def _match_line(self, number: int, text: str, stream: _Stream) -> None:
         """Adds a line as evidence if further patterns of the catalogue match it."""
-        found = {pattern.pattern for pattern in self.reader.searches.logs if pattern.search(text)}
+        rank = self._rank(stream, text)
+        found = {
+            (pattern.pattern, rank) for pattern in self.reader.searches.logs if pattern.search(text)
+        }
         if found <= stream.found:
             return
         stream.found |= found
         self._add(
             Evidence(
                 FailureRecord(
-                    self._rank(stream, text),
+                    rank,
                     float(number),
                     message=text,
                     log_tail=tuple(self.texts),
@@ -302,5 +321,5 @@ class _File:
             self._begin()
         if is_of_launcher(files):
             self._give_up(trace.said)
-        rank = self._rank(stream, trace.raised.message)
+        rank = self._rank(stream, trace.raised.message) if trace.rank is None else trace.rank
         self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

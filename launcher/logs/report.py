@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..catalogue.advice import advice
 from ..catalogue.entry import Kind, Role
 from ..catalogue.situation import told, traits_of
 from ..core.row import Row
@@ -16,7 +17,8 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
 from .attempts import Evidence
-from .verdict import BreakOff, Failure, Judgement, Verdict, name_of
+from .failures import Failure
+from .verdict import BreakOff, Judgement, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown at most."""
@@ -49,30 +51,34 @@ def headline(judgement: Judgement) -> str:
 
 
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
-    """Rows on the root cause (what, where, why, what to do), then on the rest."""
+    """Rows on the root cause (what, what to do, where, why), then on the rest."""
     if judgement.break_off is not None:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
     if root is None:
         return []
     record, entry = root.finding.record, root.finding.entry
-    result = [("what", _what(record) + (f": {entry.subject}" if entry else ""))]
-    result += [("seen", text) for text in _seen(root.evidence)]
-    result += [("where", text) for text in _where(record, spots)]
+    subject = _said(record) if entry is None else entry.subject
+    result = [("what", ": ".join(filter(None, (_what(record), subject))))]
+    places = [("where", text) for text in _where(record, spots)]
+    places += [("seen", text) for text in _seen(root.evidence)]
     if entry is not None:
         traits = traits_of(record, Workload())
-        result.append(("why", told(entry.sections["What happens"], traits)))
-        if entry.kind is Kind.MEMORY:
-            result += [("memory", text) for text in allocation_texts(record)]
-        result.append(("do", told(entry.sections["What to do"], traits)))
+        result.append(("do", advice(entry, record, traits)))
+        if root.finding.role is Role.CASCADE:
+            result.append(("note", _missing_ranks(judgement)))
         if entry.kind in CURES:
             result.append(("or", CURES[entry.kind]))
+        result += places
+        if entry.kind is Kind.MEMORY:
+            result += [("memory", text) for text in allocation_texts(record)]
+        result.append(("why", told(entry.sections["What happens"], traits)))
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
-    elif not record.exception:
+    else:
+        result += places
+    if entry is None and not record.exception:
         text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
-    if root.finding.role is Role.CASCADE:
-        result.append(("note", _missing_ranks(judgement)))
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
@@ -124,6 +130,12 @@ def _what(record: FailureRecord) -> str:
     if record.exception or record.exit_code is not None or record.signal is not None:
         return death_text(record)
     return "a worker" if record.rank is None else f"rank {record.rank}"
+
+
+def _said(record: FailureRecord) -> str:
+    """The message of an exception that no entry explains, as a short line."""
+    text = " ".join(record.message.split()) if record.exception else ""
+    return text if len(text) <= WIDEST else f"{text[:WIDEST]}…"
 
 
 def _seen(evidence: Evidence) -> list[str]:
@@ -221,7 +233,7 @@ def _finding(failure: Failure) -> Mapping[str, Any]:
             "title": entry.title,
             "class": entry.kind.value,
             "why": told(entry.sections["What happens"], traits_of(record, Workload())),
-            "do": told(entry.sections["What to do"], traits_of(record, Workload())),
+            "do": advice(entry, record, traits_of(record, Workload())),
             "sources": list(entry.sources),
         }
     )

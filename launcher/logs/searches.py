@@ -9,11 +9,11 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..catalogue.signature import Pattern
+from .exception_lines import KINDS, UNTYPED
 from .interleaved import TRIGGER
-from .launcher_messages import ENDS, STARTS
+from .launcher_messages import ENDS, HANGS, STARTS
 from .lines import automaton, loosened
 from .progress_signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
-from .tracebacks import KINDS
 
 BEGINNINGS = (
     r"Traceback \(most",
@@ -23,7 +23,8 @@ BEGINNINGS = (
     r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
-    r"terminate called",
+    r"terminate called|watchdog thread terminated",
+    *UNTYPED,
     TRIGGER,
 )
 """The beginnings of evidence, besides the catalogue's own patterns."""
@@ -39,6 +40,7 @@ class Searches:
         logs: the catalogue's own patterns for lines.
         starts: a launcher starts.
         ends: a launcher reports that an attempt has failed.
+        hangs: a launcher reports that a rank stands still.
         completions: a training has ended.
         endings: a training may have ended.
         progress: a training continues.
@@ -49,6 +51,7 @@ class Searches:
     logs: tuple[Pattern, ...]
     starts: re.Pattern[str]
     ends: re.Pattern[str]
+    hangs: re.Pattern[str]
     completions: re.Pattern[str]
     endings: re.Pattern[str]
     progress: re.Pattern[str]
@@ -58,17 +61,19 @@ def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
     """The searches for the failures of a catalogue."""
     signatures = [sign for entry in catalogue for sign in entry.signatures]
     logs = {pattern.pattern: pattern for sign in signatures if (pattern := sign.log) is not None}
-    contexts = {
-        pattern.pattern: pattern for sign in signatures if (pattern := sign.context) is not None
-    }
-    patterns = map(loosened, {**logs, **contexts})
-    telling = [*BEGINNINGS, *STARTS, *ENDS, COMPLETIONS, SAID, *patterns]
+    variants = [variant for entry in catalogue for variant in entry.variants]
+    beside = [sign.context for sign in signatures]
+    beside += [pattern for variant in variants for pattern in (variant.log, variant.context)]
+    contexts = {pattern.pattern for pattern in beside if pattern is not None}
+    patterns = map(loosened, dict.fromkeys([*logs, *sorted(contexts)]))
+    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, SAID, *patterns]
     return Searches(
         quiet=automaton(telling),
         watchful=automaton([*telling, PROGRESS, ENDINGS]),
         logs=tuple(logs.values()),
         starts=re.compile("|".join(STARTS)),
         ends=re.compile("|".join(ENDS)),
+        hangs=re.compile("|".join(HANGS)),
         completions=re.compile(COMPLETIONS),
         endings=re.compile(ENDINGS),
         progress=re.compile(PROGRESS),

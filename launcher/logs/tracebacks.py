@@ -6,35 +6,26 @@ import re
 from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import Frame, Raised
+from . import boxes
+from .exception_lines import (
+    DOUBLED,
+    LAST_WORDS,
+    RAISED,
+    SURELY_RAISED,
+    WATCHDOG,
+    WHAT,
+    in_python,
+    rank_in,
+    said,
+)
 
 HEADER = re.compile(r"Traceback \(most recent call last\)")
 FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
-KINDS = (
-    r"Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Mismatch|OutOfMemory|Empty|Full"
-    r"|Group|Cancelled|Refused|NotFound|Invalid"
-)
-RAISED = re.compile(
-    r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\.<locals>\.\w+)?)(?:: ?(?P<message>.*))?$"
-)
-SURELY_RAISED = re.compile(
-    rf"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{KINDS}))(?:: ?(?P<message>.*))?$"
-)
-DOUBLED = re.compile(
-    rf"(?P<kind>(?:[A-Za-z_]\w{{0,40}}\.)*[A-Z]\w{{0,40}}?(?:{KINDS}))(?P=kind)+(?:: ?)*"
-    r"(?P<message>.*)$"
-    r"|(?P<other>[A-Z]\w{2,40}): (?P=other)(?P<rest>(?!:).*)$"
-)
-"""The type of an exception that two ranks printed at once, in alternating pieces."""
 CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"
 )
 IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
-BOX_TOP = re.compile(r"[╭┏+][─━-]+ *Traceback \(most recent call last\) *[─━-]*[╮┓+]?$")
-BOX_LINE = re.compile(r"[│┃|](?P<text>.*?)[│┃|]?$")
-BOX_END = re.compile(r"[╰┗+][─━-]+[╯┛+]?$")
-BOX_FRAME = re.compile(r"(?P<file>[^\s:]+\.\w+): ?(?P<line>\d+) in (?P<function>[\w<>.]+)")
-BOX_SOURCE = re.compile(r"\s*❱ *\d+ (?P<source>.*)")
 NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
 CELL = re.compile(
     r"(?:File )?(?P<file>[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
@@ -42,12 +33,11 @@ CELL = re.compile(
 )
 """A frame in IPython's format."""
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
-LAST_WORDS = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']+)'")
-WHAT = re.compile(r"\s*what\(\): *(?P<message>.*)")
 ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
     r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\{'|\s*\d+%\|"
-    r"|srun: |slurmstepd: |\[safe-launch\]|Fatal Python error|terminate called|Exception ignored"
+    r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
+    r"|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
 )
 """Beginnings of lines that aren't part of an exception's message."""
@@ -56,7 +46,7 @@ GOES_ON = re.compile(
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """Beginnings of lines that continue a message after an empty line."""
-MOST_LINES = 60
+MOST_LINES, MOST_FRAMES = 60, 120
 MOST_NOISE = 40
 """Other lines between two lines of a traceback, at most."""
 
@@ -75,6 +65,8 @@ class Trace:
         last: number of its last line.
         is_ignored: Python printed it and continued, e.g. in a destructor.
         is_bare: it has no traceback.
+        is_severe: it has none, but was logged as an error.
+        rank: the rank that the line itself names.
     """
 
     raised: Raised
@@ -86,6 +78,8 @@ class Trace:
     last: int
     is_ignored: bool = False
     is_bare: bool = False
+    is_severe: bool = False
+    rank: int | None = None
 
 
 @dataclass(slots=True)
@@ -112,6 +106,8 @@ class Tracebacks:
     message: list[str] = field(default_factory=list)
     blank: bool = False
     is_bare: bool = False
+    is_severe: bool = False
+    rank: int | None = None
     done: Trace | None = None
     chained: Trace | None = None
     outer: Trace | None = None
@@ -150,7 +146,7 @@ class Tracebacks:
                 self.outer = found.pop()
             self._open(number)
             self.is_notebook = NOTEBOOK.match(text) is not None
-            if BOX_TOP.match(text.strip()):
+            if boxes.TOP.match(text.strip()):
                 self.box = []
             return True, found
         if IGNORED.match(text):
@@ -159,12 +155,19 @@ class Tracebacks:
         if place := FRAME.match(text):
             if not self.is_open:
                 self._open(number)
-            self._frame(place)
+            function = (place["function"] or "").strip()
+            self._frame(Frame(place["file"], int(place["line"]), function, ""))
             self.placed = number
             return True, found
         if ended := LAST_WORDS.match(text):
             self._open(number)
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
+            return True, found
+        if (watchdog := WATCHDOG.match(text)) and not self.is_open:
+            self._open(number)
+            self.is_bare = self.is_severe = True
+            self.rank = rank_in(text[: watchdog.start("message")])
+            self._raise(number, "torch.distributed.DistBackendError", watchdog["message"])
             return True, found
         if double := DOUBLED.match(text):
             if not self.is_open:
@@ -174,10 +177,10 @@ class Tracebacks:
             return True, found
         if self.is_open:
             return self._read_inside(number, text, found)
-        if bare := SURELY_RAISED.match(text):
+        if bare := said(text):
             self._open(number)
-            self.is_bare = True
-            self._raise(number, bare["kind"], bare["message"] or "")
+            self.is_bare, self.is_severe, self.rank = True, bare.is_severe, bare.rank
+            self._raise(number, bare.kind, bare.message)
             return True, found
         return False, found
 
@@ -195,7 +198,7 @@ class Tracebacks:
         self.frames, self.message = [], []
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
         self.placed = number
-        self.is_bare = False
+        self.is_bare, self.is_severe, self.rank = False, False, None
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
     def _read_inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
@@ -204,6 +207,8 @@ class Tracebacks:
             return True, found
         if text.startswith("  |"):  # an exception group
             text = text.lstrip(" |+-")
+        if text[0] == " " and self.near and self.frames and SURELY_RAISED.match(text, 1):
+            text = text[1:]
         if text[0] in " \t":
             if self.near and self.frames and set(text.strip()) - set("^~ "):
                 frame = self.frames[-1]
@@ -240,10 +245,9 @@ class Tracebacks:
             return True
         return text[0] == " "
 
-    def _frame(self, place: re.Match[str]) -> None:
-        function = (place["function"] or "").strip()
-        self.frames.append(Frame(place["file"], int(place["line"]), function, ""))
-        del self.frames[:-120]
+    def _frame(self, frame: Frame) -> None:
+        self.frames.append(frame)
+        del self.frames[:-MOST_FRAMES]
         self.near, self.noise = True, 0
 
     def _raise(self, number: int, kind: str, message: str) -> None:
@@ -277,7 +281,7 @@ class Tracebacks:
             self.message.pop()
         frame = self.frames[-1] if self.frames else None
         raised = Raised(self.kind, "\n".join(self.message).strip("\n"), frame)
-        chain: tuple[Raised, ...] = ()
+        chain = in_python(raised)
         if self.chained is not None:
             before = replace(self.chained.raised, was_handled=self.was_handled)
             chain = (before, *self.chained.chain)
@@ -292,6 +296,8 @@ class Tracebacks:
             self.last,
             self.was_ignored,
             self.is_bare,
+            self.is_severe,
+            self.rank,
         )
         if self.outer is not None:
             # A data loader worker's exception, quoted in the message of the waiting process.
@@ -305,45 +311,22 @@ class Tracebacks:
 
     def _read_box(self, number: int, text: str) -> list[Trace]:
         """Reads a line of one of Rich's boxes."""
-        bare = text.strip()
         assert self.box is not None, "only called inside a box"
-        if BOX_END.match(bare):
+        if boxes.END.match(text.strip()):
             self._unbox()
             self.last = number
             return []
-        inner = BOX_LINE.match(bare)
-        if inner is None or len(self.box) > 2000:
+        row = boxes.row_of(text)
+        if row is None or len(self.box) > boxes.MOST_ROWS:
             self._unbox()
             return self.feed(number, text)[1]
-        self.box.append(inner["text"])
+        self.box.append(row)
         return []
 
     def _unbox(self) -> None:
-        """Reads the frames of a box, whose paths may be broken over two lines."""
-        rows = self.box or []
+        """Takes the frames out of a box."""
+        for index, frame in boxes.frames_in(self.box or ()):
+            self._frame(frame)
+            self.placed = self.first + 1 + index
         self.box = None
-        for index, row in enumerate(rows):
-            if source := BOX_SOURCE.match(row):
-                if self.frames:
-                    frame = self.frames[-1]
-                    text = source["source"].strip(" │")
-                    self.frames[-1] = Frame(frame.file, frame.line, frame.function, text)
-                continue
-            if not row.strip() or re.match(r"\s*\d+ [ │]", row):
-                continue
-            following = rows[index + 1] if index + 1 < len(rows) else ""
-            for joined in (
-                row.strip(),
-                f"{row.strip()}{following.strip()}",
-                f"{row.strip()} {following.strip()}",
-            ):
-                place = BOX_FRAME.match(joined)
-                if place and (
-                    BOX_FRAME.match(row.strip())
-                    or not BOX_FRAME.match(following.strip())
-                    or joined is row
-                ):
-                    self._frame(place)
-                    self.placed = self.first + 1 + index
-                    break
         self.near = True

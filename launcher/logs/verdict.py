@@ -11,12 +11,12 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, Evidence, Reading
-from .interleaved import entry_in
+from .attempts import ENOUGH, MOST_AFTER_SEVERE, Evidence, Reading
+from .diverged import divergence
+from .failures import Failure, without_aborts, without_copies
+from .interleaved import entry_in, said_twice
 from .progress_signs import Written
 
-LAST_WORDS, WHAT = "terminate called", "what()"
-"""C++'s message on an uncaught exception, and the beginning of the exception's text."""
 NEAR = 40
 """Lines that two ranks' mixed tracebacks take at most."""
 
@@ -28,14 +28,6 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
     UNFINISHED = "unfinished"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A finding and the evidence in the logs for it."""
-
-    finding: Finding
-    evidence: Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +137,7 @@ def _break_off(reading: Reading) -> BreakOff:
     ]
     return BreakOff(
         errors[-1] if errors else None,
-        tuple(reading.last_lines),
+        tuple(lines[-1] for lines in reading.last_lines.values() if lines),
         next((place for place in reading.cut if is_open(*place)), None),
         reading.progress >= ENOUGH,
     )
@@ -154,7 +146,7 @@ def _break_off(reading: Reading) -> BreakOff:
 def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failure]:
     """All failures of an attempt, the root cause first."""
     sure, doubtful = _by_certainty(reading, catalogue)
-    sure = _without_copies(_without_aborts(sure))
+    sure = without_copies(without_aborts(sure))
     if not any(failure.finding.entry for failure in sure):
         sure = _with_interleaved(sure, reading, catalogue)
     if not sure:
@@ -169,7 +161,17 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
 
-    return sorted(failures, key=order)
+    return _with_divergence(sorted(failures, key=order), reading, catalogue)
+
+
+def _with_divergence(
+    failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
+) -> list[Failure]:
+    """Puts first that ranks were in different operations, if all else are consequences."""
+    differ = divergence(reading.events)
+    if differ is None or any(not _is_consequence(failure) for failure in failures):
+        return list(failures)
+    return [Failure(finding_of(differ.record, catalogue), differ), *failures]
 
 
 def _by_certainty(
@@ -186,34 +188,10 @@ def _by_certainty(
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
-        is_doubtful = event.is_ignored or is_noise or _says_little(failure)
+        says_little = _says_little(failure) and not reading.died_of(event)
+        is_doubtful = event.is_ignored or is_noise or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
-
-
-def _without_aborts(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops a C++ process's abort that another failure explains.
-
-    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log).
-    """
-    return [
-        failure
-        for failure in failures
-        if not any(_explains_abort(other, failure) for other in failures)
-    ]
-
-
-def _without_copies(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops copies of a known failure whose message was cut off on another rank.
-
-    (tests/logs/experts-out-of-order-head-cut.log)
-    """
-    known = {_first_words(failure) for failure in failures if failure.finding.entry}
-    return [
-        failure
-        for failure in failures
-        if failure.finding.entry or _first_words(failure) not in known
-    ]
 
 
 def _with_interleaved(
@@ -230,12 +208,6 @@ def _with_interleaved(
     return [*whole, *found]
 
 
-def _first_words(failure: Failure) -> tuple[str, str]:
-    """An exception's type and first line; if equal on another rank, it is the same failure."""
-    record = failure.finding.record
-    return record.exception, record.message.partition("\n")[0].strip()
-
-
 def _is_consequence(failure: Failure) -> bool:
     return failure.finding.role is not Role.INITIATING
 
@@ -243,21 +215,6 @@ def _is_consequence(failure: Failure) -> bool:
 def _says_little(failure: Failure) -> bool:
     """Whether a line only looks like an exception: it has no traceback and no entry."""
     return failure.evidence.is_bare and failure.finding.entry is None
-
-
-def _explains_abort(failure: Failure, abort: Failure) -> bool:
-    """Whether a failure explains a C++ process's abort whose own last message isn't known.
-
-    Without `what()` there is no message, and any other failure of the same rank is the cause.
-    """
-    words, other = abort.finding.record, failure.finding.record
-    if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
-        return False
-    is_same_rank = words.rank is None or other.rank in (None, words.rank)
-    is_before = failure.evidence.file == abort.evidence.file and other.at < words.at
-    if WHAT in words.message:
-        return failure.finding.entry is not None and is_same_rank and is_before
-    return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
@@ -289,11 +246,13 @@ def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
     for file, number, text in reading.shuffled:
         if any(file == other and low - NEAR <= number <= high for other, low, high in clean):
             continue
+        evidence = ((number, text),)
         if (entry := entry_in(text, catalogue)) is not None:
             record = FailureRecord(None, float(number), message=text)
-            yield Failure(
-                Finding(record, entry.role, entry), Evidence(record, file, ((number, text),))
-            )
+            yield Failure(Finding(record, entry.role, entry), Evidence(record, file, evidence))
+        elif (pair := said_twice(text)) and reading.is_last(file, number, MOST_AFTER_SEVERE):
+            record = FailureRecord(None, float(number), exception=pair.kind, message=pair.message)
+            yield Failure(Finding(record, Role.INITIATING, None), Evidence(record, file, evidence))
 
 
 def _deaths(
@@ -316,7 +275,7 @@ def _deaths(
             continue
         seen.add((record.rank, record.exit_code))
         finding = finding_of(record, catalogue)
-        is_asked = record.signal in (signal.SIGTERM, signal.SIGINT)
+        is_asked = death.is_asked or record.signal in (signal.SIGTERM, signal.SIGINT)
         is_silent = record.signal in (None, signal.SIGABRT)
         is_others = are_consequences and record.rank is not None and not {None, record.rank} & ranks
         if failures and (is_asked or (is_silent and not (is_others and record.signal is None))):

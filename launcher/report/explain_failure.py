@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..catalogue.advice import advice, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, scheduled_by, told, traits_of
 from ..core.control_sequences import cleaned
@@ -17,7 +18,7 @@ from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..evidence.exit_reason import death_text
-from ..evidence.failure_record import HANG, FailureRecord, Frame
+from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
 from ..planning.budget import gib
 
 LONGEST = 240
@@ -31,7 +32,7 @@ def failure_rows(
     *,
     whole: bool = False,
 ) -> list[Row]:
-    """The rows on a known failure: the exception, where, why, and what to do unless it is cured.
+    """The rows on a known failure: the exception, what to do unless it is cured, where, and why.
 
     Args:
         finding: the failure.
@@ -43,17 +44,18 @@ def failure_rows(
     assert entry is not None, "an unexplained failure has no rows"
     traits = traits_of(record, attempt.plan.workload) | scheduled_by(os.environ)
     rows = raised_rows(record)
+    is_cured = entry.kind in (Kind.MEMORY, Kind.PRESET) and record.told_by is ToldBy.WORKER
+    if not is_cured or (entry.kind is Kind.PRESET and spots):
+        rows += advice_rows(entry, record, traits)
+    if entry.role is Role.CASCADE:
+        rows.append(("note", "it waited for another rank, which is the cause"))
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = told(entry.sections["What happens"], traits)
     rows.append(("why", f"{entry.subject}\n{happens}" if whole else entry.subject))
-    if entry.role is Role.CASCADE:
-        rows.append(("note", "it waited for another rank, which is the cause"))
     if whole and record.model:
         rows.append(("model", model_text(record)))
     if entry.kind is Kind.MEMORY:
         rows += [("memory", text) for text in allocation_texts(record)]
-    elif entry.kind is not Kind.PRESET or spots:
-        rows += advice_rows(entry, traits)
     for setting, value in attempt.plan.overrides.items():
         if (in_force := record.observed.get(setting.value, value)) != value:
             wanted = f"{describe(setting, value)} was asked of attempt {attempt.number + 1}"
@@ -62,9 +64,15 @@ def failure_rows(
     return rows
 
 
-def advice_rows(entry: KnownFailure, traits: frozenset[Trait]) -> list[Row]:
-    """The row on what to do in a run with these traits; none where no advice is meant for it."""
-    text = told(entry.sections["What to do"], traits)
+def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> list[Row]:
+    """The row on what to do in a run with these traits; none where no advice is meant for it.
+
+    Args:
+        entry: the known failure.
+        record: the failure; an empty record before any.
+        traits: those of the run.
+    """
+    text = advice(entry, record, traits)
     return [("do", text)] if text else []
 
 
@@ -102,6 +110,8 @@ def raised_rows(record: FailureRecord) -> list[Row]:
         message = message.partition("\n")[0]
     text = " ".join(message.split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    if record.told_by is ToldBy.LAST_LINE:
+        return [("what", f"{text} (in its last output)")]
     return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]
 
 
@@ -210,6 +220,8 @@ def entry_text(entry: KnownFailure) -> str:
     lines += [f"versions: {', '.join(versions) or 'all'}"]
     for heading, body in entry.sections.items():
         lines += ["", heading, "-" * len(heading), body]
+        if heading == "What to do":
+            lines += [f"\nIf {where}:\n{text}" for where, text in cases(entry)]
     lines += ["", "How it is known", "---------------", *(f"- {proof}" for proof in entry.proof)]
     lines += ["", "Sources", "-------", *(f"- {source}" for source in entry.sources)]
     return "\n".join(lines)

@@ -53,7 +53,7 @@ def failure_line(
     parts += explain_failure.where_texts(record, spots)[:1]
     if entry is not None:
         traits = traits_of(record, workload) | scheduled_by(os.environ)
-        advice = explain_failure.advice_rows(entry, traits)
+        advice = explain_failure.advice_rows(entry, record, traits)
         parts += [f"{label}: {text}" for label, text in advice]
     return _line(code, parts)
 

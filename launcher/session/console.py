@@ -84,8 +84,9 @@ class ConsoleReporter:
         changes = [text for label, text in _corrections(following, state) if label == "change"]
         rows = [("suggest", text) for text in changes]
         if state.root is not None and state.root.entry is not None:
-            traits = traits_of(state.root.record, following.workload) | scheduled_by(os.environ)
-            rows += explain_failure.advice_rows(state.root.entry, traits)
+            record = state.root.record
+            traits = traits_of(record, following.workload) | scheduled_by(os.environ)
+            rows += explain_failure.advice_rows(state.root.entry, record, traits)
         terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
@@ -121,12 +122,13 @@ def _corrections(following: Plan, state: RunState) -> list[Row]:
 def suspect_rows(suspects: Sequence[SuspectLine], workload: Workload) -> list[Row]:
     """For each failure that suspect lines may lead to: the lines, the failure, what to do."""
     rows: list[Row] = []
-    traits = traits_of(FailureRecord(None, 0.0), workload) | scheduled_by(os.environ)
+    nothing = FailureRecord(None, 0.0)
+    traits = traits_of(nothing, workload) | scheduled_by(os.environ)
     for entry in {suspect.entry.id: suspect.entry for suspect in suspects}.values():
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
         rows += [("note", explain_failure.spot_text(spot)) for spot in spots]
         rows.append(("may end", f"{entry.title}\nsafe-launch explain {entry.id}"))
-        rows += explain_failure.advice_rows(entry, traits)
+        rows += explain_failure.advice_rows(entry, nothing, traits)
     return rows
 
 

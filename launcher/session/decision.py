@@ -16,6 +16,7 @@ from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superse
 from ..diagnosis.new_constraints import learned_from
 from ..diagnosis.observed import with_seen
 from ..diagnosis.suspect_corrections import SuspectCorrection
+from ..evidence.failure_record import ToldBy
 from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
@@ -24,6 +25,9 @@ PAUSE = 10.0
 process ends (CANN asks for ten seconds, its error EJ0001)."""
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """How often the workers may be relaunched with a corrected plan."""
+
+ONLY_PRINTED = "not relaunched: only the worker's output tells of the failure"
+"""What was printed may have been survived, or be a child's, which no correction would reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,8 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules, pause: float) 
         return Replan(replace(state, retried=state.retried | {name}), pause, waiting)
     if kind not in (Kind.PRESET, Kind.MEMORY):
         return End(exit_code(root))
+    if root.record.told_by is not ToldBy.WORKER:
+        return no_correction_left(state, exit_code(root), ONLY_PRINTED)
     learned = learned_from(state.workload, failed.attempt, failed.seen, root, rules)
     if isinstance(learned, Refused):
         return no_correction_left(state, exit_code(root), learned.sentence)

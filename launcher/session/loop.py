@@ -113,7 +113,10 @@ def _diagnose(
     """Diagnoses, records and reports a failure; returns the state after the outcome."""
     if not isinstance(outcome, Failed):
         return state.after(outcome, None), None
-    attempt, records = outcome.attempt, outcome.records
+    from ..logs.last_output import completed  # upon a failure alone
+
+    attempt = outcome.attempt
+    records = completed(outcome.records, entries)
     diagnosis = diagnose(records, entries, prefilter(entries, len(records)))
     summary.write_or_warn(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
     state = state.after(outcome, diagnosis.root)

@@ -1,0 +1,82 @@
+"""Failures of an attempt, without those that only repeat another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..catalogue.entry import Finding
+from .attempts import Evidence
+
+LAST_WORDS, WHAT = "terminate called", "what()"
+"""C++'s message on an uncaught exception, and the beginning of the exception's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A finding and the evidence in the logs for it."""
+
+    finding: Finding
+    evidence: Evidence
+
+
+def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
+    """Drops a C++ process's abort that another failure explains.
+
+    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log).
+    """
+    return [
+        failure
+        for failure in failures
+        if not any(_explains_abort(other, failure) for other in failures)
+    ]
+
+
+def without_copies(failures: Sequence[Failure]) -> list[Failure]:
+    """Drops copies of a failure: known ones cut off on another rank, ones that were only logged.
+
+    (tests/logs/experts-out-of-order-head-cut.log, tests/logs/store-not-reachable-kubectl.log)
+    """
+    known = {_first_words(failure) for failure in failures if failure.finding.entry}
+    best: dict[tuple[str, bool], int] = {}
+    for failure in failures:
+        for raised in failure.finding.record.raised():
+            key = raised.message.partition("\n")[0].strip(), failure.finding.entry is not None
+            best[key] = max(best.get(key, 0), _wholeness(failure))
+
+    def is_copy(failure: Failure) -> bool:
+        words, is_known = _first_words(failure), failure.finding.entry is not None
+        is_scrap = any(
+            _wholeness(failure) < best.get((words[1], other), 0) for other in {True, is_known}
+        )
+        return is_scrap or (not is_known and words in known)
+
+    return [failure for failure in failures if not is_copy(failure)]
+
+
+def _wholeness(failure: Failure) -> int:
+    """How much of an exception is there: its traceback, a line logged as an error, a line."""
+    return 2 if not failure.evidence.is_bare else int(failure.evidence.is_severe)
+
+
+def _first_words(failure: Failure) -> tuple[str, str]:
+    """An exception's type and first line; if equal on another rank, it is the same failure."""
+    record = failure.finding.record
+    return record.exception, record.message.partition("\n")[0].strip()
+
+
+def _explains_abort(failure: Failure, abort: Failure) -> bool:
+    """Whether a failure explains a C++ process's abort whose own last message isn't known.
+
+    Without `what()` there is no message, and any other failure of the same rank is the cause.
+    """
+    words, other = abort.finding.record, failure.finding.record
+    if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
+        return False
+    is_same_rank = words.rank is None or other.rank in (None, words.rank)
+    is_before = failure.evidence.file == abort.evidence.file and other.at < words.at
+    if WHAT in words.message:
+        is_same = bool(other.exception) and _first_words(failure)[1] in words.message
+        is_known = failure.finding.entry is not None
+        return failure is not abort and (is_known or is_same) and is_same_rank and is_before
+    return not other.message.startswith(LAST_WORDS) and (is_same_rank or is_before)

@@ -1,0 +1,156 @@
+"""What a worker's last output says of its end, where the worker itself says nothing of it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
+
+from ..catalogue.entry import KnownFailure
+from ..diagnosis.root_cause import finding_of
+from ..evidence.failure_record import HANG, FailureRecord, ToldBy
+from ..evidence.from_exception import is_ours
+from .reader import Reader
+from .verdict import decisive, judge
+
+MOST = 16
+"""Records whose output is read at most: the earliest, among which is the root cause."""
+LAST = 3
+"""Lines at the end of an output that are compared with messages of exceptions."""
+PASSED_ON = (
+    *("SystemExit", "CalledProcessError", "ChildFailedError"),
+    *("ProcessRaisedException", "ProcessExitedException"),
+)
+"""Exceptions that only say that something else has failed, mostly a child."""
+DEADLY = (
+    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE),
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGABRT),
+)
+"""Signals that exit codes stand for, where a child was ended by them."""
+BEGINS = re.compile(r": |\(['\"]")
+"""What may precede an exception's message in a line: a script's words, or its type in `repr`."""
+
+PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
+"""Words in a pattern by which it is known even without its exception's type."""
+
+
+def completed(
+    records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]
+) -> tuple[FailureRecord, ...]:
+    """The records, with what the workers' output says of ends of which they say nothing themselves.
+
+    Args:
+        records: the records of an attempt, the earliest first.
+        catalogue: the known failures.
+    """
+    silent = [place for place, record in enumerate(records) if _says_little(record)][:MOST]
+    return tuple(
+        _completed(record, catalogue) if place in silent else record
+        for place, record in enumerate(records)
+    )
+
+
+def _says_little(record: FailureRecord) -> bool:
+    """Whether its worker ended by itself, and without an exception of its own.
+
+    A signal from outside, or a fault of the processor, may come long after a caught exception.
+    """
+    is_bare = record.exception.rpartition(".")[2] in ("", *PASSED_ON)
+    is_worker = record.rank is not None and record.exception != HANG
+    return is_bare and is_worker and record.signal in (None, signal.SIGABRT)
+
+
+def _completed(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord:
+    if finding_of(record, catalogue).entry is not None:
+        return record
+    number = _signal_of(record)
+    if number is not None and number is not signal.SIGABRT:
+        return _by_code(record, number, catalogue)
+    return _by_output(record, catalogue) or _by_last_line(record, catalogue) or record
+
+
+def _signal_of(record: FailureRecord) -> signal.Signals | None:
+    """The signal that an exit code stands for.
+
+    A shell's is 128 + N. Python's for a child is -N, of which `sys.exit` leaves the lowest byte.
+    """
+    if record.signal is not None or record.exit_code is None:
+        return None
+    code = record.exit_code
+    return next((number for number in DEADLY if code in (128 + number, 256 - number)), None)
+
+
+def _by_code(
+    record: FailureRecord, number: signal.Signals, catalogue: Sequence[KnownFailure]
+) -> FailureRecord:
+    """The record of a worker that passes on how its child was ended, if that is a known failure."""
+    told = replace(record, exception="", signal=number, told_by=ToldBy.EXIT_CODE)
+    return record if finding_of(told, catalogue).entry is None else told
+
+
+def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
+    """The record with the root cause by its output, as if that were a log from elsewhere."""
+    reader = Reader(catalogue)
+    reader.read(f"rank-{record.rank}.log", BytesIO("\n".join(record.log_tail).encode()))
+    root = decisive(judge(reader.attempts, catalogue)).root
+    if root is None:
+        return None
+    seen = root.finding.record
+    if not (seen.exception or root.finding.entry):
+        return None
+    frames = tuple(frame for frame in seen.frames if not is_ours(frame.file))
+    user_files = dict.fromkeys((*record.user_files, *seen.user_files))
+    if seen.exception.rpartition(".")[2] == record.exception.rpartition(".")[2] != "":
+        return None  # its own traceback
+    return replace(
+        record,
+        exception=seen.exception,
+        message=seen.message,
+        chain=seen.chain,
+        frames=frames,
+        traceback="",
+        user_files=tuple(file for file in user_files if not is_ours(file)),
+        told_by=ToldBy.OUTPUT,
+    )
+
+
+def _by_last_line(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
+    """The record with one of its last lines as a message, if just one known failure has it.
+
+    A script that catches an exception often prints its message alone.
+    """
+    written = [line.strip() for line in record.log_tail if line.strip()]
+    for line in written[: -LAST - 1 : -1]:
+        found = dict(_by_message(record, line, catalogue))
+        if len(found) == 1:
+            return next(iter(found.values()))
+    return None
+
+
+def _by_message(
+    record: FailureRecord, line: str, catalogue: Sequence[KnownFailure]
+) -> Iterator[tuple[str, FailureRecord]]:
+    """The entries that a line is a message of, by name, with the record that says so."""
+    texts = [line, *(line[found.end() :].rstrip("'\")") for found in BEGINS.finditer(line))]
+    for entry in catalogue:
+        for sign in entry.signatures:
+            if sign.exception is None or sign.message is None:
+                continue
+            if PHRASE.search(sign.message.pattern) is None:
+                continue
+            kind = f"builtins.{sign.exception}"
+            told = [
+                replace(
+                    record,
+                    exception=kind,
+                    message=text,
+                    chain=(),
+                    frames=(),
+                    traceback="",
+                    told_by=ToldBy.LAST_LINE,
+                )
+                for text in texts
+            ]
+            yield from ((entry.id, seen) for seen in told if sign.matches(seen))
