@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from safe_launch.evidence.exit_reason import death_text, signal_text
-from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.failure_record import FailureRecord, ToldBy
 
 OOM_KILL = "the kernel's out-of-memory killer struck on this host meanwhile"
 
@@ -31,6 +31,22 @@ OOM_KILL = "the kernel's out-of-memory killer struck on this host meanwhile"
         (
             FailureRecord(0, 0.0, signal=11, exit_code=139),
             "rank 0 was ended by SIGSEGV (invalid memory access in native code)",
+        ),
+        (
+            FailureRecord(0, 0.0, "builtins.KeyError", exit_code=4, told_by=ToldBy.OUTPUT),
+            "rank 0 left with exit code 4; its output shows KeyError",
+        ),
+        (
+            FailureRecord(0, 0.0, "a.B", signal=6, exit_code=134, step=2, told_by=ToldBy.OUTPUT),
+            "rank 0 was ended by SIGABRT after 2 steps; its output shows B",
+        ),
+        (
+            FailureRecord(0, 0.0, "a.B", exit_code=1, told_by=ToldBy.LAST_LINE),
+            "rank 0 left with exit code 1; its last output says why",
+        ),
+        (
+            FailureRecord(0, 0.0, signal=11, exit_code=245, told_by=ToldBy.EXIT_CODE),
+            f"rank 0 left with exit code 245, as after {signal_text(11)}",
         ),
         (FailureRecord(None, 0.0, message="node 1 is lost"), "node 1 is lost"),
     ],

@@ -30,18 +30,12 @@ def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[i
 
 
 def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """The cause, where it stands, whose line it is, why, what to do, and where to read on."""
+    """The cause, what to do, whose line it is, where it stands, why, and where to read on."""
     code, text = diagnosed(capsys, KNOWN)
     assert code == 1
     assert text.startswith("known failure: deepspeed-batch-sizes-disagree\n")
     labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
-    assert labels[:2] == ["what", "seen"]
-    assert [label for label in labels if label in ("where", "why", "do", "more")] == [
-        "where",
-        "why",
-        "do",
-        "more",
-    ]
+    assert list(dict.fromkeys(labels))[:6] == ["what", "do", "where", "seen", "why", "more"]
     number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
     assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
 
@@ -69,7 +63,7 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
     assert code == 1
     words = " ".join(text.split())
     assert "waited for another rank, which is the cause: look for the log of rank 2" in words
-    assert "(" not in words.split(" seen ")[0].partition("rank")[2]  # no other run's numbers
+    assert "(" not in words.split(" do ")[0].partition("rank")[2]  # no other run's numbers
 
 
 def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_lines_of_two_ranks_are_kept_together() -> None:
     assert keep_interleaved(reading, "a.log", Line(2, "KKeeyyErErrroorr", is_found=True), ("x",))
     assert not keep_interleaved(reading, "a.log", Line(3, "''llrr", is_found=False), ())
     assert not keep_interleaved(reading, "a.log", Line(9, "far below", is_found=False), ())
-    assert reading.shuffled == [("a.log", 2, "xKKeeyyErErrroorr''llrr")]
+    assert reading.shuffled == [("a.log", 2, "x\nKKeeyyErErrroorr\n''llrr")]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.logs import lines
+from safe_launch.logs.failures import Failure
 from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Failure, Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
 
 CATALOGUE = read_catalogue()
 TRACEBACK = """\

@@ -158,7 +158,7 @@ def weather(folder: Path) -> KnownFailure:
 
 
 def test_a_known_failure_in_rows(tmp_path: Path) -> None:
-    """What was raised, where in the user's file, why, what to do, what was ignored."""
+    """What was raised, what to do, where in the user's file, why, what was ignored."""
     record = FailureRecord(
         rank=1,
         at=0.0,
@@ -181,10 +181,10 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
     ]
     assert page(failure_rows(finding, attempt, spots)) == (
         "what     RuntimeError: rain, in the morning\n"
+        "do       Stay in.\n"
         "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"
         "where    parameters head.weight, head.bias\n"
         "why      the weather is bad\n"
-        "do       Stay in.\n"
         "note     ZeRO stage 2 was asked of attempt 2, yet 3 was in force\n"
         "more     safe-launch explain bad-weather"
     )

@@ -15,9 +15,10 @@ from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
-from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.failure_record import FailureRecord, ToldBy
 from safe_launch.planning.search import as_asked
 from safe_launch.session.decision import (
+    ONLY_PRINTED,
     PAUSE,
     End,
     Replan,
@@ -101,6 +102,17 @@ def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
     assert isinstance(decision, Replan)
     (constraint,) = decision.state.constraints
     assert constraint.forbids({**ZERO2, Setting.GRADIENT_CHECKPOINTING: "reentrant"})
+
+
+def test_what_was_only_printed_is_not_corrected() -> None:
+    """A cure needs the worker's own record: the run ends with its exit code, and says so."""
+    state = failed("zero2-gradient-reduced-twice")
+    assert isinstance(decide(state, RULES, None), Replan)
+    assert state.root is not None
+    printed = replace(state.root, record=replace(state.root.record, told_by=ToldBy.OUTPUT))
+    end = decide(replace(state, findings={0: printed}), RULES, None)
+    assert isinstance(end, End)
+    assert (end.code, end.note) == (3, ONLY_PRINTED)
 
 
 def test_decide_changes_nothing() -> None:

@@ -1,0 +1,231 @@
+"""Failures without a traceback: what a process said last, and what it only spoke of."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.logs import reader
+from safe_launch.logs.interleaved import said_twice
+from safe_launch.logs.reader import Reader
+from safe_launch.logs.searches import searches_for
+from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+
+CATALOGUE = read_catalogue()
+SEARCHES = searches_for(CATALOGUE)
+STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))
+SAID = "KeeperError: the door stands open"
+
+
+@pytest.fixture(autouse=True)
+def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue's patterns are compiled once for all logs."""
+    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
+
+
+def judged(log: str) -> Judgement:
+    """What a log comes to."""
+    one = Reader(CATALOGUE)
+    one.read("train.log", BytesIO(log.encode()))
+    return decisive(judge(one.attempts, CATALOGUE))
+
+
+def entry_of(log: str) -> str | None:
+    """The entry that explains a log's root, if one does."""
+    root = judged(log).root
+    return root.finding.entry.id if root and root.finding.entry else None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        " ",
+        "ERROR: ",
+        "Error: ",
+        "ERROR:root:",
+        "ERROR:zoo.gate:",
+        "[rank0]: ",
+        "[2024-05-01 10:00:00] ",
+        "[10/30/2024 15:11:11] ",
+        "10/30/2024 15:11:11 - ERROR - __main__ - ",
+        "2025-06-14 08:40:52,940 - train - ERROR - ",
+        "2025-06-14 08:40:52.940 | ERROR    | __main__:main:12 - ",
+        "[2024-05-01 10:00:00,123] [ERROR] [axolotl.train:55] [PID:123] [RANK:0] ",
+        "ERROR 05-05 10:00:00 [core.py:387] ",
+        "[2024-04-18 15:55:06] CRITICAL [zoo.util:158, rank=0] Uncaught ",
+        "Unhandled exception: ",
+        "E0512 10:00:00.000000 4711 gate.py:12] ",
+    ],
+)
+@pytest.mark.parametrize("before", ["", STEPS], ids=["alone", "below a training"])
+def test_the_last_that_was_said(header: str, before: str) -> None:
+    """An exception in a log's last line is what the process died of, whoever printed it."""
+    judgement = judged(f"{before}{header}{SAID}\n")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    record = judgement.root.finding.record
+    assert (record.exception, record.message) == ("builtins.KeeperError", "the door stands open")
+    assert record.rank in (None, 0)
+    assert (record.rank == 0) is ("rank" in header.lower())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"WARNING:train:{SAID}",
+        f"INFO: {SAID}",
+        f"[W520 10:11:12.131 gate.cpp:12] {SAID}",
+        f"batch 3 skipped: {SAID}",
+        f"ERROR:train:batch 3 is skipped: {SAID}",
+        f"retrying after {SAID}",
+        f"> {SAID}",
+        f"# {SAID}",
+        f"    {SAID}",
+        f"'{SAID}'",
+        f"except {SAID}",
+        "ProcessGroup: 8 ranks",
+        "CondaError: Run 'conda init' before 'conda activate'",
+    ],
+)
+def test_an_exception_that_is_only_spoken_of(line: str) -> None:
+    """A warning, a sentence, a quotation: the training has survived it, or never had it."""
+    assert judged(f"{STEPS}{line}\n").verdict is Verdict.UNFINISHED
+    assert judged(f"{line}\n").verdict is Verdict.UNFINISHED
+
+
+@pytest.mark.parametrize("header", ["", "ERROR:root:"])
+def test_an_exception_after_which_the_log_goes_on(header: str) -> None:
+    """Steps, or many lines of anything: it was caught."""
+    for after in (STEPS, "loading the next shard\n" * 60):
+        assert judged(f"{header}{SAID}\n\n{after}").verdict is Verdict.UNFINISHED
+    assert judged(f"{header}{SAID}\n{STEPS}{{'train_runtime': 3}}\n").verdict is Verdict.HEALTHY
+    assert judged(f"{STEPS}{header}{SAID}\nwandb: Run history:\n").verdict is Verdict.UNKNOWN
+
+
+def test_a_line_that_repeats_an_exception() -> None:
+    """The traceback says more, and the line that names a rank."""
+    traceback = (
+        f'Traceback (most recent call last):\n  File "/a.py", line 3, in f\n    g()\n{SAID}\n'
+    )
+    logged = f"[2024-04-18 15:55:06] CRITICAL [zoo.util:158, rank=6] Uncaught {SAID}\n"
+    for log in (f"ERROR:root:{SAID}\n{traceback}", f"{traceback}ERROR:root:{SAID}\n"):
+        assert [bool(one.finding.record.frames) for one in judged(log).failures] == [True]
+    assert [one.finding.record.rank for one in judged(f"{SAID}\n{logged}").failures] == [6]
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        (
+            "[E x:9] [c10d] The client socket has timed out after 60s while trying to connect to x",
+            "store-not-reached",
+        ),
+        ("CUDA error: uncorrectable ECC error encountered", "accelerator-hardware-fault"),
+        (
+            "[Mon Jun 23 19:39:31 2025] NVRM: Xid (PCI:0000:b9:00): 79, it has fallen off the bus",
+            "accelerator-hardware-fault",
+        ),
+        ("NPU error, error code is 507015", "npu-kernel-exception"),
+        (
+            "npuSynchronizeDevice:NPUStream.cpp:390 NPU function error: x, error code is 507046",
+            "hccl-notify-timeout",
+        ),
+        ("NPU function error: aclrtZoo, error code is 599999", None),
+        ("EI9999: 2024-08-05-18:15:21.270.506 nobody has met with this", None),
+        (
+            "429 Client Error: Zoo closed for url: https://zoo.org/api/models",
+            None,
+        ),
+        (
+            "slurmstepd: error: Detected 3 oom_kill events in StepId=12.batch.",
+            "host-out-of-memory-killed",
+        ),
+        ("      Reason:       OOMKilled", "host-out-of-memory-killed"),
+    ],
+)
+def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
+    """Without the type that Python would have raised; unknown where no entry explains it."""
+    judgement = judged(f"{STEPS}{line}\n")
+    assert judgement.verdict is (Verdict.KNOWN if entry else Verdict.UNKNOWN)
+    assert entry_of(f"{STEPS}{line}\n") == entry
+
+
+def test_a_warning_with_a_code_is_none() -> None:
+    """torch_npu warns of codes that it gets over."""
+    line = "[W compiler_depend.ts:526] Warning: NPU warning, error code is 107002[Error]: \n"
+    assert judged(f"{STEPS}{line}").verdict is Verdict.UNFINISHED
+
+
+GUARDED = "[PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with "
+REASON = "exception: CUDA error: an illegal memory access was encountered\n"
+ABORT = "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"[rank1]:[E520 10:11:12.131 ProcessGroupNCCL.cpp:1895] {GUARDED}{REASON}",
+        f"[rank1]:[E520 10:11:12.131 ProcessGroupNCCL.cpp:1895] {GUARDED}{REASON}\n{ABORT}",
+        f"{ABORT}  what():  {GUARDED}{REASON}",
+        f"[E520 10:11 x.cpp:1] {GUARDED}{REASON}\n{ABORT}  what():  {GUARDED}{REASON}",
+    ],
+    ids=["the watchdog", "and a bare abort", "the abort alone", "both with the reason"],
+)
+def test_what_the_watchdog_ended_of(log: str) -> None:
+    """Its text, `what()` and the abort are one event, which the exception inside explains."""
+    judgement = judged(f"{STEPS}{log}")
+    assert entry_of(f"{STEPS}{log}") == "kernel-crashed"
+    assert not judgement.others
+
+
+def test_an_abort_with_an_unknown_reason() -> None:
+    """Told once, by what the watchdog said."""
+    reason = "exception: the zoo is closed\n"
+    log = f"[E520 10:11 x.cpp:1] {GUARDED}{reason}\n{ABORT}  what():  {GUARDED}{reason}"
+    judgement = judged(log)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert [one.finding.record.message for one in judgement.failures] == ["the zoo is closed"]
+    assert judgement.failures[0].finding.record.rank == 1
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        "RuntRuntimeEimeErrorrro: thr:e the zoo  zoo of of 1212  isis  ccloslosed oed on Monn Mon",
+        "RuRntimeErrunotimer: the Ezoo of 12 is clrroosed on Mr: tonhe zoo of 12 is closed on Mon",
+        "RRuunnttiimmeeEErrrroorr::  tthhee  zzoooo  ooff  1122  iiss  cclloosseedd",
+    ],
+)
+def test_letters_of_two_ranks(mixed: str) -> None:
+    """Where they can be told apart, it is the exception of both."""
+    pair = said_twice(f"a line before\n{mixed}")
+    assert pair is not None
+    assert pair.kind == "RuntimeError"
+    judgement = judged(f"{STEPS}{mixed}\n")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception.endswith("RuntimeError")
+    assert "zoo" in judgement.root.finding.record.message
+    assert judged(f"{mixed}\n{STEPS}").verdict is Verdict.UNFINISHED
+
+
+def test_a_message_that_another_rank_tears() -> None:
+    """The rest of a torn name is no exception, and what stands before a header no prefix."""
+    begin = 'Traceback (most recent call last):\n  File "/a.py", line 3, in <module>\n    main()\n'
+    root = judged(
+        f"{begin}ValueErr{begin}or: the zoo is closed\nValueError: the zoo is closed\n"
+    ).root
+    assert root is not None
+    assert root.finding.record.exception == "builtins.ValueError"
+
+
+def test_similar_words_are_no_mixed_letters() -> None:
+    """Whole words of a message among others are no two ranks' writing."""
+    log = (
+        "[W compiler_depend.ts:526] Warning: NPU warning, error code is 107002[Error]: \n"
+        "[ERROR] 2024-05-10 call aclrtSynchronizeDevice failed\n"
+        "NPU status, error code is 0\n"
+    )
+    assert entry_of(f"{STEPS}{log}") is None

@@ -1,0 +1,103 @@
+"""Ranks in different operations, by their watchdogs' lines: who is told of, and who isn't."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.logs.reader import Reader
+from safe_launch.logs.verdict import Judgement, decisive, judge
+
+CATALOGUE = read_catalogue()
+
+
+def waits(rank: int, work: str, group: str = "", prefix: str = "[rank{0}]:") -> str:
+    """What a rank's watchdog writes of an operation, and of its group if that is given."""
+    head = prefix.format(rank) + "[E816 01:45:40.1 ProcessGroupNCCL.cpp:607] "
+    number, operation, size = work.split()
+    line = (
+        f"{head}[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL("
+        f"SeqNum={number}, OpType={operation}, NumelIn={size}, NumelOut={size}, "
+        "Timeout(ms)=600000) ran for 600026 milliseconds before timing out.\n"
+    )
+    if group:
+        line += f"{head}[{group} Rank {rank}] Timeout at NCCL work: {number}, last enqueued: 9\n"
+    return line
+
+
+def judged(*logs: str) -> Judgement:
+    """The judgement on files with these texts."""
+    reader = Reader(CATALOGUE)
+    for number, log in enumerate(logs):
+        reader.read(f"{number}.log", BytesIO(log.encode()))
+    return decisive(judge(reader.attempts, CATALOGUE))
+
+
+def id_of(judgement: Judgement) -> str | None:
+    """The id of the entry of its root cause."""
+    root = judgement.root
+    return None if root is None or root.finding.entry is None else root.finding.entry.id
+
+
+PARTED = (waits(7, "80 BROADCAST 5056"), waits(3, "80 ALLREDUCE 21"), waits(4, "80 ALLREDUCE 21"))
+
+
+@pytest.mark.parametrize("logs", [("".join(PARTED),), PARTED])
+def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
+    """Rank by rank, of one file or of several; the watchdogs' ends follow from it."""
+    judgement = judged(*logs)
+    assert id_of(judgement) == "collectives-differ"
+    assert judgement.root is not None
+    assert judgement.root.finding.record.message == (
+        "ranks are in different collectives: ranks 3, 4 in ALLREDUCE 80 (21 elements); "
+        "rank 7 in BROADCAST 80 (5,056 elements)"
+    )
+    assert {failure.finding.record.rank for failure in judgement.failures[1:]} == {3, 4, 7}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "differ"),
+    [
+        (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 5"), False),
+        (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 6"), True),
+        (waits(0, "8 ALLREDUCE 5"), waits(1, "9 BROADCAST 5"), False),
+        # By rights of different sizes, or the business of two ranks.
+        (waits(0, "8 ALLTOALL_BASE 5"), waits(1, "8 ALLTOALL_BASE 6"), False),
+        (waits(0, "8 SEND 5"), waits(1, "8 RECV 5"), False),
+        # No prefix names the rank: the message does.
+        (waits(0, "8 ALLREDUCE 5", "", ""), waits(1, "8 BROADCAST 5", "", ""), True),
+        (
+            waits(0, "8 ALLREDUCE 5", "PG ID 0 PG GUID 0(default_pg)"),
+            waits(1, "8 BROADCAST 5"),
+            True,
+        ),
+        (waits(0, "8 ALLREDUCE 5", "PG 0 (default_pg)"), waits(1, "8 BROADCAST 5"), True),
+        (waits(0, "8 ALLREDUCE 5", "PG ID 1 PG GUID 3(dp)"), waits(1, "8 BROADCAST 5"), False),
+        (
+            waits(0, "8 ALLREDUCE 5", "PG ID 1 PG GUID 3(dp)"),
+            waits(1, "8 BROADCAST 5", "PG ID 2 PG GUID 3(dp)"),
+            True,
+        ),
+        (
+            waits(0, "8 ALLREDUCE 5", "PG ID 1PG GUID 3(dp)"),
+            waits(1, "8 BROADCAST 5", "PG ID 1PG GUID 4(dp)"),
+            False,
+        ),
+        # Up to torch 2.3 a number counts a process's own groups: others' may be another's.
+        (waits(0, "8 ALLREDUCE 5", "PG 1"), waits(1, "8 BROADCAST 5", "PG 1"), False),
+    ],
+)
+def test_only_what_belongs_together_is_compared(here: str, there: str, differ: bool) -> None:
+    """Operations of the same number in the same process group."""
+    assert id_of(judged(here + there)) == (
+        "collectives-differ" if differ else "nccl-collective-timeout"
+    )
+
+
+def test_a_rank_that_failed_by_itself_is_the_cause() -> None:
+    """Then the others were where they were because it was gone."""
+    failed = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x\nKeyError: 1\n'
+    judgement = judged("".join(PARTED), failed)
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception == "builtins.KeyError"
