@@ -15,10 +15,9 @@ from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.search import candidates, forbidden_by
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
-from support.excerpts import excerpts, root_of
+from support.logs import CATALOGUE, entry_of, excerpts, judged
 from support.worlds import rules_under, world
 
-CATALOGUE = read_catalogue()
 LATTICES = (
     {
         Fact.ENGINE: "deepspeed",
@@ -35,19 +34,13 @@ LATTICES = (
 )
 
 
-def diagnosed(log: str) -> str | None:
-    """The id of the entry that explains a log, if any does."""
-    root = root_of(log)
-    return None if root is None or root.entry is None else root.entry.id
-
-
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
 def test_logs_are_diagnosed_as_the_entry_says(entry: KnownFailure) -> None:
     """`Seen as` is this entry and no other; `Not to be confused with` isn't it."""
     for seen in excerpts(entry, "Seen as"):
-        assert diagnosed(seen) == entry.id, seen
+        assert entry_of(judged(seen)) == entry.id, seen
     for near in excerpts(entry, "Not to be confused with"):
-        assert diagnosed(near) != entry.id, near
+        assert entry_of(judged(near)) != entry.id, near
     # A silent failure leaves no log.
     assert bool(entry.signatures) == bool(excerpts(entry, "Seen as"))
 

@@ -21,7 +21,7 @@ from safe_launch.logs.searches import searches_for
 from safe_launch.report.explain_failure import entry_text
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
-from support.excerpts import excerpts, root_of
+from support.logs import excerpts, judged
 from support.stacks import TESTS
 
 SITE = "/env/lib/python3.11/site-packages"
@@ -173,11 +173,11 @@ def test_every_variant_is_shown() -> None:
     cases = [{"frames": [], "tail": [], "is_line": False, **case} for case in CASES]
     shown = [(CATALOGUE[case["entry"]], evidence(case)) for case in cases]
     shown += [
-        (entry, root.record)
+        (entry, root.finding.record)
         for entry in CATALOGUE.values()
         if entry.variants
         for log in excerpts(entry, "Seen as")
-        if (root := root_of(log))
+        if (root := judged(log).root)
     ]
     told = {
         next((id(each) for each in entry.variants if each.advice(record) is not None), 0)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import pytest
-from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import HANG, Frame
@@ -15,12 +13,10 @@ from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.failure import SENTENCES, records
 from safe_launch.hangs.report import HangKind
 from safe_launch.hangs.standing import Child, Collective, Standing
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import decisive, judge
 from safe_launch.progress.board import Phase
 from support.hang_worlds import SOURCE, world
+from support.logs import CATALOGUE, root_in
 
-CATALOGUE = read_catalogue()
 EXPLAINED = {
     "asleep": "rank-absent-from-collective",
     "busy": "rank-absent-from-collective",
@@ -46,10 +42,7 @@ def test_each_kind_is_explained(fault: str, tmp_path: Path) -> None:
         live = diagnose(found, CATALOGUE).root
         assert live.entry is not None
         assert live.entry.id == EXPLAINED[fault], found[0].message
-        reader = Reader(CATALOGUE)
-        reader.read("a.log", BytesIO(found[0].traceback.encode()))
-        root = decisive(judge(reader.attempts, CATALOGUE)).root
-        assert root is not None
+        root = root_in(found[0].traceback)
         assert root.finding.entry == live.entry, found[0].traceback
         assert root.finding.record.message.strip() == found[0].message.strip()
 

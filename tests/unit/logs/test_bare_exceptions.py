@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import pytest
-from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs import reader
 from safe_launch.logs.interleaved import said_twice
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.searches import searches_for
-from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Verdict
+from support.logs import STEPS, entry_of, judged
 
-CATALOGUE = read_catalogue()
-SEARCHES = searches_for(CATALOGUE)
-STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))
 SAID = "KeeperError: the door stands open"
-
-
-@pytest.fixture(autouse=True)
-def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue's patterns are compiled once for all logs."""
-    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
-
-
-def judged(log: str) -> Judgement:
-    """What a log comes to."""
-    one = Reader(CATALOGUE)
-    one.read("train.log", BytesIO(log.encode()))
-    return decisive(judge(one.attempts, CATALOGUE))
-
-
-def entry_of(log: str) -> str | None:
-    """The entry that explains a log's root, if one does."""
-    root = judged(log).root
-    return root.finding.entry.id if root and root.finding.entry else None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +122,7 @@ def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
     """Without the type that Python would have raised; unknown where no entry explains it."""
     judgement = judged(f"{STEPS}{line}\n")
     assert judgement.verdict is (Verdict.KNOWN if entry else Verdict.UNKNOWN)
-    assert entry_of(f"{STEPS}{line}\n") == entry
+    assert entry_of(judged(f"{STEPS}{line}\n")) == entry
 
 
 def test_a_warning_with_a_code_is_none() -> None:
@@ -176,7 +149,7 @@ ABORT = "terminate called after throwing an instance of 'c10::DistBackendError'\
 def test_what_the_watchdog_ended_of(log: str) -> None:
     """Its text, `what()` and the abort are one event, which the exception inside explains."""
     judgement = judged(f"{STEPS}{log}")
-    assert entry_of(f"{STEPS}{log}") == "kernel-crashed"
+    assert entry_of(judged(f"{STEPS}{log}")) == "kernel-crashed"
     assert not judgement.others
 
 
@@ -228,4 +201,4 @@ def test_similar_words_are_no_mixed_letters() -> None:
         "[ERROR] 2024-05-10 call aclrtSynchronizeDevice failed\n"
         "NPU status, error code is 0\n"
     )
-    assert entry_of(f"{STEPS}{log}") is None
+    assert entry_of(judged(f"{STEPS}{log}")) is None

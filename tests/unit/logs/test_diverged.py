@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import pytest
-from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Judgement, decisive, judge
-
-CATALOGUE = read_catalogue()
+from support.logs import entry_of, judged
 
 
 def waits(rank: int, work: str, group: str = "", prefix: str = "[rank{0}]:") -> str:
@@ -26,20 +20,6 @@ def waits(rank: int, work: str, group: str = "", prefix: str = "[rank{0}]:") -> 
     return line
 
 
-def judged(*logs: str) -> Judgement:
-    """The judgement on files with these texts."""
-    reader = Reader(CATALOGUE)
-    for number, log in enumerate(logs):
-        reader.read(f"{number}.log", BytesIO(log.encode()))
-    return decisive(judge(reader.attempts, CATALOGUE))
-
-
-def id_of(judgement: Judgement) -> str | None:
-    """The id of the entry of its root cause."""
-    root = judgement.root
-    return None if root is None or root.finding.entry is None else root.finding.entry.id
-
-
 PARTED = (waits(7, "80 BROADCAST 5056"), waits(3, "80 ALLREDUCE 21"), waits(4, "80 ALLREDUCE 21"))
 
 
@@ -47,7 +27,7 @@ PARTED = (waits(7, "80 BROADCAST 5056"), waits(3, "80 ALLREDUCE 21"), waits(4, "
 def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
     """Rank by rank, of one file or of several; the watchdogs' ends follow from it."""
     judgement = judged(*logs)
-    assert id_of(judgement) == "collectives-differ"
+    assert entry_of(judgement) == "collectives-differ"
     assert judgement.root is not None
     assert judgement.root.finding.record.message == (
         "ranks are in different collectives: ranks 3, 4 in ALLREDUCE 80 (21 elements); "
@@ -90,7 +70,7 @@ def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
 )
 def test_only_what_belongs_together_is_compared(here: str, there: str, differ: bool) -> None:
     """Operations of the same number in the same process group."""
-    assert id_of(judged(here + there)) == (
+    assert entry_of(judged(here + there)) == (
         "collectives-differ" if differ else "nccl-collective-timeout"
     )
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from io import BytesIO
 
 import pytest
-from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs import reader
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.searches import searches_for
-from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Verdict
+from support.logs import STEPS, entry_of, judged
 
-CATALOGUE = read_catalogue()
-SEARCHES = searches_for(CATALOGUE)
-STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/me/train.py", line 426, in <module>
@@ -35,26 +28,6 @@ REASON = (
     "process down.\n"
 )
 Change = Callable[[str], str]
-
-
-@pytest.fixture(autouse=True)
-def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue's patterns are compiled once for all logs."""
-    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
-
-
-def judged(*logs: str) -> Judgement:
-    """What files of log come to."""
-    one = Reader(CATALOGUE)
-    for number, log in enumerate(logs):
-        one.read(f"{number}.log", BytesIO(log.encode()))
-    return decisive(judge(one.attempts, CATALOGUE))
-
-
-def id_of_root(judgement: Judgement) -> str | None:
-    """The entry that explains the root, if one does."""
-    entry = judgement.root and judgement.root.finding.entry
-    return entry.id if entry else None
 
 
 @pytest.mark.parametrize(
@@ -249,7 +222,7 @@ def test_an_abort_that_the_watchdog_explains(pieces: Sequence[str], prefix: Chan
     assert {one.finding.entry.id for one in judgement.failures if one.finding.entry} == {
         "nccl-collective-timeout"
     }
-    assert id_of_root(judgement) == "nccl-collective-timeout"
+    assert entry_of(judgement) == "nccl-collective-timeout"
     assert not judgement.others
 
 
@@ -292,4 +265,4 @@ def test_what_the_kernel_says_of_a_crash() -> None:
         "python3.10[30781]: segfault at 60 ip 00007f24b8cf2616 error 4 in libc10_cuda.so[7f+5c]\n"
     )
     for stamp in ("", "[Mon Jun 23 19:39:31 2025] ", "[12345.678901] "):
-        assert id_of_root(judged(f"{STEPS}{stamp}{line}")) == "segfault"
+        assert entry_of(judged(f"{STEPS}{stamp}{line}")) == "segfault"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
-from functools import cache
 
 import pytest
-from safe_launch.catalogue.entry import KnownFailure
-from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
 from safe_launch.evidence.from_exception import OURS
 from safe_launch.logs.last_output import MOST, completed
+from support.logs import CATALOGUE
 
 NO_GRADIENT = "element 0 of tensors does not require grad and does not have a grad_fn"
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
@@ -31,17 +29,11 @@ STEPS = "\n".join(f"{{'loss': {1 / (step + 2)}, 'epoch': {step}}}" for step in r
 LEFT = FailureRecord(3, 7.0, exit_code=1)
 
 
-@cache
-def catalogue() -> tuple[KnownFailure, ...]:
-    """The shipped entries."""
-    return read_catalogue()
-
-
 def told(record: FailureRecord, output: str) -> tuple[FailureRecord, str | None]:
     """The completed record of a worker with this output, and what it is known as."""
     record = replace(record, log_tail=tuple(output.splitlines()))
-    (result,) = completed([record], catalogue())
-    entry = finding_of(result, catalogue()).entry
+    (result,) = completed([record], CATALOGUE)
+    entry = finding_of(result, CATALOGUE).entry
     return result, None if entry is None else entry.id
 
 
@@ -120,7 +112,7 @@ def test_a_message_alone(line: str) -> None:
 def test_what_stays_as_it_is(record: FailureRecord, output: str) -> None:
     """What was survived, and what a worker has told itself, isn't looked for in the output."""
     record = replace(record, log_tail=tuple(output.splitlines()))
-    assert completed([record], catalogue()) == (record,)
+    assert completed([record], CATALOGUE) == (record,)
 
 
 def test_an_unknown_exception_in_the_output() -> None:
@@ -153,7 +145,7 @@ def test_only_the_earliest_are_read() -> None:
     records = [
         replace(LEFT, rank=rank, log_tail=tuple(TRACEBACK.splitlines())) for rank in range(40)
     ]
-    found = completed(records, catalogue())
+    found = completed(records, CATALOGUE)
     assert [record.told_by is ToldBy.OUTPUT for record in found] == [
         rank < MOST for rank in range(40)
     ]

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import pytest
 import yaml
-from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs import reader
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.searches import searches_for
-from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Judgement, Verdict
+from support.logs import judged
 from support.stacks import TESTS
 
-CATALOGUE = read_catalogue()
-SEARCHES = searches_for(CATALOGUE)
 TEXTS = yaml.safe_load((TESTS / "near_misses.yaml").read_text(encoding="utf-8"))
 STEP = "{{'loss': {loss}, 'grad_norm': 1.25, 'learning_rate': 2e-05, 'epoch': {epoch}}}\n"
 ENDS_WELL = (
@@ -24,19 +17,6 @@ ENDS_WELL = (
     "{{'train_runtime': 611.2, 'train_samples_per_second': 3.1, 'epoch': 3.0}}\n"
 )
 FAILS = "node7: train.py started, 2 ranks, 512 rows\n{text}"
-
-
-@pytest.fixture(autouse=True)
-def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue's patterns are compiled once for all logs."""
-    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
-
-
-def judged(log: str) -> Judgement:
-    """What a log comes to."""
-    one = Reader(CATALOGUE)
-    one.read("train.log", BytesIO(log.encode()))
-    return decisive(judge(one.attempts, CATALOGUE))
 
 
 def steps(first: int, last: int) -> str:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import pytest
-from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs import reader
-from safe_launch.logs.reader import Reader
-from safe_launch.logs.searches import searches_for
-from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Judgement, Verdict
+from support.logs import STEPS, judged
 
-CATALOGUE = read_catalogue()
-SEARCHES = searches_for(CATALOGUE)
-STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))
 END = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -57,19 +49,6 @@ HANGS = {
     "DLRover": "[2024-11-20 10:00:00,000] [INFO] [training_hang.py:205:is_hang] Got hang worker: 0,"
     " time last: 600, threshold: 300\n",
 }
-
-
-@pytest.fixture(autouse=True)
-def searches_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue's patterns are compiled once for all logs."""
-    monkeypatch.setattr(reader, "searches_for", lambda _: SEARCHES)
-
-
-def judged(log: str) -> Judgement:
-    """What a log comes to."""
-    one = Reader(CATALOGUE)
-    one.read("train.log", BytesIO(log.encode()))
-    return decisive(judge(one.attempts, CATALOGUE))
 
 
 def entries(judgement: Judgement) -> list[str | None]:

@@ -9,13 +9,11 @@ from io import BytesIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.logs import lines
-from safe_launch.logs.failures import Failure
 from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Judgement, Verdict, decisive, judge
+from safe_launch.logs.verdict import Verdict, decisive, judge
+from support.logs import CATALOGUE, entry_of, entry_of_failure, judged, root_in
 
-CATALOGUE = read_catalogue()
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/ml/finetune.py", line 31, in main
@@ -28,25 +26,6 @@ following reasons: 1) Use of a module parameter outside the `forward` function.
 KNOWN = "ddp-parameter-ready-twice"
 ENDED = "E0614 10:00:01.000000 7 torch/distributed/elastic/x.py:9] failed (exitcode: 1) \
 local_rank: 0 (pid: 9) of binary: /usr/bin/python3\n"
-
-
-def judged(log: str | bytes, name: str = "a.log") -> Judgement:
-    """What a log comes to."""
-    reader = Reader(CATALOGUE)
-    reader.read(name, BytesIO(log if isinstance(log, bytes) else log.encode()))
-    return decisive(judge(reader.attempts, CATALOGUE))
-
-
-def root_of(log: str | bytes) -> Failure:
-    """The root cause of a log that shows one."""
-    root = judged(log).root
-    assert root is not None
-    return root
-
-
-def id_of(shown: Failure) -> str | None:
-    """The id of the entry that explains it, if any does."""
-    return None if shown.finding.entry is None else shown.finding.entry.id
 
 
 def each(change: Callable[[str], str]) -> Callable[[str], str]:
@@ -104,8 +83,8 @@ def test_a_traceback_in_any_shape(
 ) -> None:
     """Prefixes, line ends and colours are taken off; the line's number stays."""
     log = f"{around}{shape(TRACEBACK)}\n{around}{ENDED}"
-    root = root_of(log)
-    assert id_of(root) == KNOWN
+    root = root_in(log)
+    assert entry_of_failure(root) == KNOWN
     assert root.finding.record.rank == rank
     number = root.evidence.lines[-1][0]
     assert "RuntimeError" in log.encode().split(b"\n")[number - 1].decode()
@@ -141,16 +120,16 @@ def test_a_prefix_of_all_lines(prefix: str, head: int) -> None:
         prefix.format(number, number % 60) + (json.dumps(row) + "}" if is_document else row)
         for number, row in enumerate(rows)
     ]
-    root = root_of("\n".join(lines))
-    assert id_of(root) == KNOWN
+    root = root_in("\n".join(lines))
+    assert entry_of_failure(root) == KNOWN
     assert root.finding.record.frames[-1].function == "backward"
 
 
 def test_a_traceback_in_a_string_of_json() -> None:
     """A logger that writes a document a line keeps a traceback's lines in one."""
     line = json.dumps({"level": "error", "message": TRACEBACK.rstrip(), "time": "2025-04-02"})
-    root = root_of(f"a line\n{line}\n{ENDED}")
-    assert id_of(root) == KNOWN
+    root = root_in(f"a line\n{line}\n{ENDED}")
+    assert entry_of_failure(root) == KNOWN
     assert root.evidence.lines[-1][0] == 2
     assert root.finding.record.message.endswith("`forward` function.")
 
@@ -162,7 +141,7 @@ def test_two_ranks_lines_in_turns() -> None:
     log = "".join(f"[rank0]: {one}\n[rank1]: {two}\n" for one, two in pairs)
     judgement = judged(log)
     assert [one.finding.record.rank for one in judgement.failures] == [0, 1]
-    assert [id_of(one) for one in judgement.failures] == [KNOWN, None]
+    assert [entry_of_failure(one) for one in judgement.failures] == [KNOWN, None]
     assert judgement.others[0].finding.record.exception == "builtins.KeyError"
 
 
@@ -183,8 +162,8 @@ RuntimeError: Expected to mark a variable
 ready only once. This error is caused by one
 of the following reasons: 1) Use of a module
 """
-    root = root_of(log)
-    assert id_of(root) == KNOWN
+    root = root_in(log)
+    assert entry_of_failure(root) == KNOWN
     places = [(frame.line, frame.function, frame.source) for frame in root.finding.record.frames]
     assert places[0] == (31, "main", "loss.backward()")
 
@@ -192,9 +171,9 @@ of the following reasons: 1) Use of a module
 def test_two_ranks_letters_in_turns() -> None:
     """Two ranks that write at once: their messages can still be read."""
     mixed = "".join(a + b for a, b in zip(TRACEBACK, TRACEBACK, strict=True))
-    assert id_of(root_of(mixed + "\n" + ENDED)) == KNOWN
+    assert entry_of(judged(mixed + "\n" + ENDED)) == KNOWN
     pieces = "RuntimeErrorRuntimeError: : " + TRACEBACK.partition("Error: ")[2]
-    assert id_of(root_of(pieces + "\n" + ENDED)) == KNOWN
+    assert entry_of(judged(pieces + "\n" + ENDED)) == KNOWN
 
 
 def test_the_text_itself_is_not_two_ranks() -> None:
@@ -240,7 +219,7 @@ def test_the_same_line_may_be_survived_and_then_not() -> None:
     )
     steps = "".join(f"step {number} loss 1.2\n" for number in range(6))
     assert judged(timeout + steps).verdict is Verdict.UNFINISHED
-    assert id_of(root_of(timeout + steps + timeout)) == "nccl-collective-timeout"
+    assert entry_of(judged(timeout + steps + timeout)) == "nccl-collective-timeout"
 
 
 def test_the_last_attempt_decides() -> None:
@@ -248,7 +227,7 @@ def test_the_last_attempt_decides() -> None:
     start = "W0614 run.py:7] Setting OMP_NUM_THREADS environment variable for each process to 1\n"
     bug = TRACEBACK.replace("RuntimeError: Expected", "KeyError: Expected")
     log = f"{start}{bug}{ENDED}{start}{TRACEBACK}{ENDED}"
-    assert id_of(root_of(log)) == KNOWN
+    assert entry_of(judged(log)) == KNOWN
     ended = "{'train_runtime': 3.2}\n"
     assert judged(f"{start}{bug}{ENDED}{start}{ended}").verdict is Verdict.HEALTHY
     assert judged(f"{start}{bug}{ENDED}{start}").verdict is Verdict.UNKNOWN
@@ -268,7 +247,7 @@ def test_an_unknown_exception_outranks_every_consequence() -> None:
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.root is not None
     assert judgement.root.finding.record.exception == "builtins.KeyError"
-    assert {id_of(one) for one in judgement.failures[1:]} == {"nccl-collective-timeout"}
+    assert {entry_of_failure(one) for one in judgement.failures[1:]} == {"nccl-collective-timeout"}
 
 
 def test_several_causes_are_all_named() -> None:
@@ -283,8 +262,8 @@ def test_several_causes_are_all_named() -> None:
     )
     judgement = judged(log)
     assert judgement.root is not None
-    assert id_of(judgement.root) == KNOWN
-    assert [id_of(one) for one in judgement.others] == ["accelerator-out-of-memory"]
+    assert entry_of_failure(judgement.root) == KNOWN
+    assert [entry_of_failure(one) for one in judgement.others] == ["accelerator-out-of-memory"]
 
 
 def test_a_message_is_read_to_its_end_and_no_further() -> None:
@@ -293,7 +272,7 @@ def test_a_message_is_read_to_its_end_and_no_further() -> None:
         "[2025-06-14 10:00:00,000] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 7"
     ]
     log = f"{TRACEBACK}second line of it\n{noise[0]}\n"
-    record = root_of(log).finding.record
+    record = root_in(log).finding.record
     assert record.message.splitlines()[-1] == "second line of it"
     assert noise[0] in record.log_tail
 
@@ -304,10 +283,10 @@ def test_exceptions_that_led_to_it_are_its_chain() -> None:
     last = (
         'Traceback (most recent call last):\n  File "b.py", line 2, in g\n    h()\nValueError: no\n'
     )
-    root = root_of(f"{TRACEBACK}{link}{last}")
+    root = root_in(f"{TRACEBACK}{link}{last}")
     assert root.finding.record.exception == "builtins.ValueError"
     assert [one.exception for one in root.finding.record.chain] == ["RuntimeError"]
-    assert id_of(root) == KNOWN
+    assert entry_of_failure(root) == KNOWN
 
 
 def test_what_a_script_handled_isnt_the_cause() -> None:
@@ -320,8 +299,8 @@ ModuleNotFoundError: No module named 'flash_attn'
 """
     link = "\nDuring handling of the above exception, another exception occurred:\n\n"
     then = 'Traceback (most recent call last):\n  File "t.py", line 5, in f\n    x\nKeyError: 1\n'
-    assert id_of(root_of(tried)) == "flash-attention-missing"
-    assert id_of(root_of(tried + link + then)) is None
+    assert entry_of(judged(tried)) == "flash-attention-missing"
+    assert entry_of(judged(tried + link + then)) is None
 
 
 def test_a_failure_that_left_nothing_is_one() -> None:
@@ -334,7 +313,7 @@ def test_a_failure_that_left_nothing_is_one() -> None:
 def test_whose_death_a_shell_tells() -> None:
     """A training's, not that of another command in the same script."""
     killed = "run.sh: line 40: 4711 Killed                  {0} --batch 3\n"
-    assert id_of(root_of(killed.format("python train.py"))) == "worker-killed"
+    assert entry_of(judged(killed.format("python train.py"))) == "worker-killed"
     assert judged(killed.format("nvidia-smi dmon")).verdict is Verdict.UNFINISHED
 
 
@@ -356,7 +335,7 @@ RuntimeError: Expected to mark a variable ready only once. This error is caused 
 
 """
     judgement = judged(log)
-    assert [id_of(one) for one in judgement.failures] == [KNOWN]
+    assert [entry_of_failure(one) for one in judgement.failures] == [KNOWN]
     record = judgement.failures[0].finding.record
     assert record.message.startswith("Caught RuntimeError in DataLoader")
     assert record.user_files == ("/home/me/train.py", "/home/me/data.py")
