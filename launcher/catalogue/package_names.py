@@ -20,6 +20,7 @@ KNOWN = frozenset(
         "axolotl",
         "bitsandbytes",
         "causal_conv1d",
+        "colossalai",
         "datasets",
         "deepspeed",
         "diffusers",
@@ -39,6 +40,7 @@ KNOWN = frozenset(
         "mamba_ssm",
         "megatron",
         "mindspeed",
+        "mindspeed_llm",
         "modelscope",
         "nemo",
         "numba",
@@ -85,7 +87,12 @@ KNOWN = frozenset(
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
 """The path of an installed module; `...` is what people and the excerpts shorten it to."""
 CHECKOUT = re.compile(rf"(?:.*/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/)")
-STANDARD = re.compile(r"^<frozen |(?:^|/)lib/python3\.\d+/|/Python3\d+/[Ll]ib/")
+STANDARD = re.compile(
+    r"^<frozen |(?:^|/)lib(?:64)?/python3\.\d+/|/Python3\d+/[Ll]ib/"
+    r"|(?:^|/)(?:multiprocessing|concurrent|importlib)/"
+    r"|(?:^|/)(?:runpy|threading|contextlib|functools)\.py$"
+)
+"""Python's own files; those in most tracebacks also without the folder that they are in."""
 
 MODELS = (
     r"Llama\d?|Mistral\d?|Mixtral|Qwen\d?(_5)?(_?VL|Moe|Next|Audio|Omni\w*)?|Gemma\dn?|Gemma|Phi\d?"
@@ -145,9 +152,19 @@ def package_of_file(path: str) -> str | None:
     path = path.replace("\\", "/")
     if f"/{MODEL_CODE}/" in path:
         return MODEL_CODE
-    if found := INSTALLED.match(path) or CHECKOUT.match(path):
-        return found["package"]
+    if (inside := path_in_package(path)) is not None:
+        return re.split(r"\W", inside, maxsplit=1)[0]
     return PYTHON if STANDARD.search(path) else None
+
+
+def path_in_package(path: str) -> str | None:
+    """The path of a package's file from the package's name on; None for anybody else's.
+
+    Args:
+        path: with forward slashes.
+    """
+    found = INSTALLED.match(path) or CHECKOUT.match(path)
+    return path[found.start("package") :] if found else None
 
 
 def package_of_module(module: str) -> str | None:

@@ -65,11 +65,15 @@ class Signature:
     also_user_code: bool = False
 
     @property
+    def is_of_frame(self) -> bool:
+        """Whether it has a part about the raising frame."""
+        return not (self.file is None and self.function is None and self.source is None)
+
+    @property
     def is_of_exception(self) -> bool:
         """Whether it has a part about an exception."""
-        is_of_frame = not (self.file is None and self.function is None and self.source is None)
-        is_of_frame = is_of_frame or self.wanted_by is not None
-        return self.exception is not None or self.message is not None or is_of_frame
+        parts = (self.exception, self.message, self.wanted_by)
+        return self.is_of_frame or any(part is not None for part in parts)
 
     def weight(self, raised: Raised | None) -> int:
         """How many of its parts match: of two signatures, the one with more is more specific.
@@ -151,9 +155,8 @@ class Signature:
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return False
         frame = raised.frame
-        is_bound = not (self.file is None and self.function is None and self.source is None)
         if frame is None and self.message is not None:
-            is_there = not is_bound or len(raised.message.split()) >= SENTENCE
+            is_there = not self.is_of_frame or len(raised.message.split()) >= SENTENCE
         else:
             frame = frame or Frame("", 0, "", "")
             is_there = (

@@ -40,11 +40,15 @@ UNTYPED = {
     r"The client socket has timed out after \d+m?s while trying to connect to ": (
         "torch.distributed.DistNetworkError"
     ),
+    r"The server socket has failed to listen on any local network address": (
+        "torch.distributed.DistNetworkError"
+    ),
+    r"e! +Error: CUDNN_STATUS_": "RuntimeError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages that stand in logs without the type with which Python raises them: TORCH_CHECK in
-torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, requests'
-Response.raise_for_status."""
+torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's own
+log, requests' Response.raise_for_status."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
 _KINDS = tuple(UNTYPED.values())
 SEVERE = re.compile(

@@ -72,15 +72,6 @@ LAUNCHER_FILES = (
 )
 LAUNCHER = re.compile(r"[/\\]bin[/\\](?:torchrun|deepspeed|accelerate|swift|llamafactory-cli)$")
 """Launcher programs: the outermost frame of their own exceptions."""
-INSTALLED = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3|^<|^\.\.\./|"
-    r"(?:^|[/\\])(?:torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|swift|llamafactory"
-    r"|lightning|pytorch_lightning|datasets|FlagEmbedding|megatron|mindspeed|mindspeed_llm|nemo"
-    r"|verl|openrlhf|axolotl|torchtune|torchtitan|colossalai|vllm|sglang|multiprocessing|concurrent"
-    r"|importlib)[/\\]"
-    r"|(?:^|[/\\])(?:runpy|threading|contextlib|functools)\.py$"
-)
-"""Files of frameworks and of Python, installed or in a checkout."""
 LAUNCHED = re.compile(
     r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
 )
@@ -207,4 +198,4 @@ def is_of_stopping(kind: str, message: str) -> bool:
 
 def is_users(file: str) -> bool:
     """Whether a file in a traceback is likely to be the user's own."""
-    return INSTALLED.search(file) is None and package_of_file(file) is None
+    return not file.startswith("<") and package_of_file(file) is None

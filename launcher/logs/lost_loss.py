@@ -11,11 +11,13 @@ from .attempts import Evidence
 from .progress_signs import IS_COMPLETE, Written
 
 LOSS = re.compile(
-    r"(?<![\w/])(?:(?:train(?:ing)?|lm|eval|val)[ _/]?)?loss['\"]?\s*[:=]?\s*['\"]?"
-    r"(?P<value>nan|[-+]?\d[\d.]*(?:e[-+]?\d+)?)\b",
+    r"(?<![\w/])(?:(?:train(?:ing)?|lm)[ _/])?loss(?:_step)?['\"]?\s*[:=]?\s*['\"]?"
+    r"(?P<value>nan|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?![a-z])",
     re.IGNORECASE,
 )
-"""A loss in a line of any loop, with its value."""
+"""A training loss in a line of any loop, with its value; the first counts."""
+EVALUATED = re.compile(r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:\b|_)", re.I)
+"""Words in front of a loss that isn't a training's; without a single sample it is no number."""
 NO_GRADIENT = re.compile(r"grad[ _]?norm['\"]?\s*[:=]?\s*['\"]?nan\b", re.IGNORECASE)
 LEAST = 2
 """Lines with such a loss, at least: a single one may be of a step that was skipped."""
@@ -28,10 +30,8 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     Args:
         lines: the last lines of a file.
     """
-    losses = [
-        line for line in lines if LOSS.search(line.text) and not IS_COMPLETE.search(line.text)
-    ]
-    lost = list(takewhile(lambda line: _is_lost(line.text), reversed(losses)))
+    losses = [(line, found) for line in lines if (found := _training_loss(line.text))]
+    lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
     if len(lost) < LEAST:
         return None
     first = lost[-1]
@@ -39,7 +39,15 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     return Evidence(record, first.file, ((first.number, first.text.strip()),))
 
 
-def _is_lost(text: str) -> bool:
-    """Whether a line's loss is no number; transformers' `logging_nan_inf_filter` makes it 0."""
-    values = [found["value"].lower() for found in LOSS.finditer(text)]
-    return "nan" in values or (float(values[0]) == 0 and NO_GRADIENT.search(text) is not None)
+def _training_loss(text: str) -> re.Match[str] | None:
+    """The training loss that a line states; None where it has none, or is about an evaluation."""
+    found = LOSS.search(text)
+    if found is None or EVALUATED.search(text, 0, found.start()) or IS_COMPLETE.search(text):
+        return None
+    return found
+
+
+def _is_lost(line: Written, loss: re.Match[str]) -> bool:
+    """Whether a loss is no number; transformers' `logging_nan_inf_filter` makes it 0."""
+    value = loss["value"].lower()
+    return value == "nan" or (float(value) == 0 and NO_GRADIENT.search(line.text) is not None)

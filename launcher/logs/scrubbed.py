@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePosixPath
 
+from ..catalogue.package_names import path_in_package
 from ..system.redaction import redacted
-from .launcher_messages import INSTALLED
 
+LIBRARY = re.compile(
+    r"(?:^|/)(?:(?P<version>lib(?:64)?/python3[^/]*)/|(?=(?:site|dist)-packages/))(?P<rest>.+)"
+)
 TOKENS = re.compile(
     r"\b(?:hf_\w{8,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|AKIA[0-9A-Z]{12,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,})"
@@ -133,10 +136,10 @@ def _path(path: str, names: _Names) -> str:
         return path
     if found := SOURCES.search(plain):
         return plain[found.start() :]
-    if found := INSTALLED.search(plain):
-        start = found.start() + (plain[found.start()] == "/")
-        kept = plain[start:]
-        return f"/opt/venv/{'' if kept.startswith('lib') else 'lib/python3/'}{kept}"
+    if found := LIBRARY.search(plain):
+        return f"/opt/venv/{found['version'] or 'lib/python3'}/{found['rest']}"
+    if (inside := path_in_package(plain)) is not None:
+        return f"/opt/venv/lib/python3/site-packages/{inside}"
     if plain.startswith("/tmp/") and plain.count("/") == 2:
         return f"/tmp/{names.of('name', plain)}"
     name = PurePosixPath(plain).name
