@@ -38,6 +38,7 @@ COMMANDS = {
     "diagnose": "lookup",
     "explain": "lookup",
     "hardware": "lookup",
+    "lessons": "lessons",
     "status": "status",
     "template": "template.template_command",
     "wrap": "wrap",
@@ -280,7 +281,9 @@ def request_of(
         nproc=nproc,
         nproc_source=source,
         log_dir=options.log_dir,
-        limits=Limits(Fix(options.fix), options.strict, options.allow_restart),
+        limits=Limits(
+            Fix(options.fix), options.strict, options.allow_restart, forget=options.forget
+        ),
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),
     )

@@ -35,9 +35,11 @@ class Origin(IntEnum):
     """A configuration file, or an environment variable for it."""
     FLAG = 5
     """A flag on the script's command line."""
-    OBSERVED = 6
+    LEARNT = 6
+    """Proven or observed by an earlier run of the same script."""
+    OBSERVED = 7
     """Observed in a running worker."""
-    LESSON = 7
+    LESSON = 8
     """Proven by the failure of an attempt."""
 
     @property
@@ -53,6 +55,7 @@ CERTAINTIES = {
     Origin.PRESET: Certainty.STATED,
     Origin.CONFIG: Certainty.STATED,
     Origin.FLAG: Certainty.STATED,
+    Origin.LEARNT: Certainty.PROVEN,
     Origin.OBSERVED: Certainty.OBSERVED,
     Origin.LESSON: Certainty.PROVEN,
 }

@@ -33,6 +33,7 @@ class CauseKind(StrEnum):
 
     KNOWN_FAILURE = "known failure"
     ATTEMPT = "attempt"
+    LESSON = "lesson"
     MEMORY = "memory"
     HARDWARE = "hardware"
     REQUEST = "request"
@@ -44,7 +45,7 @@ class Cause:
 
     Attributes:
         kind: the kind of the cause.
-        name: id of the known failure, or the attempt's number.
+        name: id of the known failure (also of a lesson's), or the attempt's number.
         summary: the reason as a phrase, e.g. a known failure's title.
         reference: where to read more; empty for nothing.
     """

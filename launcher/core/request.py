@@ -63,12 +63,14 @@ class Limits:
         strict: refuse a launch that would need a change.
         allow_restart: a correction may restart from scratch where it can't resume.
         max_restarts: how often a failure of unknown cause is restarted with the same plan.
+        forget: launch without what earlier runs have taught.
     """
 
     fix: Fix = Fix.AUTO
     strict: bool = False
     allow_restart: bool = False
     max_restarts: int = 0
+    forget: bool = False
 
 
 @dataclass(frozen=True, slots=True)

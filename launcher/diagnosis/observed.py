@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..core.certainty import Origin
 from ..core.errors import LaunchError
@@ -49,20 +50,36 @@ def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
     """The workload with what the workers reported; their model replaces the files'."""
     informed = workload.informed(observed_statements(attempt, seen.observed))
-    if seen.model is None or not seen.model.get("config"):
+    if seen.model is None:
         return informed
+    source = f"the model as seen in attempt {attempt.number + 1}"
+    return with_model(informed, seen.model, source, Origin.OBSERVED)
+
+
+def with_model(
+    workload: Workload, seen: Mapping[str, Any], source: str, origin: Origin
+) -> Workload:
+    """The workload with a model that a worker described, if its configuration is understood.
+
+    Args:
+        workload: what is known.
+        seen: the description, see `Seen.model`.
+        source: where it comes from, in words.
+        origin: the rank of that.
+    """
+    if not seen.get("config"):
+        return workload
     weights = tuple(
         Weight(str(name), tuple(shape), count, trained, bits)
-        for name, shape, trained, bits, count in seen.model["weights"]
+        for name, shape, trained, bits, count in seen["weights"]
     )
-    source = f"the model as seen in attempt {attempt.number + 1}"
     try:
-        model = model_from_config(seen.model["config"], weights, source)
+        model = model_from_config(seen["config"], weights, source)
     except LaunchError:  # a configuration that only the model's own code understands
-        return informed
+        return workload
     if model is None:
-        return informed
+        return workload
     has_adapters = any(".lora_" in weight.name for weight in weights)
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
-    statement = (Fact.ADAPTER, Known(adapter.value, Origin.OBSERVED, source))
-    return replace(informed.informed([statement]), model=model)
+    statement = (Fact.ADAPTER, Known(adapter.value, origin, source))
+    return replace(workload.informed([statement]), model=model)

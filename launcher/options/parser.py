@@ -184,6 +184,12 @@ def parser() -> Parser:
         "checkpoints that the job has written; they are kept",
     )
     result.add_argument(
+        "--forget",
+        action="store_true",
+        help="launch without what earlier runs of the script have taught; what is disproved by a "
+        "run that trains at once is removed",
+    )
+    result.add_argument(
         "--hardware",
         metavar="NAME|FILE",
         help="plan for this accelerator or node, by the name or file of its profile, instead of "

@@ -44,6 +44,7 @@ class RunState:
         restarts: how often the same plan was restarted because of --max-restarts.
         standing: number of the attempt whose failure is reported if no correction is left, because
             its corrections have only led to other failures; None to report the last attempt's.
+        has_learnt: earlier runs have taught what fails.
     """
 
     request: LaunchRequest
@@ -54,6 +55,7 @@ class RunState:
     retried: frozenset[str] = frozenset()
     restarts: int = 0
     standing: int | None = None
+    has_learnt: bool = False
 
     @property
     def last(self) -> Outcome:
@@ -67,8 +69,8 @@ class RunState:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an attempt has failed."""
-        return bool(self.findings)
+        """Whether an attempt of this run has failed, or of one that it has learnt from."""
+        return self.has_learnt or bool(self.findings)
 
     def after(self, outcome: Outcome, root: Finding | None) -> RunState:
         """The state after a further attempt."""

@@ -30,6 +30,8 @@ def first_plan(
     known: Sequence[Constraint],
     entries: Sequence[KnownFailure],
     reporter: Reporter,
+    *,
+    has_learnt: bool = False,
 ) -> Plan | RunEnded:
     """Makes and reports the first plan; or returns why nothing may be launched.
 
@@ -40,8 +42,9 @@ def first_plan(
         known: the known constraints.
         entries: the known failures that concern the installed versions.
         reporter: reports the plan, or why there is none.
+        has_learnt: earlier runs have taught what fails.
     """
-    plan = planned(request, workload, hardware, known)
+    plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     if isinstance(plan, NoPlan):
         reporter.no_plan(plan)
         return RunEnded(ExitCode.NO_PLAN, NOTHING_LEFT, pod_status.dead_end_line(plan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from .all_nodes import AllNodes
 from .console import ConsoleReporter
 from .decision import RunState
 from .first_plan import first_plan
+from .lessons import learning
 from .loop import Effects, run_attempts
 from .resume import prepare
 
@@ -96,18 +98,29 @@ def _train(
     """Makes the first plan and runs the loop with its effects."""
     reporter = ConsoleReporter()
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    known = known_constraints(entries)
-    plan = first_plan(request, workload, hardware, known, entries, reporter)
+    learnt = learning.learnt(request, workload, hardware, entries, os.environ)
+    start = learning.Learnt(workload) if request.limits.forget else learnt
+    for sentence in (*learnt.notes, *start.sentences(entries)):
+        reporter.note(sentence)
+    known = (*known_constraints(entries), *start.constraints)
+    has_learnt = bool(start.lessons)
+    given = request, start.workload, hardware, known, entries
+    plan = first_plan(*given, reporter, has_learnt=has_learnt)
     if isinstance(plan, RunEnded):
         return plan
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
     nodes = AllNodes(server, peers, reporter.note, reporter.hung)
     effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
-    state = RunState(request, workload, known)
+    state = RunState(request, start.workload, known, has_learnt=has_learnt)
     with launcher_record.recorded(run, 0, request.command):
         state, end = run_attempts(state, plan, hardware, entries, effects)
         summary.write_or_warn(run / "outcome.json", summary.document(state.outcomes, end.code))
+    for sentence in learning.keep(state, workload, hardware, run.name, os.environ):
+        reporter.note(sentence)
+    if request.limits.forget:
+        for sentence in learning.forget_disproved(state, learnt.lessons):
+            reporter.note(sentence)
     reporter.finished(state, end, run)
     outcome = end.outcome_of(state)
     if isinstance(outcome, Failed):

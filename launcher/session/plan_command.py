@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 
 from ..catalogue.entry import KnownFailure, known_constraints
@@ -17,6 +18,7 @@ from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..report import explain_plan, plan_table
 from ..system import terminal
+from .lessons import learning
 from .suspect_lines import SuspectLine, suspect_lines
 
 
@@ -30,7 +32,13 @@ def show_plan(
 ) -> ExitCode:
     """Prints the plan in full; returns the exit code."""
     entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    plan = planned(request, workload, hardware, known_constraints(entries))
+    start = learning.Learnt(workload)
+    if not request.limits.forget:
+        start = learning.learnt(request, workload, hardware, entries, os.environ)
+    known = (*known_constraints(entries), *start.constraints)
+    workload, has_learnt = start.workload, bool(start.lessons)
+    plan = planned(request, workload, hardware, known, has_failed=has_learnt)
+    terminal.say(*start.notes, *start.sentences(entries))
     suspects = suspect_lines(plan, entries) if isinstance(plan, Plan) else ()
     if as_json:
         document = plan_table.document(request, workload, hardware, plan)

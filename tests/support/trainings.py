@@ -232,13 +232,13 @@ def dies_plainly(stack: Stack, case: Case, folder: Path) -> None:
     assert re.search(case.dies, output, re.DOTALL), output[-4000:]
 
 
-def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
+def trains_corrected(stack: Stack, case: Case, folder: Path, **variables: str) -> None:
     """With us it trains to the losses of a single process."""
     expected = reference(stack, case.script, *case.reference)
     fails = stack.name in case.fails_on
 
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
-    ours, told = launched(stack, folder, *run)
+    ours, told = launched(stack, folder, *run, **variables)
     assert len(ours) == 12
     assert ours == pytest.approx(expected, rel=1e-4)
     assert (case.change in told) == fails
@@ -247,6 +247,16 @@ def trains_corrected(stack: Stack, case: Case, folder: Path) -> None:
         assert f"({case.entry})" in told
     if case.name.startswith("LoRA"):
         assert attempts(told) == 1, "the arguments tell everything: no attempt needs to fail"
+
+
+def trains_at_once(stack: Stack, case: Case, folder: Path, **variables: str) -> None:
+    """With what an earlier run has learnt: to the same losses in a single attempt."""
+    expected = reference(stack, case.script, *case.reference)
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
+    ours, told = launched(stack, folder, *run, **variables)
+    assert ours == pytest.approx(expected, rel=1e-4)
+    assert case.change in told
+    assert attempts(told) == 1
 
 
 MEMORY = SCENARIOS / "hf_memory.py"
@@ -265,9 +275,16 @@ SHORT = [one for one in TRAINER if not one.startswith("--max_steps")]
 
 
 def trains_smaller(
-    stack: Stack, folder: Path, config: Path | None = None, room_mib: int = 300
+    stack: Stack,
+    folder: Path,
+    config: Path | None = None,
+    room_mib: int = 300,
+    **variables: str,
 ) -> None:
-    """A process that may grow by so much: at most two relaunches, the same global batch."""
+    """A process that may grow by so much: at most two relaunches, the same global batch.
+
+    Where lessons are kept, none the second time.
+    """
     common = (*SHORT, "--max_steps=4", "--model_max_length=128")
     expected = reference(stack, MEMORY, *common, "--per_device_train_batch_size=32")
     options = ["--nproc=2", "--log-dir=runs"]
@@ -275,12 +292,16 @@ def trains_smaller(
     if config is not None:
         options.append("--set=zero_stage=2")
         own.append(f"--deepspeed={config}")
-    ours, told = launched(stack, folder, "safe-launch", *options, MEMORY, *own)
+    ours, told = launched(stack, folder, "safe-launch", *options, MEMORY, *own, **variables)
     assert "host-allocation-failed" in told
     assert 2 <= attempts(told) <= 3
     assert "of at most" in told
     assert "micro_batch: 16 -> " in told
     assert ours == pytest.approx(expected, rel=1e-4)
+    if variables:
+        ours, told = launched(stack, folder, "safe-launch", *options, MEMORY, *own, **variables)
+        assert "micro_batch: 16 -> " in told
+        assert (attempts(told), ours) == (1, pytest.approx(expected, rel=1e-4))
 
 
 @functools.cache
@@ -300,11 +321,13 @@ def losses_of(stack: Stack, script: Path, *arguments: str, ranks: int = 0) -> li
         return losses
 
 
-def launched(stack: Stack, folder: Path, *command: str | Path) -> tuple[list[float], str]:
+def launched(
+    stack: Stack, folder: Path, *command: str | Path, **variables: str
+) -> tuple[list[float], str]:
     """The losses of a launch that succeeds, and what the launcher said."""
     target = folder / "losses.json"
     target.unlink(missing_ok=True)
-    done = stack.run(*command, f"--loss_file={target}", cwd=folder)
+    done = stack.run(*command, f"--loss_file={target}", cwd=folder, **variables)
     said = "\n".join(one for one in done.stderr.splitlines() if one.startswith("[safe-launch]"))
     assert done.returncode == 0, done.stderr[-6000:]
     return json.loads(target.read_text()), said

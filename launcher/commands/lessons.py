@@ -1,0 +1,122 @@
+"""`safe-launch lessons`: what corrected runs have proved, which the next launches know."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.refused import Refused
+from ..core.row import Row
+from ..options.parser import Parser
+from ..session.lessons import store
+from ..session.lessons.store import Kept
+from ..system import terminal
+from ..system.typed_yaml import meant
+
+LISTED = 5
+"""How many names an error lists."""
+NONE = "no lesson is kept: a run that succeeds after a correction leaves one"
+
+
+def lessons(arguments: Sequence[str]) -> int:
+    """Lists, shows or forgets lessons; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such lesson, or it can't be removed.
+    """
+    command = Parser(
+        prog="safe-launch lessons",
+        description="lists what corrected runs have proved of your scripts, which the next "
+        f"launches know from the start; {store.SHARED}=FOLDER is read and written too",
+        allow_abbrev=False,
+    )
+    command.add_argument("do", choices=("list", "show", "forget"), nargs="?", default="list")
+    command.add_argument(
+        "name", metavar="NAME", nargs="?", help="a lesson's name, or a part that is no other's"
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    options = command.parse_args(arguments)
+    if options.do != "list" and options.name is None:
+        problem = f"{options.do} which lesson?"
+        raise LaunchError(ExitCode.USAGE, problem, "`safe-launch lessons` lists their names")
+    kept: list[Kept] = []
+    for found in store.found(store.folders(os.environ)):
+        if isinstance(found, Refused):
+            terminal.say(found.sentence)
+        else:
+            kept.append(found)
+    if options.do == "list":
+        _show([one for one in kept if (options.name or "") in one.path.stem], options.json)
+    elif options.do == "show":
+        one = _named(options.name, kept)
+        text = _document([one]) if options.json else "\n".join(terminal.table(_rows(one), indent=0))
+        terminal.show(text)
+    else:
+        one = _named(options.name, kept)
+        refused = store.forget(one.path)
+        if refused is not None:
+            raise LaunchError(ExitCode.CANNOT_WRITE, refused.sentence)
+        terminal.show(f"forgotten: {one.path}")
+    return ExitCode.SUCCESS
+
+
+def _named(text: str, kept: Sequence[Kept]) -> Kept:
+    """The lesson that a user means.
+
+    Raises:
+        LaunchError: there is none, or there are several.
+    """
+    names = {one.path.stem: one for one in kept}
+    if text in names:
+        return names[text]
+    matching = [name for name in names if text in name]
+    if len(matching) == 1:
+        return names[matching[0]]
+    listed = ", ".join(matching[:LISTED]) + (", ..." if len(matching) > LISTED else "")
+    if matching:
+        problem = f"`{text}` is a part of the names of {len(matching)} lessons: {listed}"
+        raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
+    hint = meant(text, names, 0.6) or "`safe-launch lessons` lists them"
+    raise LaunchError(ExitCode.USAGE, f"there is no lesson `{text}`", hint if names else NONE)
+
+
+def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001
+    if as_json:
+        terminal.show(_document(kept))
+        return
+    latest = sorted(kept, key=lambda one: one.lesson.date, reverse=True)
+    lines = [f"{one.lesson.date[:16].replace('T', ' ')}  {one.path.stem}" for one in latest]
+    terminal.show("\n".join(lines) or NONE)
+
+
+def _document(kept: Sequence[Kept]) -> str:
+    documents = [
+        {"name": one.path.stem, "path": str(one.path), **msgspec.to_builtins(one.lesson)}
+        for one in kept
+    ]
+    return json.dumps(documents, indent=1)
+
+
+def _rows(kept: Kept) -> list[Row]:
+    """A lesson in full."""
+    lesson = kept.lesson
+    rows = [("lesson", kept.path.stem), ("of", f"{lesson.script}, learnt in {lesson.source}")]
+    if lesson.failure:
+        rows += [("failure", lesson.failure), ("seen", lesson.evidence)]
+    known = [f"{name}: {value}" for name, value in sorted(lesson.known.items())]
+    rows += [("known", "\n".join(known))] if known else []
+    for each in lesson.forbidden:
+        terms = ", ".join(f"{name}={'|'.join(map(str, v))}" for name, v in each.terms.items())
+        rows.append(("not", f"{terms}: {each.summary}"))
+    if lesson.measured:
+        rows.append(("memory", f"measured on {lesson.machine}"))
+    versions = ", ".join(f"{name} {version}" for name, version in lesson.versions.items())
+    holds = (
+        "as long as the script, its own files, the model and the deciding arguments are the same"
+    )
+    rows.append(("holds", f"{holds}{f', with {versions}' if versions else ''}"))
+    return [*rows, ("file", str(kept.path))]

@@ -1,0 +1,105 @@
+"""What a lesson depends on: the script, files of its own, the model, the arguments that decide."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ...core.certainty import Origin
+from ...core.plain_json import plain
+from ...core.request import LaunchRequest
+from ...core.workload import Workload
+from ...workload.script.read_script import read_script
+from ...workload.script.source_files import source_files
+from ...workload.script.versions import installed
+
+INDIFFERENT = re.compile(
+    r"(?!model)(?:"
+    # how long, how fast and from where is trained; what is saved, logged and evaluated
+    r"(?:.*_)?(?:dir|dirs|folder|seed|steps?|name|token|id|url|epochs?)"
+    r"|(?:.*_)?(?:learning_rate|lr|lr_\w+|warmup\w*|weight_decay|adam_\w+|max_grad_norm|momentum)"
+    r"|(?:save|eval|logging|log|report|hub|push|wandb|tensorboard|dataloader|ddp|fsdp|do)_\w+"
+    r"|output|resume\w*|overwrite_\w+|verbose|disable_tqdm|local_?rank"
+    # what a plan decides: a lesson is about the script under any of these
+    r"|(?:per_device_\w+|train|eval|micro)_?batch_size\w*|batch_size|\w*accumulation\w*|deepspeed\w*"
+    r"|gradient_checkpointing\w*|zero_stage|bf16|fp16|tf32|offload\w*"
+    # what is trained on
+    r"|(?:.*_)?(?:data|dataset|datasets|corpus)(?:_\w+)?|(?:train|validation|valid|test|eval)_files?"
+    r"|num_workers|\w*num_proc|\w*_samples)"
+)
+"""Arguments that may differ: nothing that a failure proves of a script hangs on them."""
+CONFIGURING = re.compile(r"|\w*(?:conf|cfg|arch|model|params|recipe|yaml)\w*")
+"""Arguments, positional ones included, whose file says what is trained; others may be written."""
+CONFIGURATION = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".py")
+LARGEST = 1 << 20
+"""Bytes of a configuration file whose content counts."""
+LENGTH = 12
+"""Hexadecimal digits of a digest."""
+
+
+def script_name(request: LaunchRequest) -> str:
+    """The name by which lessons on a script are found."""
+    stem = request.script if request.is_module else Path(request.script).name.removesuffix(".py")
+    return re.sub(r"[^\w.]+", "_", stem)
+
+
+def circumstances(request: LaunchRequest, workload: Workload) -> str:
+    """A digest of all that lessons on a script depend on, wherever the script lies.
+
+    Args:
+        request: what is launched.
+        workload: what is known of it before the launch.
+
+    Raises:
+        LaunchError: the script can't be read.
+    """
+    parts = [*_sources(request), *_arguments(request)]
+    if workload.model is not None:
+        parts.append(json.dumps(workload.model, default=plain, sort_keys=True))
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:LENGTH]
+
+
+def _sources(request: LaunchRequest) -> Iterator[str]:
+    """The script's own files, by their places relative to each other."""
+    files = source_files(request).files
+    top = os.path.commonpath([file.path.absolute().parent for file in files]) if files else ""
+    yield script_name(request)
+    for path in sorted(file.path.absolute() for file in files):
+        yield f"{path.relative_to(top)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _arguments(request: LaunchRequest) -> Iterator[str]:
+    """The arguments that may decide what is trained, and the version of a script's owner."""
+    script = read_script(request)
+    yield from (f"{name} {version}" for name, version in installed((script.owner,)).items())
+    given = {
+        name: each.words or (() if each.value is None else (str(each.value),))
+        for name, each in script.flags.all.items()
+        if each.origin is not Origin.SCRIPT and not INDIFFERENT.fullmatch(name)
+    }
+    if not any(each.origin is Origin.CONFIG for each in script.flags.all.values()):
+        before = itertools.takewhile(lambda word: not word.startswith("--"), request.arguments)
+        given[""] = tuple(before)
+    for name, words in sorted(given.items()):
+        deciding = [*filter(None, (_deciding(name, word) for word in words))]
+        if deciding or (name and not words):  # a switch decides by being there
+            yield " ".join((f"--{name}", *deciding))
+
+
+def _deciding(name: str, word: str) -> str:
+    """What decides of an argument: of a file, wherever it lies, only what it configures."""
+    path = Path(word)
+    with suppress(OSError, ValueError):
+        if path.is_dir():
+            path /= "config.json"  # of a model
+        is_read = CONFIGURING.fullmatch(name) and path.suffix in CONFIGURATION
+        if is_read and path.stat().st_size <= LARGEST:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+    is_path = word.startswith(("/", "./", "../", "~")) or Path(word).suffix in CONFIGURATION
+    return "" if is_path else word

@@ -1,0 +1,251 @@
+"""What earlier runs of a script have taught, for its first plan; what this run teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from ...catalogue.entry import Finding, Kind, KnownFailure
+from ...core.certainty import Origin
+from ...core.constraint import CauseKind, Constraint
+from ...core.errors import LaunchError
+from ...core.hardware import Hardware
+from ...core.plain_json import plain
+from ...core.refused import Refused
+from ...core.request import LaunchRequest
+from ...core.workload import Measured, Workload
+from ...diagnosis.attempt import Succeeded, Superseded
+from ...diagnosis.observed import with_model
+from ..decision import RunState
+from . import store
+from .circumstances import circumstances, script_name
+from .lesson import Forbidden, Lesson, Measurement
+
+LONGEST = 300
+"""Characters of a failure's message that are kept as evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What is known from earlier runs.
+
+    Attributes:
+        workload: what is known of the training, with that.
+        constraints: what is forbidden besides.
+        lessons: those that hold, with their files.
+        notes: what the user should know of the others.
+    """
+
+    workload: Workload
+    constraints: tuple[Constraint, ...] = ()
+    lessons: tuple[store.Kept, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def sentences(self, entries: Sequence[KnownFailure]) -> Iterator[str]:
+        """What is applied, a sentence for each lesson."""
+        subjects = {entry.id: entry.subject for entry in entries}
+        for kept in self.lessons:
+            lesson = kept.lesson
+            what = subjects.get(lesson.failure, "what the workers showed before their first step")
+            failure = f" [{lesson.failure}]" if lesson.failure else ""
+            yield f"learnt in {lesson.source}: {what}{failure}"
+
+
+def learnt(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    entries: Sequence[KnownFailure],
+    environment: Mapping[str, str],
+) -> Learnt:
+    """What earlier runs have taught of a script, as far as it still holds.
+
+    Args:
+        request: what is launched.
+        workload: what is known of it.
+        hardware: what it runs on.
+        entries: the known failures that concern the installed versions.
+        environment: the launcher's.
+
+    Raises:
+        LaunchError: the script can't be read.
+    """
+    places, script = store.folders(environment), script_name(request)
+    if request.is_program or not any(store.found(places, script)):
+        return Learnt(workload)
+    digest = circumstances(request, workload)
+    known = {entry.id: entry for entry in entries}
+    result = Learnt(workload)
+    for each in store.found(places, script, digest):
+        if isinstance(each, Refused):
+            result = replace(result, notes=(*result.notes, f"{each.sentence}; it is ignored"))
+        elif _holds(each.lesson, known, workload):
+            result = _with_lesson(result, each, _machine(request, hardware))
+    return result
+
+
+def _holds(lesson: Lesson, known: Mapping[str, KnownFailure], workload: Workload) -> bool:
+    """Whether its known failure still concerns the versions that are installed."""
+    versions = {name: workload.versions.get(name, "") for name in lesson.versions}
+    return lesson.versions == versions and (not lesson.failure or lesson.failure in known)
+
+
+def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
+    """What is known with a further lesson; what it measured holds on the same machine alone."""
+    lesson, workload = kept.lesson, result.workload
+    if lesson.measured and lesson.machine != machine:
+        return result
+    try:
+        statements, constraints = [*lesson.statements(workload)], [*lesson.constraints()]
+        measured = [one for one in lesson.measurements() if one not in workload.measured]
+        if lesson.model is not None and workload.model is None:
+            workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
+    except (ValueError, KeyError, TypeError) as error:
+        note = f"{kept.path} says what this version doesn't know: {error}; it is ignored"
+        return replace(result, notes=(*result.notes, note))
+    workload = workload.informed(statements)
+    return Learnt(
+        replace(workload, measured=(*workload.measured, *measured)),
+        tuple(dict.fromkeys((*result.constraints, *constraints))),
+        (*result.lessons, kept),
+        result.notes,
+    )
+
+
+def _machine(request: LaunchRequest, hardware: Hardware) -> str:
+    device = hardware.accelerator
+    return f"{request.world} x {device.name}, {device.memory} bytes"
+
+
+def teaches(state: RunState) -> bool:
+    """Whether a run has succeeded thanks to what it has learnt."""
+    return isinstance(state.last, Succeeded) and any(
+        isinstance(outcome, Superseded) or _root(state, outcome.attempt.number)
+        for outcome in state.outcomes
+    )
+
+
+def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Iterator[Lesson]:
+    """What a run has proved that succeeded after corrections; a lesson for each failure.
+
+    Args:
+        state: the run at its end.
+        before: what was known of the training without any run.
+        hardware: what it ran on.
+        run: the name of its directory.
+
+    Raises:
+        LaunchError: the script can't be read any more.
+    """
+    general = Lesson(
+        script=script_name(state.request),
+        failure="",
+        evidence="",
+        run=run,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        circumstances=circumstances(state.request, before),
+        known={
+            name.value: known.value
+            for name, known in state.workload.known.items()
+            if known.origin in (Origin.OBSERVED, Origin.LESSON)
+        },
+    )
+    failed = [
+        (outcome.attempt.number, root)
+        for outcome in state.outcomes
+        if (root := _root(state, outcome.attempt.number))
+    ]
+    if not failed:
+        yield general
+        return
+    until = [number for number, _ in failed[1:]] + [len(state.outcomes)]
+    for (number, root), end in zip(failed, until, strict=True):
+        assert root.entry is not None, "only an explained failure teaches"
+        lesson = msgspec.structs.replace(
+            general,
+            failure=root.entry.id,
+            evidence=f"{root.record.exception}: {root.record.message}"[:LONGEST].strip(": "),
+            versions={name: before.versions.get(name, "") for name in root.entry.when},
+            forbidden=[*_forbidden(state.constraints, range(number, end))],
+        )
+        if root.entry.kind is Kind.MEMORY:
+            seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
+            lesson = msgspec.structs.replace(
+                lesson,
+                machine=_machine(state.request, hardware),
+                measured=[_measurement(one) for one in state.workload.measured],
+                model=plain(seen) if seen is not None and before.model is None else None,
+            )
+        yield lesson
+
+
+def _root(state: RunState, number: int) -> Finding | None:
+    """The failure of an attempt that another plan cures; None where there is none."""
+    root = state.findings.get(number)
+    if root is None or root.entry is None:
+        return None
+    return root if root.entry.kind in (Kind.PRESET, Kind.MEMORY) else None
+
+
+def _forbidden(constraints: Sequence[Constraint], numbers: range) -> Iterator[Forbidden]:
+    """What these attempts, a failure's and its corrections', have added to the catalogue."""
+    for constraint in constraints:
+        cause = constraint.cause
+        if cause.kind is CauseKind.ATTEMPT and int(cause.name) - 1 in numbers:
+            terms = {term.name.value: sorted(term.values, key=str) for term in constraint.terms}
+            summary = cause.summary.replace(f"attempt {cause.name}", "an attempt")
+            yield Forbidden(terms, summary, cause.reference)
+
+
+def _measurement(measured: Measured) -> Measurement:
+    settings = {name.value: value for name, value in measured.settings.items()}
+    return Measurement(settings, measured.needed, measured.context, measured.limit)
+
+
+def keep(
+    state: RunState,
+    before: Workload,
+    hardware: Hardware,
+    run: str,
+    environment: Mapping[str, str],
+) -> Iterator[str]:
+    """Keeps what a run has proved; gives what the user should know of it.
+
+    Args:
+        state: the run at its end.
+        before: what was known of the training without any run.
+        hardware: what it ran on.
+        run: the name of its directory.
+        environment: the launcher's.
+    """
+    places = store.folders(environment)
+    if not (places and teaches(state)):
+        return
+    try:
+        lessons = [*lessons_of(state, before, hardware, run)]
+    except (LaunchError, OSError) as error:
+        yield f"what this run has learnt isn't kept: {error}"
+        return
+    refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0]))]
+    if refused:
+        yield refused[0].sentence
+    else:
+        script = state.request.script
+        yield f"learnt for the next launch of {script}; `safe-launch lessons` lists it"
+
+
+def forget_disproved(state: RunState, lessons: Sequence[store.Kept]) -> Iterator[str]:
+    """Removes lessons without which a run has succeeded at once; says so.
+
+    Args:
+        state: the run at its end.
+        lessons: those that were left out.
+    """
+    if isinstance(state.last, Succeeded) and len(state.outcomes) == 1:
+        for kept in lessons:
+            refused = store.forget(kept.path)
+            name = kept.path.stem
+            yield refused.sentence if refused else f"forgotten, as it trains without: {name}"

@@ -1,0 +1,143 @@
+"""A lesson: what one failure, and the run that got over it, have proved of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from ...core.certainty import Origin
+from ...core.constraint import Cause, CauseKind, Constraint, Term
+from ...core.settings import Fact, Name, Setting, Value, name_of, parse_value, range_of
+from ...core.workload import Known, Measured, Statement, Workload
+
+FORMAT = 1
+"""Of the files; a lesson of another format isn't read."""
+Plain = str | int | bool
+"""A value of a setting or fact, as JSON has it."""
+
+
+class Forbidden(Struct, frozen=True):
+    """Values that failed together.
+
+    Attributes:
+        terms: the values of each setting or fact, by its name.
+        summary: why, as a phrase.
+        reference: where to read more.
+    """
+
+    terms: dict[str, list[Plain]]
+    summary: str
+    reference: str = ""
+
+
+class Measurement(Struct, frozen=True):
+    """Memory that was measured; `Measured` explains each part."""
+
+    settings: dict[str, Plain]
+    needed: int
+    context: int | None
+    limit: int
+
+
+class Lesson(Struct, frozen=True):
+    """What a run has proved of a script; one file each.
+
+    Attributes:
+        script: name of the script or module.
+        failure: id of the known failure that taught it; empty where the workers only showed what
+            no file says.
+        evidence: how that failure showed itself.
+        run: name of the run directory.
+        date: when the run ended, in UTC.
+        circumstances: digest of all that it depends on, see `circumstances.py`.
+        versions: versions of the distributions that the known failure names.
+        known: settings that were seen in force and facts, by name.
+        forbidden: what failed beyond what the catalogue forbids.
+        machine: accelerator, bytes of memory and number of workers, on which memory was measured.
+        measured: memory that was measured on it.
+        model: the model as a worker described it, where no file does.
+        format: of the file.
+    """
+
+    script: str
+    failure: str
+    evidence: str
+    run: str
+    date: str
+    circumstances: str
+    versions: dict[str, str] = {}
+    known: dict[str, Plain] = {}
+    forbidden: list[Forbidden] = []
+    machine: str = ""
+    measured: list[Measurement] = []
+    model: dict[str, Any] | None = None
+    format: int = FORMAT
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file: one for each failure in the same circumstances."""
+        return f"{self.script}-{self.circumstances}-{self.failure or 'seen'}.json"
+
+    @property
+    def source(self) -> str:
+        """Where what it says comes from, in words."""
+        return f"run {self.run} on {self.date[:10]}"
+
+    def statements(self, workload: Workload) -> Iterator[Statement]:
+        """What it says of a workload; what the user now asks for is not overridden.
+
+        Raises:
+            ValueError: a value isn't one of its setting or fact.
+            KeyError: there is no such setting or fact.
+        """
+        for raw, plain in self.known.items():
+            name = name_of(raw)
+            value = _value(name, plain)
+            given = workload.known.get(name)
+            is_asked = given is not None and given.origin >= Origin.PRESET
+            if isinstance(name, Fact) or not (is_asked or name in workload.wanted):
+                yield name, Known(value, Origin.LEARNT, self.source)
+
+    def constraints(self) -> Iterator[Constraint]:
+        """What it forbids.
+
+        Raises:
+            ValueError: a value isn't one of its setting or fact.
+            KeyError: there is no such setting or fact.
+        """
+        for each in self.forbidden:
+            terms = tuple(_term(name, values) for name, values in each.terms.items())
+            summary = f"{each.summary} ({self.source})"
+            yield Constraint(terms, Cause(CauseKind.LESSON, self.failure, summary, each.reference))
+
+    def measurements(self) -> Iterator[Measured]:
+        """The memory that was measured.
+
+        Raises:
+            ValueError: a value isn't one of its setting.
+            KeyError: there is no such setting.
+        """
+        for each in self.measured:
+            settings: dict[Setting, Value] = {}
+            for raw, plain in each.settings.items():
+                settings[Setting(raw)] = _value(Setting(raw), plain)
+            yield Measured(settings, each.needed, each.context, each.limit)
+
+
+def _term(raw: str, values: list[Plain]) -> Term:
+    name = name_of(raw)
+    return Term(name, frozenset(_value(name, value) for value in values))
+
+
+def _value(name: Name, plain: Plain) -> Value:
+    """A value within the range of its name.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    value = parse_value(name, plain)
+    if isinstance(value, int) and not isinstance(value, bool) and value not in range_of(name):
+        raise ValueError(f"{name} can't be {value}")
+    return value

@@ -1,0 +1,291 @@
+"""What a run has learnt and the next one knows: where it holds, lapses, and how it is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from safe_launch.core.certainty import Origin
+from safe_launch.core.refused import Refused
+from safe_launch.core.request import LaunchRequest
+from safe_launch.core.settings import Setting, Value
+from safe_launch.core.workload import Known, Workload
+from safe_launch.planning.plan import Plan
+from safe_launch.planning.planner import planned
+from safe_launch.session.lessons import store
+from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep, learnt
+from safe_launch.session.lessons.lesson import Lesson
+from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
+from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, world
+
+TWICE = "zero2-gradient-reduced-twice"
+SECOND = {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
+THIRD = {Setting.ZERO_STAGE: 1}
+WORLD = replace(world(ZERO2), versions=CURRENT)
+SCRIPT = "from layers import Block\nimport argparse\n"
+ARGUMENTS = ("--deepspeed", "zero2.json", "--lr=1e-4", "--depth", "4", "--out", "/scratch/a")
+
+
+class Place:
+    """A script of two files, and a folder for lessons."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lessons = folder / "lessons"
+        self.environment = {store.SHARED: str(self.lessons)}
+        self.run = folder / "run"
+        self.run.mkdir()
+        self.script = folder / "code" / "train.py"
+        self.script.parent.mkdir()
+        self.script.write_text(SCRIPT)
+        (self.script.parent / "layers.py").write_text("class Block: ...\n")
+
+    def request(self, *arguments: str) -> LaunchRequest:
+        """A launch of the script."""
+        return replace(REQUEST, script=str(self.script), arguments=arguments or ARGUMENTS)
+
+    def learn(self, *endings: Ending, workload: Workload = WORLD) -> tuple[Run, list[str]]:
+        """A run with these ends, and what it says of lessons."""
+        run = ran(self.run, workload, *endings, request=self.request())
+        return run, [*keep(run.state, WORLD, HARDWARE, "train-1", self.environment)]
+
+    def known(self, *arguments: str, workload: Workload = WORLD) -> Learnt:
+        """What the next launch knows."""
+        request = self.request(*arguments)
+        return learnt(request, workload, HARDWARE, ENTRIES, self.environment)
+
+    def overrides(self, *arguments: str, workload: Workload = WORLD) -> dict[Setting, Value]:
+        """What the next launch changes from the start."""
+        found = self.known(*arguments, workload=workload)
+        rules = (*known_rules(CURRENT), *found.constraints)
+        is_taught = bool(found.lessons)
+        plan = planned(REQUEST, found.workload, HARDWARE, rules, has_failed=is_taught)
+        assert isinstance(plan, Plan)
+        return dict(plan.overrides)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A script, and no lesson."""
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("endings", "names", "changes"),
+    [
+        ((fails(TWICE), succeeds), [TWICE], SECOND),
+        ((fails(TWICE, step=5), fails("odd", step=0), succeeds), [TWICE], THIRD),
+        ((sees({"block_runs_twice": True}), succeeds), [""], SECOND),
+    ],
+    ids=["a failure", "a correction that failed", "what the workers showed"],
+)
+def test_the_second_launch_is_right_at_once(
+    place: Place, endings: Sequence[Ending], names: list[str], changes: dict[Setting, Value]
+) -> None:
+    """It begins with the plan that the first one ended with."""
+    run, said = place.learn(*endings)
+    assert run.plans[-1].overrides == changes
+    assert len(said) == 1
+    assert place.overrides() == changes
+    found = place.known()
+    assert [kept.lesson.failure for kept in found.lessons] == names
+    (sentence,) = found.sentences(ENTRIES)
+    assert sentence.startswith("learnt in run train-1 on 2")
+
+
+@pytest.mark.parametrize(
+    "endings",
+    [
+        (succeeds,),
+        (fails("batch-lengths-differ"),),
+        (fails(TWICE, step=1), fails("batch-lengths-differ", step=9)),
+        (fails(TWICE), stopped_by(15)),
+        (fails("npu-busy"), succeeds),
+    ],
+    ids=["trains", "fails", "fails corrected", "stopped", "passes by itself"],
+)
+def test_nothing_is_learnt(place: Place, endings: Sequence[Ending]) -> None:
+    """Only a success after a correction proves that it was one."""
+    _, said = place.learn(*endings)
+    assert said == []
+    assert not place.lessons.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ARGUMENTS,
+        ("--depth=4",),
+        (*ARGUMENTS[:2], "--lr=3e-5", "--depth", "4", "--out", "/scratch/b", "--seed=7"),
+        ("--depth", "4", "--num_train_epochs=9", "--output_dir=x", "--train_file", "more.jsonl"),
+        ("--depth", "4", "--gradient_checkpointing", "--per_device_train_batch_size=2", "--bf16"),
+    ],
+)
+def test_it_holds_under_other_settings(place: Place, arguments: tuple[str, ...]) -> None:
+    """For how long, how fast, on what and where to is trained doesn't matter."""
+    place.learn(fails(TWICE), succeeds)
+    assert place.overrides(*arguments) == SECOND
+
+
+def test_it_holds_wherever_the_script_lies(place: Place, tmp_path: Path) -> None:
+    """A colleague's checkout is another folder."""
+    place.learn(fails(TWICE), succeeds)
+    place.script = place.script.parent.rename(tmp_path / "checkout") / "train.py"
+    assert place.overrides() == SECOND
+
+
+@pytest.mark.parametrize("arguments", [("--depth=6",), ("--depth=4", "--share_blocks"), ("4",)])
+def test_it_lapses_with_other_arguments(place: Place, arguments: tuple[str, ...]) -> None:
+    """Arguments of the script's own may decide what it trains."""
+    place.learn(fails(TWICE), succeeds)
+    assert (place.overrides(*arguments), place.known(*arguments).lessons) == ({}, ())
+
+
+@pytest.mark.parametrize("name", ["train.py", "layers.py"])
+def test_it_lapses_with_another_script(place: Place, name: str) -> None:
+    """The script, or a file of its own that it imports."""
+    place.learn(fails(TWICE), succeeds)
+    with (place.script.parent / name).open("a") as file:
+        file.write("# mended\n")
+    assert place.known().lessons == ()
+
+
+def test_it_holds_beside_files_that_the_script_doesnt_import(place: Place) -> None:
+    """What it writes, and other scripts."""
+    place.learn(fails(TWICE), succeeds)
+    (place.script.parent / "other.py").write_text("x = 1\n")
+    assert place.overrides() == SECOND
+
+
+@pytest.mark.parametrize(
+    ("distribution", "lapses"), [("deepspeed", True), ("torch", False), ("transformers", False)]
+)
+def test_it_lapses_with_a_version_that_its_entry_names(
+    place: Place, distribution: str, lapses: bool
+) -> None:
+    """An upgrade may have mended it."""
+    place.learn(fails(TWICE), succeeds)
+    upgraded = replace(WORLD, versions={**WORLD.versions, distribution: "99.0"})
+    assert bool(place.known(workload=upgraded).lessons) is not lapses
+
+
+def test_what_the_user_asks_for_now_holds(place: Place) -> None:
+    """A setting that workers were seen to have yields to a flag; a fact doesn't."""
+    place.learn(fails(TWICE, observed={"gradient_checkpointing": "reentrant"}), succeeds)
+    asked = Known("non_reentrant", Origin.FLAG, "--gradient_checkpointing_kwargs")
+    mended = WORLD.informed([(Setting.GRADIENT_CHECKPOINTING, asked)])
+    found = place.known(workload=mended)
+    assert found.workload.known[Setting.GRADIENT_CHECKPOINTING] == asked
+    assert len(found.lessons) == 1
+    assert place.overrides(workload=mended) == {}
+
+
+BROKEN = {
+    "cut off": lambda text: text[: len(text) // 2],
+    "empty": lambda _: "",
+    "binary": lambda _: "\0\udcff",
+    "another format": lambda text: text.replace('"format": 1', '"format": 2'),
+    "another's name": lambda text: text.replace(TWICE, "zoo"),
+    "unknown": lambda text: text.replace('"block_runs_twice"', '"zoo"'),
+    "no value": lambda text: text.replace('"block_runs_twice": true', '"block_runs_twice": 7'),
+    "out of range": lambda text: text.replace('"zero_stage": 2', '"zero_stage": -3'),
+    "deep": lambda _: "[" * 100_000,
+    "large": lambda text: text + " " * store.LARGEST,
+    "no lesson": lambda _: "[1, 2]",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_is_no_lesson(place: Place, name: str) -> None:
+    """It is named and ignored, and stays where it is until it is learnt again."""
+    place.learn(fails(TWICE, observed={"zero_stage": 2}), succeeds)
+    (path,) = place.lessons.iterdir()
+    broken = BROKEN[name](path.read_text()).encode(errors="surrogateescape")
+    path.write_bytes(broken)
+    found = place.known()
+    assert found.lessons == ()
+    assert [str(path) in note for note in found.notes] == [True]
+    assert path.read_bytes() == broken
+    place.learn(fails(TWICE), succeeds)
+    assert place.overrides() == SECOND
+
+
+def test_many_writers(place: Place) -> None:
+    """A reader meets every lesson whole, and nothing else is left."""
+    place.learn(fails(TWICE), succeeds)
+    (path,) = place.lessons.iterdir()
+    lesson = msgspec.convert(json.loads(path.read_text()), Lesson)
+
+    def write(number: int) -> object:
+        own = msgspec.structs.replace(lesson, run=f"run-{number}", evidence="x" * 5000)
+        other = msgspec.structs.replace(own, failure=f"failure-{number}")
+        return [store.keep(one, place.lessons) for one in (own, other)]
+
+    with ThreadPoolExecutor(50) as pool:
+        writing = [pool.submit(write, number) for number in range(50)]
+        while not all(each.done() for each in writing):
+            for found in store.found([place.lessons]):
+                assert not isinstance(found, Refused), found
+    assert all(each.result() == [None, None] for each in writing)
+    assert len([*place.lessons.iterdir()]) == 51
+
+
+def test_where_nothing_can_be_written(place: Place) -> None:
+    """A sentence, and the run is what it was."""
+    place.lessons.write_text("a file")
+    run, said = place.learn(fails(TWICE), succeeds)
+    assert run.end.code == 0
+    assert said[0].startswith(f"what this run has learnt can't be kept in {place.lessons}")
+    assert place.known() == Learnt(WORLD)
+
+
+def test_switched_off(place: Place) -> None:
+    """Nothing is read or written."""
+    place.learn(fails(TWICE), succeeds)
+    before = sorted(place.lessons.iterdir())
+    place.environment = {store.SHARED: store.OFF}
+    assert place.learn(fails(TWICE), succeeds)[1] == []
+    assert (place.known().lessons, sorted(place.lessons.iterdir())) == ((), before)
+
+
+def test_a_shared_lesson_comes_before_ones_own(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both folders are read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shared, place.environment = place.environment, {}
+    place.learn(fails(TWICE), succeeds)
+    own = tmp_path / "cache" / "safe-launch" / "lessons"
+    assert len([*own.iterdir()]) == 1
+    place.environment = shared
+    assert [kept.path.parent for kept in place.known().lessons] == [own]
+    place.learn(fails(TWICE), succeeds)
+    assert [kept.path.parent for kept in place.known().lessons] == [place.lessons]
+
+
+def test_forgotten_where_it_is_disproved(place: Place) -> None:
+    """By a run without it that trains at once; not by one that fails as before."""
+    place.learn(fails(TWICE), succeeds)
+    lessons = place.known().lessons
+    again = ran(place.run, WORLD, fails(TWICE), succeeds, request=place.request())
+    assert [*forget_disproved(again.state, lessons)] == []
+    once = ran(place.run, WORLD, succeeds, request=place.request())
+    (said,) = forget_disproved(once.state, lessons)
+    assert said.startswith("forgotten")
+    assert place.known().lessons == ()
+
+
+def test_evidence_has_no_secret(place: Place) -> None:
+    """A message may quote a key."""
+    run = ran(place.run, WORLD, fails(TWICE), succeeds, request=place.request())
+    record = replace(run.state.findings[0].record, message="x https://me:geheim123@host/y")
+    finding = replace(run.state.findings[0], record=record)
+    state = replace(run.state, findings={0: finding})
+    assert len([*keep(state, WORLD, HARDWARE, "train-1", place.environment)]) == 1
+    (path,) = place.lessons.iterdir()
+    assert "x https://***@host/y" in path.read_text()
+    assert "geheim" not in path.read_text()
