@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,9 @@ from .lesson import Forbidden, Lesson, Measurement
 
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
+SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
+"""What CUDACachingAllocator.cpp says where other processes hold a part of the device: they may be
+gone the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,10 @@ def learnt(
     places, script = store.folders(environment), script_name(request)
     if request.is_program or not any(store.found(places, script)):
         return Learnt(workload)
-    digest = circumstances(request, workload)
+    try:
+        digest = circumstances(request, workload)
+    except OSError as error:
+        return Learnt(workload, notes=(f"what was learnt of it isn't looked for: {error}",))
     known = {entry.id: entry for entry in entries}
     result = Learnt(workload)
     for each in store.found(places, script, digest):
@@ -183,9 +190,9 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 
 
 def _root(state: RunState, number: int) -> Finding | None:
-    """The failure of an attempt that another plan cures; None where there is none."""
+    """The failure of an attempt that another plan cures, whenever; None where there is none."""
     root = state.findings.get(number)
-    if root is None or root.entry is None:
+    if root is None or root.entry is None or SHARED_DEVICE.search(root.record.message):
         return None
     return root if root.entry.kind in (Kind.PRESET, Kind.MEMORY) else None
 

@@ -289,3 +289,12 @@ def test_evidence_has_no_secret(place: Place) -> None:
     (path,) = place.lessons.iterdir()
     assert "x https://***@host/y" in path.read_text()
     assert "geheim" not in path.read_text()
+
+
+def test_memory_that_others_took_is_no_lesson(place: Place) -> None:
+    """They may be gone the next time."""
+    run = ran(place.run, WORLD, fails(TWICE), succeeds, request=place.request())
+    taken = "CUDA out of memory. Process 17 has 4.97 GiB memory in use. Including non-PyTorch"
+    record = replace(run.state.findings[0].record, message=taken)
+    state = replace(run.state, findings={0: replace(run.state.findings[0], record=record)})
+    assert [*keep(state, WORLD, HARDWARE, "train-1", place.environment)] == []
