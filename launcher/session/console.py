@@ -13,13 +13,13 @@ from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..core.row import Row
 from ..core.workload import Workload
-from ..diagnosis.attempt import Attempt, Failed, Superseded
+from ..diagnosis.attempt import Attempt, Failed, Succeeded, Superseded
 from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..diagnosis.user_lines import spots_of
 from ..evidence.failure_record import FailureRecord
 from ..hangs.report import HangReport
 from ..planning.plan import NoPlan, Plan
-from ..report import explain_failure, explain_hang, explain_plan, summary
+from ..report import explain_failure, explain_hang, explain_plan, lasting, summary
 from ..system import terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
@@ -102,7 +102,14 @@ class ConsoleReporter:
         terminal.say(sentence)
 
     def finished(self, state: RunState, end: End, run: Path) -> None:
-        """Prints how the last attempt ended, the records' path, and a traceback not yet shown."""
+        """Prints how the last attempt ended, the records' path, and a traceback not yet shown.
+
+        After a correction, also what makes it last.
+        """
+        if isinstance(state.last, Succeeded) and len(state.outcomes) > 1:
+            rows = [("write", str(edit)) for edit in lasting.edits(state.last.attempt.plan)]
+            if rows:
+                terminal.say("so that no attempt needs to fail again:", *terminal.table(rows))
         summary.show_end(state.outcomes, state.findings, run, end.code)
         if end.standing is not None:
             first = end.standing + 1

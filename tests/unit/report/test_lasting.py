@@ -1,0 +1,107 @@
+"""What a corrected run says is to be written, so that it needn't be corrected again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.settings import Framework, Setting, Value
+from safe_launch.planning.plan import Change, Plan
+from safe_launch.planning.search import as_asked
+from safe_launch.report.lasting import edits
+from support.worlds import HARDWARE, REQUEST, ZERO2, world
+
+CAUSE = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it failed"))
+TRAINER, OWN = Framework.TRANSFORMERS, Framework.NONE
+ARGUMENTS = "the script's arguments"
+CHECKPOINTING = "--gradient_checkpointing true --gradient_checkpointing_kwargs"
+LOOP = """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
+
+
+def train(model, x):
+    model = DDP(model)
+    return checkpoint(model, x, use_reentrant=True)
+"""
+
+
+def plan_with(
+    script: Path, framework: Framework, setting: Setting, new: Value, source: str
+) -> Plan:
+    """A plan with one change."""
+    request = replace(REQUEST, script=str(script))
+    plan = as_asked(request, world(ZERO2, framework), HARDWARE)
+    return replace(plan, changes=(Change(setting, "old", source, new, CAUSE),))
+
+
+@pytest.mark.parametrize(
+    ("framework", "setting", "new", "source", "expected"),
+    [
+        (TRAINER, "micro_batch", 2, "a flag", f"{ARGUMENTS}: --per_device_train_batch_size 2"),
+        (TRAINER, "accumulation", 8, "a flag", f"{ARGUMENTS}: --gradient_accumulation_steps 8"),
+        (
+            *(TRAINER, "gradient_checkpointing", "non_reentrant", "a flag"),
+            f"{ARGUMENTS}: {CHECKPOINTING} '{{\"use_reentrant\": false}}'",
+        ),
+        (
+            *(TRAINER, "gradient_checkpointing", "off", "a flag"),
+            f"{ARGUMENTS}: --gradient_checkpointing false",
+        ),
+        (
+            *(TRAINER, "find_unused_parameters", True, "a flag"),
+            f"{ARGUMENTS}: --ddp_find_unused_parameters true",
+        ),
+        (TRAINER, "precision", "bf16", "a flag", f"{ARGUMENTS}: --bf16 true"),
+        (TRAINER, "zero_stage", 2, "z.json: zero_optimization.stage", "z.json: zero_optimiz"),
+        (
+            TRAINER,
+            "zero_stage",
+            2,
+            "--set",
+            "DeepSpeed's configuration: zero_optimization.stage: 2",
+        ),
+        (TRAINER, "micro_batch", 2, "a.yaml: per_device_train_batch_size", "a.yaml: per_device"),
+        (OWN, "micro_batch", 2, "seen", "DeepSpeed's configuration: train_micro_batch_size_per"),
+        (OWN, "offload", "optimizer", "z.json: zero_optimization", None),
+        (OWN, "gradient_checkpointing", "reentrant", "seen", None),
+    ],
+)
+def test_where_it_is_written(
+    framework: Framework,
+    setting: str,
+    new: Value,
+    source: str,
+    expected: str | None,
+    tmp_path: Path,
+) -> None:
+    """On the command line, in the file where the old value stands; nothing is made up."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    found = edits(plan_with(script, framework, Setting(setting), new, source))
+    assert [str(edit).startswith(expected or "?") for edit in found] == [True] * (
+        expected is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "new", "expected"),
+    [
+        ("find_unused_parameters", True, "6: DDP(..., find_unused_parameters=True)"),
+        ("static_graph", True, "6: DDP(..., static_graph=True)"),
+        ("gradient_checkpointing", "non_reentrant", "7: checkpoint(..., use_reentrant=False)"),
+    ],
+)
+@pytest.mark.parametrize("framework", [OWN, TRAINER])
+def test_lines_of_the_users_own(
+    framework: Framework, setting: str, new: Value, expected: str, tmp_path: Path
+) -> None:
+    """In the script, and in files that it imports, also under the Trainer."""
+    script = tmp_path / "train.py"
+    script.write_text("from loop import train\n")
+    loop = tmp_path / "loop.py"
+    loop.write_text(LOOP)
+    found = edits(plan_with(script, framework, Setting(setting), new, "seen in attempt 1"))
+    assert [str(edit) for edit in found] == [f"{loop}:{expected}"]
