@@ -160,7 +160,7 @@ class Signature:
         else:
             frame = frame or Frame("", 0, "", "")
             is_there = (
-                (self.file is None or frame.file.endswith(self.file))
+                (self.file is None or frame.is_of(self.file))
                 and (self.function is None or frame.function == self.function)
                 and (self.source is None or self.source.search(frame.source) is not None)
             )

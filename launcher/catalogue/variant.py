@@ -107,7 +107,7 @@ class Variant:
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return None
         frame = raised.frame
-        if self.file is not None and (frame is None or not frame.file.endswith(self.file)):
+        if self.file is not None and (frame is None or not frame.is_of(self.file)):
             return None
         if self.function is not None and (frame is None or frame.function != self.function):
             return None

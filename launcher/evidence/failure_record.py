@@ -19,6 +19,10 @@ class Frame:
     function: str
     source: str
 
+    def is_of(self, ending: str) -> bool:
+        """Whether the path of its file ends so; Windows writes it with other slashes."""
+        return self.file.replace("\\", "/").endswith(ending)
+
 
 ROUTINE = (
     *("ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "IndexError"),

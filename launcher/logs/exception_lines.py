@@ -51,6 +51,14 @@ torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.
 log, requests' Response.raise_for_status."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
 _KINDS = tuple(UNTYPED.values())
+OF_PYTHON = r"python[\d.]*: (?:Error while finding module|No module named |can't open file )"
+INTERPRETER = re.compile(
+    r"(?:\S*/)?python[\d.]*: (?P<said>"
+    r"Error while finding module specification for '[^']*' \((?P<kind>\w+): .*\)"
+    r"|No module named [\w.'-]+"
+    r"|(?P<is_file>can't open file )'[^']+': \[Errno \d+\] .*)$"
+)
+"""What the interpreter says where it can't start a script or module (Modules/main.c, runpy)."""
 SEVERE = re.compile(
     r"\b(?:ERROR|CRITICAL|FATAL|Uncaught|Unhandled|UNCAUGHT)\b|^Error:|(?:^|\[)[EF]\d{0,4} "
 )
@@ -103,6 +111,8 @@ def said(text: str) -> Said | None:
     """
     if text[:1].isspace() and (text[:1] != " " or text[1:2].isspace()):
         return None
+    if found := INTERPRETER.match(text):
+        return _of_interpreter(found)
     for pattern in (BARE, ANY_UNTYPED):
         found = pattern.search(text, 0, LONGEST_LINE)
         if found is not None and _is_header(header := text[: found.start()]):
@@ -110,6 +120,12 @@ def said(text: str) -> Said | None:
             message = (found["message"] or "") if pattern is BARE else text[found.start() :]
             return Said(kind, message, SEVERE.search(header) is not None, rank_in(header))
     return None
+
+
+def _of_interpreter(found: re.Match[str]) -> Said:
+    """What Python would have raised, in the interpreter's words."""
+    missing = "FileNotFoundError" if found["is_file"] else "ModuleNotFoundError"
+    return Said(found["kind"] or missing, found["said"], is_severe=True)
 
 
 def _is_header(text: str) -> bool:

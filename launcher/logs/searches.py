@@ -9,7 +9,7 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..catalogue.signature import Pattern
-from .exception_lines import KINDS, UNTYPED
+from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
 from .launcher_messages import ENDS, HANGS, STARTS
 from .lines import automaton, loosened
@@ -25,6 +25,7 @@ BEGINNINGS = (
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
     r"terminate called|watchdog thread terminated",
     *UNTYPED,
+    OF_PYTHON,
     TRIGGER,
 )
 """The beginnings of evidence, besides the catalogue's own patterns."""

@@ -48,6 +48,14 @@ def test_an_exception(signature: Signature, depth: int | None) -> None:
     assert signature.matches(RECORD) == (depth is not None)
 
 
+def test_a_path_of_windows() -> None:
+    """It has other slashes."""
+    frame = replace(FRAME, file="D:\\envs\\lib\\site-packages\\deepspeed\\engine.py")
+    record = replace(RECORD, frames=(frame,), chain=())
+    assert Signature(file="deepspeed/engine.py").matches(record)
+    assert not Signature(file="zero/engine.py").matches(record)
+
+
 @pytest.mark.parametrize(
     ("signature", "is_shown"),
     [

@@ -125,6 +125,28 @@ def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
     assert entry_of(judged(f"{STEPS}{line}\n")) == entry
 
 
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("/usr/bin/python: No module named zoo.keeper", "python-package-missing"),
+        (
+            "python: Error while finding module specification for 'zoo.keeper' (ImportError: no)",
+            "python-package-missing",
+        ),
+        (
+            "/bin/python3: can't open file '/u/me/train.py': [Errno 2] No such file or directory",
+            "file-missing",
+        ),
+    ],
+)
+def test_what_the_interpreter_says(line: str, entry: str) -> None:
+    """It can't start the script: nothing else comes but the launcher's words."""
+    summary = "[launcher] a summary of what has failed\n" * 12
+    for log in (f"{line}\n", f"{line}\n{summary}"):
+        assert entry_of(judged(log)) == entry
+    assert judged(f"{line}\n{STEPS}").verdict is Verdict.UNFINISHED
+
+
 def test_a_warning_with_a_code_is_none() -> None:
     """torch_npu warns of codes that it gets over."""
     line = "[W compiler_depend.ts:526] Warning: NPU warning, error code is 107002[Error]: \n"
