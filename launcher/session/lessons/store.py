@@ -36,11 +36,18 @@ class Kept:
 
 def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Where lessons are read; they are written to the first. None where they are switched off."""
-    own = run_directory.default_root().parent / "lessons"
-    shared = environment.get(SHARED)
+    shared, own = environment.get(SHARED), _own()
     if shared == OFF:
         return ()
-    return (Path(shared), own) if shared else (own,)
+    return tuple(filter(None, (Path(shared) if shared else None, own)))
+
+
+def _own() -> Path | None:
+    """The folder in the user's cache; None for a user without a home, as containers have."""
+    try:
+        return run_directory.default_root().parent / "lessons"
+    except RuntimeError:
+        return None
 
 
 def found(
@@ -101,7 +108,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
                 rest = memoryview(text.encode())
                 while rest:
                     rest = rest[file.write(rest) :]
-            if folder != folders({})[0]:  # others of the team are to read it
+            if folder != _own():  # others of the team are to read it
                 fresh.chmod(0o666 & ~_umask())
             fresh.replace(path)
         finally:

@@ -252,6 +252,17 @@ def test_switched_off(place: Place) -> None:
     assert (place.known().lessons, sorted(place.lessons.iterdir())) == ((), before)
 
 
+def test_a_user_without_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: only what is shared is read and written."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: Path("~zoo").expanduser())
+    place.learn(fails(TWICE), succeeds)
+    assert place.overrides() == SECOND
+    place.environment = {}
+    assert place.learn(fails(TWICE), succeeds)[1] == []
+    assert place.known().lessons == ()
+
+
 def test_a_shared_lesson_comes_before_ones_own(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
