@@ -16,17 +16,18 @@ CATALOGUE = read_catalogue()
 
 
 def corpus() -> list[FailureRecord]:
-    """Every record that the corpus of logs gives, and each as a death with its text as the tail."""
+    """Every record that the corpus gives; every third as a death with its text as the tail."""
     records = []
     for path in sorted(FOLDER.glob("*.log")):
         reader = Reader(CATALOGUE)
         with path.open("rb") as file:
             reader.read(path.name, file)
         events = [event for reading in reader.attempts.values() for event in reading.events]
-        for event in events:
+        records += [event.record for event in events]
+        for event in events[::3]:
             tail = tuple(text for _, text in event.lines)
             died = FailureRecord(0, 0.0, exit_code=134, signal=6, log_tail=tail)
-            records += [event.record, replace(event.record, log_tail=tail), died]
+            records += [replace(event.record, log_tail=tail), died]
     return records
 
 
