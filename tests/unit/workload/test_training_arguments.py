@@ -641,6 +641,7 @@ def test_origins_have_an_order() -> None:
         Origin.PRESET,
         Origin.CONFIG,
         Origin.FLAG,
+        Origin.LEARNT,
         Origin.OBSERVED,
         Origin.LESSON,
     ]
