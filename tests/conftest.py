@@ -39,10 +39,12 @@ class Tier:
     filters: tuple[str, ...] = ()
 
 
+STRICT = ("error", "ignore:unclosed <socket:ResourceWarning")
+"""A launcher that is refused ends, and its connections with it. In a test they are garbage, which
+is collected in whatever test runs by then."""
 TIERS = {
-    # A launcher that is refused ends, and its connections with it.
-    "unit": Tier(120, filters=("error", "ignore:unclosed <socket:ResourceWarning")),
-    "commands": Tier(120, filters=("error",)),
+    "unit": Tier(120, filters=STRICT),
+    "commands": Tier(120, filters=STRICT),
     "project": Tier(120),
     "processes": Tier(300),
     "clusters": Tier(900),

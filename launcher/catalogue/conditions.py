@@ -65,9 +65,9 @@ def read_signature(place: Place, raw: dict[str, str | bool]) -> Signature:
     for key, value in raw.items():
         _check_key(place, key, known)
         if key in ("oom_kill", "finished"):
-            if value is not True:
+            if not (value is True or (value is False and key == "finished")):
                 raise place.error(f"{key} is true or left out: {value}")
-            parts[key] = True
+            parts[key] = value
         elif key == "signal" and isinstance(value, str):
             if value not in Signals.__members__:
                 raise place.error(f"no signal `{value}`", near(value, Signals.__members__))

@@ -46,7 +46,7 @@ class Signature:
         signal: number of the signal that ended the worker.
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part about an
             exception, the worker itself was killed.
-        finished: the script had already run to its end.
+        finished: the script had already run to its end, or hadn't; None where either will do.
         also_user_code: it also matches what the user's own code raises, as a cluster's own
             entries do; those of the frameworks don't.
     """
@@ -61,7 +61,7 @@ class Signature:
     context: Pattern | None = None
     signal: int | None = None
     oom_kill: bool = False
-    finished: bool = False
+    finished: bool | None = None
     also_user_code: bool = False
 
     @property
@@ -97,7 +97,7 @@ class Signature:
 
         0 is the last exception, a line of native code, or an end without an exception.
         """
-        if (self.oom_kill and record.oom_kills == 0) or (self.finished and not record.finished):
+        if (self.oom_kill and record.oom_kills == 0) or self.finished is (not record.finished):
             return None
         if not self.is_of_exception:
             return 0 if self._matches_line_or_end(record) else None

@@ -21,6 +21,8 @@ IMPORTED = re.compile(
 )
 SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")
 OF_MODULE = re.compile(r"module '?(?P<module>[\w.]+?)'? has no attribute '?(?P<name>\w+)'?")
+UNSET = re.compile(r"no attribute '(\w+)'\. Did you mean: '_\1'\?")
+"""The class has a property of this name: what it reads hasn't been set yet."""
 OF_OBJECT = re.compile(
     r"(?:type object )?'(?P<class>\w+)'(?: object)? has no attribute '(?P<name>\w+)'"
 )
@@ -116,7 +118,7 @@ def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
 
 def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
     callers = [frame for frame in frames if frame.function not in LAZY]
-    if not callers:
+    if not callers or UNSET.search(message):
         return None
     if found := OF_MODULE.match(message):
         package = package_of_module(found["module"])

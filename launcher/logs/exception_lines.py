@@ -20,8 +20,8 @@ SURELY_RAISED = re.compile(
     rf"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{KINDS}))(?:: ?(?P<message>.*))?$"
 )
 DOUBLED = re.compile(
-    rf"(?P<kind>(?:[A-Za-z_]\w{{0,40}}\.)*[A-Z]\w{{0,40}}?(?:{KINDS}))(?P=kind)+(?:: ?)*"
-    r"(?P<message>.*)$"
+    rf"(?P<kind>(?:[A-Za-z_]\w{{0,40}}\.)*[A-Z]\w{{0,40}}?(?:{KINDS}))"
+    r"(?:(?:: ?)?(?P=kind))+(?:: ?)*(?P<message>.*?)[: ]*$"
     r"|(?P<other>[A-Z]\w{2,40}): (?P=other)(?P<rest>(?!:).*)$"
 )
 """The type of an exception that two ranks printed at once, in alternating pieces."""

@@ -107,7 +107,7 @@ SHELL = re.compile(
 """bash's messages on a child's death, with and without the script's name."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
 TRAINS = re.compile(
-    r"python|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
+    r"python|\.py\b|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
 )
 """Commands that run a training."""
 CONTAINER = re.compile(

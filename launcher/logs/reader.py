@@ -260,7 +260,8 @@ class _File:
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
             found = COUNT.search(text)
-            step = found[0] if found else text
+            # A part of an epoch stays the same over many steps, where it is small.
+            step = found[0] if found and "." not in found[0] else text
             if self.progress.is_new(step):
                 self._progress(number, 1)
                 if STEP.search(text):

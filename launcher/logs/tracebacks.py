@@ -25,6 +25,8 @@ CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"
 )
+INDENT = re.compile(r"\s*(?![\s+|])")
+"""What a quoted traceback is indented by; that of an exception group has a frame of its own."""
 IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
 NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
 CELL = re.compile(
@@ -39,6 +41,7 @@ ENDS_MESSAGE = re.compile(
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
+    r"|Set the environment variable HYDRA_FULL_ERROR"
 )
 """Beginnings of lines that aren't part of an exception's message."""
 GOES_ON = re.compile(
@@ -92,6 +95,7 @@ class Tracebacks:
 
     frames: list[Frame] = field(default_factory=list)
     box: list[str] | None = None
+    indent: str = ""
     is_notebook: bool = False
     is_open: bool = False
     is_ignored: bool = False
@@ -129,6 +133,8 @@ class Tracebacks:
         if self.box is not None:
             return True, self._read_box(number, text)
         found: list[Trace] = []
+        if self.wants_more:
+            text = text.removeprefix(self.indent)
         if self.kind:
             if self._goes_on(text):
                 self.last = number if text.strip() else self.last
@@ -142,9 +148,10 @@ class Tracebacks:
             return True, found
         found += self._flush()
         if HEADER.search(text):
-            if text.lstrip().startswith("Original ") and found:
+            if found and _is_quoted(text, found[-1]):
                 self.outer = found.pop()
             self._open(number)
+            self.indent = indent[0] if (indent := INDENT.match(text)) else ""
             self.is_notebook = NOTEBOOK.match(text) is not None
             if boxes.TOP.match(text.strip()):
                 self.box = []
@@ -198,7 +205,7 @@ class Tracebacks:
         self.frames, self.message = [], []
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
         self.placed = number
-        self.is_bare, self.is_severe, self.rank = False, False, None
+        self.is_bare, self.is_severe, self.rank, self.indent = False, False, None, ""
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
     def _read_inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
@@ -267,6 +274,8 @@ class Tracebacks:
             return False
         if CHAINED.match(text.strip()) or FRAME.match(text) or LAST_WORDS.match(text):
             return False
+        if self.message[0] and not text.replace(self.message[0], "").strip(": "):
+            return True  # the other ranks' copies
         if self.blank and not GOES_ON.match(text):
             return False
         if SURELY_RAISED.match(text) and not text.startswith("nccl"):
@@ -330,3 +339,11 @@ class Tracebacks:
             self.placed = self.first + 1 + index
         self.box = None
         self.near = True
+
+
+def _is_quoted(header: str, before: Trace) -> bool:
+    """Whether a traceback is part of the message of the exception before it.
+
+    As of a data loader's process ("Original Traceback"), or behind a colon (Ray's imports).
+    """
+    return header.lstrip().startswith("Original ") or before.raised.message.endswith(":")

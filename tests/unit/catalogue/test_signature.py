@@ -39,6 +39,7 @@ DEATH = FailureRecord(0, 0.0, signal=signal.SIGKILL, oom_kills=1, log_tail=("Kil
         (Signature(exception="RuntimeError", context=compiled("last")), 0),
         (Signature(exception="RuntimeError", context=compiled("first")), None),
         (Signature(exception="RuntimeError", finished=True), None),
+        (Signature(exception="RuntimeError", finished=False), 0),
         (Signature(exception="RuntimeError", oom_kill=True), None),
     ],
 )

@@ -79,6 +79,12 @@ CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__
             (Wanting.PACKAGE, "trl", "transformers", "steps"),
         ),
         (ATTRIBUTE, "'GRPOTrainer' object has no attribute 'steps'", (TRL, USER), None),
+        (
+            ATTRIBUTE,
+            "'GRPOTrainer' object has no attribute 'steps'. Did you mean: '_steps'?",
+            (USER, TRL),
+            None,
+        ),
         (ATTRIBUTE, "'OwnTrainer' object has no attribute 'steps'", (USER, TRANSFORMERS), None),
         (ATTRIBUTE, "'NoneType' object has no attribute 'steps'", (TRL,), None),
         (ATTRIBUTE, "'NoneType' object has no attribute 'steps'", (MODEL,), None),

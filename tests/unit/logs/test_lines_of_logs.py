@@ -73,6 +73,7 @@ def test_a_folded_traceback() -> None:
         ("srun: error: n1: task 3: Out Of Memory", Death(1, 3, 137, signal.SIGKILL)),
         ("srun: error: n1: tasks 2-3: Exited with exit code 1", Death(1, 2, 1, None)),
         ("run.sh: line 3: 77 Killed python train.py", Death(1, None, 137, signal.SIGKILL)),
+        ("run.sh: line 3: 77 Killed $RUN train.py --a", Death(1, None, 137, signal.SIGKILL)),
         ("run.sh: line 3: 77 Killed nvidia-smi dmon", None),
         ("command terminated with exit code 0", None),
         ("the exit code is 1", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from io import BytesIO
 
@@ -208,6 +209,8 @@ def test_what_the_training_survived_is_no_failure() -> None:
     assert judged(f"{steps}{TRACEBACK}\n").verdict is Verdict.KNOWN
     one_step_of_all_ranks = "step 3 loss 1.2\n" * 16
     assert judged(f"{TRACEBACK}\n{one_step_of_all_ranks}").verdict is Verdict.KNOWN
+    of_one_epoch = "".join(f"{{'loss': 1.{number}, 'epoch': 0.0}}\n" for number in range(6))
+    assert judged(f"{TRACEBACK}\n{of_one_epoch}").verdict is Verdict.UNFINISHED
 
 
 def test_the_same_line_may_be_survived_and_then_not() -> None:
@@ -339,6 +342,47 @@ RuntimeError: Expected to mark a variable ready only once. This error is caused 
     record = judgement.failures[0].finding.record
     assert record.message.startswith("Caught RuntimeError in DataLoader")
     assert record.user_files == ("/home/me/train.py", "/home/me/data.py")
+
+
+def test_an_exception_whose_message_quotes_another() -> None:
+    """What stands behind the colon is the cause, as where Ray's workers can't import."""
+    quoting = (
+        'Traceback (most recent call last):\n  File "/site-packages/ray/a.py", line 3, in f\n'
+        "    raise RuntimeError(\nRuntimeError: The actor failed to import on the worker:\n\n"
+    )
+    root = root_in(f"{quoting}{TRACEBACK}\n{ENDED}")
+    assert entry_of_failure(root) == KNOWN
+    assert root.finding.record.message.startswith("The actor failed")
+
+
+def test_a_traceback_in_an_indented_block() -> None:
+    """As far as it is indented as its header is; what follows is another line."""
+    block = textwrap.indent(TRACEBACK, "   ")
+    root = root_in(f"aborted due to:\n{block}\nlost sys.stderr\n{ENDED}")
+    assert entry_of_failure(root) == KNOWN
+    assert "lost" not in root.finding.record.message
+
+
+def test_what_four_ranks_wrote_at_once() -> None:
+    """A type and a message several times on a line; Hydra's advice is no part of a message."""
+    kinds, said = "ModuleNotFoundError", "No module named 'coolname'"
+    log = (
+        'Traceback (most recent call last):\n  File "/data/a.py", line 1, in <module>\n'
+        f"{kinds}: {kinds}{kinds}{said}: : \n{said}{said}\n\n"
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    )
+    root = root_in(log + ENDED)
+    assert root.finding.record.message == said
+    assert entry_of_failure(root) == "python-package-missing"
+
+
+def test_rays_workers_after_the_end() -> None:
+    """Ray stops them itself once the training has ended."""
+    died = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error."
+    )
+    assert entry_of(judged(f"{died}\n")) == "ray-worker-died"
+    assert judged(f"Final validation metrics: {{'a': 1}}\n{died}\n").verdict is Verdict.HEALTHY
 
 
 PIECES: Sequence[str] = (
