@@ -5,32 +5,33 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.request import LaunchRequest
 from ..core.settings import Checkpointing, Framework, Setting, Value
 from ..planning.plan import Change, Plan
-from ..workload.script.source_files import source_files
+from ..workload.script.decisive_calls import TRAINING
+from ..workload.script.harmless_calls import dotted
+from ..workload.script.source_files import SourceFile, source_files
+from ..workload.script.unguarded_calls import called
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """Where a value was read in a configuration file."""
+IN_SOURCE = re.compile(r"(?P<place>\S+\.py:\d+): (?P<name>\w+)")
+"""Where one was read in the script or in a file that it imports."""
+FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
+"""The flag of the script's own that gave one."""
 ARGUMENTS: Mapping[Setting, str] = {
-    Setting.MICRO_BATCH: "--per_device_train_batch_size",
-    Setting.ACCUMULATION: "--gradient_accumulation_steps",
-    Setting.FIND_UNUSED_PARAMETERS: "--ddp_find_unused_parameters",
+    Setting.MICRO_BATCH: "per_device_train_batch_size",
+    Setting.ACCUMULATION: "gradient_accumulation_steps",
+    Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
 }
 """The Trainer's (transformers/training_args.py)."""
-CALLS: Mapping[Setting, tuple[frozenset[str], str]] = {
-    Setting.GRADIENT_CHECKPOINTING: (
-        frozenset({"checkpoint", "checkpoint_sequential"}),
-        "use_reentrant",
-    ),
-    Setting.FIND_UNUSED_PARAMETERS: (
-        frozenset({"DistributedDataParallel", "DDP"}),
-        "find_unused_parameters",
-    ),
-    Setting.STATIC_GRAPH: (frozenset({"DistributedDataParallel", "DDP"}), "static_graph"),
+OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
+CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
+    Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
+    Setting.FIND_UNUSED_PARAMETERS: (("DistributedDataParallel",), "find_unused_parameters"),
+    Setting.STATIC_GRAPH: (("DistributedDataParallel",), "static_graph"),
 }
 """The functions of torch that take a setting, and by which argument."""
 DEEPSPEED = {
@@ -71,30 +72,62 @@ def edits(plan: Plan) -> list[Edit]:
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
     setting, new = change.setting, change.new
     found = IN_FILE.fullmatch(change.source)
-    is_trainer = plan.workload.framework is Framework.TRANSFORMERS
-    if calls := [*_in_calls(plan.request, change)]:
+    files = source_files(plan.request).files
+    if calls := [*_of_torch(files, change)]:
         yield from calls
     elif found and setting not in SEVERAL_KEYS:
         yield Edit(found["file"], f"{found['key']}: {json.dumps(new)}")
-    elif is_trainer and (argument := _argument(setting, new)):
-        yield Edit("the script's arguments", argument)
+    elif plan.workload.framework is Framework.TRANSFORMERS and (given := _arguments(setting, new)):
+        yield from _of_trainer(files, change.source, given)
     elif setting in DEEPSPEED:
         yield Edit("DeepSpeed's configuration", f"{DEEPSPEED[setting]}: {new}")
 
 
-def _argument(setting: Setting, new: Value) -> str:
-    """Arguments of the Trainer's; empty where it has none."""
+def _arguments(setting: Setting, new: Value) -> Mapping[str, object]:
+    """The Trainer's arguments for a value; none where it has none."""
     if setting is Setting.GRADIENT_CHECKPOINTING:
+        is_on, kwargs = OF_CHECKPOINTING
         if new == Checkpointing.OFF.value:
-            return "--gradient_checkpointing false"
-        kwargs = json.dumps({"use_reentrant": new == Checkpointing.REENTRANT.value})
-        return f"--gradient_checkpointing true --gradient_checkpointing_kwargs '{kwargs}'"
+            return {is_on: False}
+        return {is_on: True, kwargs: {"use_reentrant": new == Checkpointing.REENTRANT.value}}
     if setting is Setting.PRECISION:
-        return f"--{new} true"
-    return f"{ARGUMENTS[setting]} {json.dumps(new)}" if setting in ARGUMENTS else ""
+        return {str(new): True}
+    return {ARGUMENTS[setting]: new} if setting in ARGUMENTS else {}
 
 
-def _in_calls(request: LaunchRequest, change: Change) -> Iterator[Edit]:
+def _of_trainer(
+    files: Sequence[SourceFile], source: str, arguments: Mapping[str, object]
+) -> Iterator[Edit]:
+    """Where arguments of the Trainer's are given: in the source, by a flag, by none yet."""
+    keywords = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    names = {*arguments, *(OF_CHECKPOINTING if OF_CHECKPOINTING[0] in arguments else ())}
+    flag = FLAG.fullmatch(source)
+    is_trainers = flag is not None and flag["name"].replace("-", "_") in names
+    if (found := IN_SOURCE.match(source)) and found["name"] in names:
+        yield Edit(found["place"], keywords)
+    elif flag and not is_trainers and len(arguments) == 1:
+        yield Edit("the script's arguments", f"{source} {_word(*arguments.values())}")
+    elif not is_trainers and (calls := [*_calls_of_trainer(files)]):
+        yield from (Edit(place, f"{name}(..., {keywords})") for place, name in calls)
+    else:
+        words = (f"--{name} {_word(value)}" for name, value in arguments.items())
+        yield Edit("the script's arguments", " ".join(words))
+
+
+def _word(value: object) -> str:
+    """A value as a shell takes it."""
+    text = json.dumps(value)
+    return f"'{text}'" if isinstance(value, dict) else text
+
+
+def _calls_of_trainer(files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
+    """The user's own lines that make the Trainer's arguments, and what they call."""
+    for file, call in _calls(files):
+        if TRAINING.search(called(call)):
+            yield f"{file.path}:{call.lineno}", called(call)
+
+
+def _of_torch(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
     """The user's own lines that call torch's function, if it takes the setting."""
     if change.setting not in CALLS or change.new == Checkpointing.OFF.value:
         return
@@ -102,14 +135,29 @@ def _in_calls(request: LaunchRequest, change: Change) -> Iterator[Edit]:
     value: object = change.new
     if change.setting is Setting.GRADIENT_CHECKPOINTING:
         value = change.new == Checkpointing.REENTRANT.value
-    for file in source_files(request).files:
+    for file, call in _calls(files):
+        name = dotted(call.func)
+        if _is_torchs(name, functions, file):
+            text = f"{name}(..., {argument}={value})"
+            yield Edit(f"{file.path}:{call.lineno}", text)
+
+
+def _calls(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ast.Call]]:
+    for file in files:
         for node in ast.walk(file.tree):
-            if isinstance(node, ast.Call) and (name := _name(node.func)) in functions:
-                yield Edit(f"{file.path}:{node.lineno}", f"{name}(..., {argument}={value})")
+            if isinstance(node, ast.Call):
+                yield file, node
 
 
-def _name(function: ast.expr) -> str:
-    match function:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+def _is_torchs(name: str, functions: Sequence[str], file: SourceFile) -> bool:
+    """Whether a name stands for one of torch's functions: the user may have one of that name."""
+    first, _, rest = name.partition(".")
+    modules = {
+        alias.asname or alias.name.partition(".")[0]: alias.name
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    module, original = file.names.get(first, (modules.get(first, ""), first))
+    function = rest.rpartition(".")[2] if rest else original
+    return module.partition(".")[0] == "torch" and function in functions

@@ -17,6 +17,10 @@ CAUSE = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it failed"))
 TRAINER, OWN = Framework.TRANSFORMERS, Framework.NONE
 ARGUMENTS = "the script's arguments"
 CHECKPOINTING = "--gradient_checkpointing true --gradient_checkpointing_kwargs"
+IN_CALL = (
+    "{script}:2: TrainingArguments(..., gradient_checkpointing=True, "
+    "gradient_checkpointing_kwargs={{'use_reentrant': False}})"
+)
 LOOP = """\
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
@@ -56,6 +60,12 @@ def plan_with(
         ),
         (TRAINER, "precision", "bf16", "a flag", f"{ARGUMENTS}: --bf16 true"),
         (TRAINER, "zero_stage", 2, "z.json: zero_optimization.stage", "z.json: zero_optimiz"),
+        (TRAINER, "micro_batch", 2, "--per_device_train_batch_size", f"{ARGUMENTS}: --per_dev"),
+        (TRAINER, "micro_batch", 2, "--bs", f"{ARGUMENTS}: --bs 2"),
+        (
+            *(TRAINER, "gradient_checkpointing", "non_reentrant", "--gc"),
+            f"{ARGUMENTS}: {CHECKPOINTING} '{{\"use_reentrant\": false}}'",
+        ),
         (
             TRAINER,
             "zero_stage",
@@ -105,3 +115,60 @@ def test_lines_of_the_users_own(
     loop.write_text(LOOP)
     found = edits(plan_with(script, framework, Setting(setting), new, "seen in attempt 1"))
     assert [str(edit) for edit in found] == [f"{loop}:{expected}"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "new", "source", "expected"),
+    [
+        (
+            *("micro_batch", 2, "train.py:3: per_device_train_batch_size"),
+            "train.py:3: per_device_train_batch_size=2",
+        ),
+        (
+            *("gradient_checkpointing", "off", "train.py:4: gradient_checkpointing_kwargs"),
+            "train.py:4: gradient_checkpointing=False",
+        ),
+        (
+            *("accumulation", 4, "transformers' default of gradient_accumulation_steps"),
+            "{script}:2: TrainingArguments(..., gradient_accumulation_steps=4)",
+        ),
+        ("gradient_checkpointing", "non_reentrant", "seen in attempt 1", IN_CALL),
+        ("gradient_checkpointing", "non_reentrant", "--gc", IN_CALL),
+    ],
+)
+def test_arguments_that_the_script_makes_itself(
+    setting: str, new: Value, source: str, expected: str, tmp_path: Path
+) -> None:
+    """Such a script takes no argument of these names: its own line is the place."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import TrainingArguments\nargs = TrainingArguments(\n"
+        "    per_device_train_batch_size=8,\n    gradient_checkpointing_kwargs={},\n)\n"
+    )
+    found = edits(plan_with(script, TRAINER, Setting(setting), new, source))
+    assert [str(edit) for edit in found] == [expected.format(script=script)]
+
+
+@pytest.mark.parametrize(
+    ("imported", "call", "is_torchs"),
+    [
+        ("import torch", "torch.utils.checkpoint.checkpoint", True),
+        ("import torch.utils.checkpoint as cp", "cp.checkpoint", True),
+        ("from torch.utils import checkpoint", "checkpoint.checkpoint_sequential", True),
+        ("from torch.utils.checkpoint import checkpoint as again", "again", True),
+        ("from saving import checkpoint", "checkpoint", False),
+        ("import torch", "checkpoint", False),
+        ("import torch", "self.checkpoint", False),
+        ("import torch", "torch.save", False),
+    ],
+)
+def test_only_torchs_own_functions(
+    imported: str, call: str, is_torchs: bool, tmp_path: Path
+) -> None:
+    """A function of the user's that saves may be called `checkpoint`, too."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{imported}\n\n\ndef step(self, model):\n    return {call}(model)\n")
+    change = Setting.GRADIENT_CHECKPOINTING, "non_reentrant", "seen in attempt 1"
+    found = edits(plan_with(script, OWN, *change))
+    expected = [f"{script}:5: {call}(..., use_reentrant=False)"]
+    assert [str(edit) for edit in found] == expected * is_torchs
