@@ -28,12 +28,11 @@ from .machine import cpu_affinity
 from .progress import board
 from .progress.board import Phase
 from .system import orphans
+from .system.signals import REPORT, STOPS
 from .workers import local_rank_macro
 from .workers.forkserver.messages import WARM
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
-BLOCKED_AT_START = {*STOPPING, signal.SIGHUP, signal.SIGQUIT}
-"""Signals that the launcher blocks while it starts workers, which inherit the mask."""
 
 
 def main(arguments: list[str]) -> None:
@@ -51,7 +50,8 @@ def main(arguments: list[str]) -> None:
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
+        # They are blocked where workers are started or forked, which inherit the mask.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPS, REPORT))
         if "SLURM_STEP_ID" in os.environ:
             # Without cgroups Slurm signals every process of a step: by default that ends it.
             for number in (signal.SIGUSR1, signal.SIGUSR2):

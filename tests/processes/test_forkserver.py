@@ -107,6 +107,18 @@ def test_workers_share_no_random_state(tmp_path: Path) -> None:
     assert all(line.startswith("True") for line in printed)
 
 
+def test_an_interrupt_while_a_worker_is_set_up_waits(tmp_path: Path, installed: Path) -> None:
+    """The script hasn't begun, so nothing but the interrupt is told: none of our own frames."""
+    interrupted = "import os, signal\ndef seed():\n    os.kill(os.getpid(), signal.SIGINT)\n"
+    write(installed / "numpy", __init__="", random=interrupted)
+    write(tmp_path, train="import numpy.random\nprint('unreached')\n")
+    done = launch(tmp_path, "--max-restarts", "0", "train.py")
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.count("KeyboardInterrupt") == 2
+    assert "launcher/" not in done.stderr
+    assert "unreached" not in done.stdout
+
+
 def test_what_an_import_prints_comes_from_every_worker(tmp_path: Path, installed: Path) -> None:
     """Also where it was done once for both; a module of the user's is run by each worker."""
     write(installed, loud="import os\nprint('loud', flush=True)\nos.write(2, b'and clear\\n')\n")

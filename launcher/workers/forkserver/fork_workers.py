@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...system import orphans
+from ...system.signals import REPORT, STOPS
 from . import preload
 from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
@@ -84,6 +85,8 @@ def fork_workers(
             Request(None, request.workers).close()
             _die_with(launcher, own)
             _host_store(request.store)
+    # They unblock them where they can answer, as those do that the launcher starts itself.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
     pids = []
     for worker in request.workers:
         pid = os.fork()
