@@ -37,6 +37,7 @@ COMMANDS = {
     "catalogue": "lookup",
     "diagnose": "lookup",
     "explain": "lookup",
+    "fix": "fix.fix_command",
     "hardware": "lookup",
     "lessons": "lessons",
     "status": "status",

@@ -6,8 +6,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
+from msgspec import Struct
+
+from ..core.request import LaunchRequest
 from ..core.settings import Checkpointing, Framework, Setting, Value
 from ..planning.plan import Change, Plan
 from ..workload.script.decisive_calls import TRAINING
@@ -17,7 +20,7 @@ from ..workload.script.unguarded_calls import called
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """Where a value was read in a configuration file."""
-IN_SOURCE = re.compile(r"(?P<place>\S+\.py:\d+): (?P<name>\w+)")
+IN_SOURCE = re.compile(r"(?P<place>(?P<file>\S+\.py):(?P<line>\d+)): (?P<name>\w+)")
 """Where one was read in the script or in a file that it imports."""
 FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
 """The flag of the script's own that gave one."""
@@ -27,6 +30,9 @@ ARGUMENTS: Mapping[Setting, str] = {
     Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
 }
 """The Trainer's (transformers/training_args.py)."""
+COMMAND_LINE = "the script's arguments"
+Arguments = Mapping[str, str | int | bool | dict[str, bool]]
+"""Values by the names of a function's arguments."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
     Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
@@ -44,17 +50,29 @@ SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLO
 """Settings that aren't the value of a single key in any file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """A place in the user's files or command line, and what to write there.
 
     Attributes:
         place: file, file and line, or the command line.
         text: what to write.
+        file: the file's whole path; empty where it isn't known, or where there is none.
+        line: of a file in Python, the line at which the call or the value stands.
+        name: the function that is called there, or whose value it is; empty in other files.
+        values: the names of arguments or, with dots, of keys, and their values.
     """
 
     place: str
     text: str
+    file: str = ""
+    line: int = 0
+    name: str = ""
+    values: dict[str, str | int | bool | dict[str, bool]] = {}
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is for the script's command line."""
+        return self.place == COMMAND_LINE
 
     def __str__(self) -> str:
         return f"{self.place}: {self.text}"
@@ -70,20 +88,34 @@ def edits(plan: Plan) -> list[Edit]:
 
 
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
+    """The edits of one change; below stage 3 `deepspeed.zero.Init` would still partition."""
     setting, new = change.setting, change.new
     found = IN_FILE.fullmatch(change.source)
     files = source_files(plan.request).files
-    if calls := [*_of_torch(files, change)]:
+    if setting is Setting.ZERO_STAGE and new != 3:
+        yield from _with_argument(files, "deepspeed", ("Init",), "enabled", value=False)
+    if calls := [*_in_own_calls(files, change)]:
         yield from calls
     elif found and setting not in SEVERAL_KEYS:
-        yield Edit(found["file"], f"{found['key']}: {json.dumps(new)}")
+        text = f"{found['key']}: {json.dumps(new)}"
+        path = _file_named(plan.request, found["file"])
+        yield Edit(found["file"], text, path, values={found["key"]: new})
     elif plan.workload.framework is Framework.TRANSFORMERS and (given := _arguments(setting, new)):
         yield from _of_trainer(files, change.source, given)
     elif setting in DEEPSPEED:
         yield Edit("DeepSpeed's configuration", f"{DEEPSPEED[setting]}: {new}")
 
 
-def _arguments(setting: Setting, new: Value) -> Mapping[str, object]:
+def _file_named(request: LaunchRequest, name: str) -> str:
+    """The path of a configuration file: an argument names it, or it lies here or at the script."""
+    words = (word.rpartition("=")[2] for word in request.arguments)
+    named = [Path(word) for word in words if Path(word).name == name]
+    near = [Path(name), Path(request.script).with_name(name)]
+    found = {str(path.resolve()) for path in named or near if path.is_file()}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _arguments(setting: Setting, new: Value) -> Arguments:
     """The Trainer's arguments for a value; none where it has none."""
     if setting is Setting.GRADIENT_CHECKPOINTING:
         is_on, kwargs = OF_CHECKPOINTING
@@ -95,23 +127,31 @@ def _arguments(setting: Setting, new: Value) -> Mapping[str, object]:
     return {ARGUMENTS[setting]: new} if setting in ARGUMENTS else {}
 
 
-def _of_trainer(
-    files: Sequence[SourceFile], source: str, arguments: Mapping[str, object]
-) -> Iterator[Edit]:
+def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:
     """Where arguments of the Trainer's are given: in the source, by a flag, by none yet."""
     keywords = ", ".join(f"{name}={value}" for name, value in arguments.items())
     names = {*arguments, *(OF_CHECKPOINTING if OF_CHECKPOINTING[0] in arguments else ())}
     flag = FLAG.fullmatch(source)
     is_trainers = flag is not None and flag["name"].replace("-", "_") in names
     if (found := IN_SOURCE.match(source)) and found["name"] in names:
-        yield Edit(found["place"], keywords)
+        paths = {str(file.path.resolve()) for file in files if file.path.name == found["file"]}
+        path = paths.pop() if len(paths) == 1 else ""
+        where = path, int(found["line"]), found["name"]
+        yield Edit(found["place"], keywords, *where, {**arguments})
     elif flag and not is_trainers and len(arguments) == 1:
-        yield Edit("the script's arguments", f"{source} {_word(*arguments.values())}")
+        yield Edit(COMMAND_LINE, f"{source} {_word(*arguments.values())}")
     elif not is_trainers and (calls := [*_calls_of_trainer(files)]):
-        yield from (Edit(place, f"{name}(..., {keywords})") for place, name in calls)
+        for file, call in calls:
+            text = f"{called(call)}(..., {keywords})"
+            yield _in_call(file, call, text, arguments)
     else:
         words = (f"--{name} {_word(value)}" for name, value in arguments.items())
-        yield Edit("the script's arguments", " ".join(words))
+        yield Edit(COMMAND_LINE, " ".join(words))
+
+
+def _in_call(file: SourceFile, call: ast.Call, text: str, arguments: Arguments) -> Edit:
+    where = str(file.path.resolve()), call.lineno, dotted(call.func)
+    return Edit(f"{file.path}:{call.lineno}", text, *where, {**arguments})
 
 
 def _word(value: object) -> str:
@@ -120,26 +160,34 @@ def _word(value: object) -> str:
     return f"'{text}'" if isinstance(value, dict) else text
 
 
-def _calls_of_trainer(files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
-    """The user's own lines that make the Trainer's arguments, and what they call."""
-    for file, call in _calls(files):
-        if TRAINING.search(called(call)):
-            yield f"{file.path}:{call.lineno}", called(call)
+def _calls_of_trainer(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ast.Call]]:
+    """The user's own lines that make the Trainer's arguments."""
+    return (found for found in _calls(files) if TRAINING.search(called(found[1])))
 
 
-def _of_torch(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
-    """The user's own lines that call torch's function, if it takes the setting."""
+def _in_own_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
+    """The user's own lines that call a function of torch's which takes the setting."""
     if change.setting not in CALLS or change.new == Checkpointing.OFF.value:
         return
     functions, argument = CALLS[change.setting]
-    value: object = change.new
+    value = change.new
     if change.setting is Setting.GRADIENT_CHECKPOINTING:
         value = change.new == Checkpointing.REENTRANT.value
+    yield from _with_argument(files, "torch", functions, argument, value=value)
+
+
+def _with_argument(
+    files: Sequence[SourceFile],
+    package: str,
+    functions: Sequence[str],
+    argument: str,
+    *,
+    value: Value,
+) -> Iterator[Edit]:
     for file, call in _calls(files):
         name = dotted(call.func)
-        if _is_torchs(name, functions, file):
-            text = f"{name}(..., {argument}={value})"
-            yield Edit(f"{file.path}:{call.lineno}", text)
+        if _is_of(package, name, functions, file):
+            yield _in_call(file, call, f"{name}(..., {argument}={value})", {argument: value})
 
 
 def _calls(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ast.Call]]:
@@ -149,8 +197,8 @@ def _calls(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ast.Call]]
                 yield file, node
 
 
-def _is_torchs(name: str, functions: Sequence[str], file: SourceFile) -> bool:
-    """Whether a name stands for one of torch's functions: the user may have one of that name."""
+def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) -> bool:
+    """Whether a name stands for one of a package's functions, not for one of the user's own."""
     first, _, rest = name.partition(".")
     modules = {
         alias.asname or alias.name.partition(".")[0]: alias.name
@@ -160,4 +208,4 @@ def _is_torchs(name: str, functions: Sequence[str], file: SourceFile) -> bool:
     }
     module, original = file.names.get(first, (modules.get(first, ""), first))
     function = rest.rpartition(".")[2] if rest else original
-    return module.partition(".")[0] == "torch" and function in functions
+    return module.partition(".")[0] == package and function in functions

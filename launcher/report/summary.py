@@ -6,14 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ..catalogue.entry import Finding
 from ..core.errors import LaunchError
 from ..core.output_routing import ERR, SHARED_CONSOLE
-from ..diagnosis.attempt import Failed, Interrupted, Outcome
+from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded
 from ..diagnosis.user_lines import spots_of
 from ..nodes.messages import RunEnded
 from ..system import run_directory, terminal
-from . import explain_failure, pod_status
+from . import explain_failure, lasting, pod_status
 from .throughput import line_of, throughput_of
 
 
@@ -42,7 +44,10 @@ def document(outcomes: Sequence[Outcome], code: int) -> dict[str, object]:
     """How the run ended, for the run directory."""
     speed = throughput_of(outcomes)
     trained = {} if speed is None else {"throughput": speed.document()}
-    return {"exit_code": code, "attempts": len(outcomes), **trained}
+    last = outcomes[-1]
+    edits = lasting.edits(last.attempt.plan) if isinstance(last, Succeeded) else []
+    fixes = {"lasting": msgspec.to_builtins(edits)} if edits else {}
+    return {"exit_code": code, "attempts": len(outcomes), **trained, **fixes}
 
 
 def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> None:

@@ -20,7 +20,7 @@ from ..evidence.failure_record import FailureRecord
 from ..hangs.report import HangReport
 from ..planning.plan import NoPlan, Plan
 from ..report import explain_failure, explain_hang, explain_plan, lasting, summary
-from ..system import terminal
+from ..system import run_directory, terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
@@ -107,7 +107,10 @@ class ConsoleReporter:
         After a correction, also what makes it last.
         """
         if isinstance(state.last, Succeeded) and len(state.outcomes) > 1:
-            rows = [("write", str(edit)) for edit in lasting.edits(state.last.attempt.plan)]
+            edits = lasting.edits(state.last.attempt.plan)
+            rows = [("write", str(edit)) for edit in edits]
+            if any(edit.file for edit in edits):
+                rows.append(("patch", f"safe-launch fix {run_directory.named(run)}"))
             if rows:
                 terminal.say("so that no attempt needs to fail again:", *terminal.table(rows))
         summary.show_end(state.outcomes, state.findings, run, end.code)

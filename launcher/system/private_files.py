@@ -33,8 +33,24 @@ def create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, NEW, 0o600), "wb", buffering=0)
 
 
-def replace(path: Path, content: bytes) -> None:
+def write_all(file: BinaryIO, content: bytes) -> None:
+    """Writes all of it, however much of it each call takes.
+
+    Raises:
+        OSError: it can't be written, e.g. the disk is full.
+    """
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Writes a whole file: a reader meets the old one or the new one.
+
+    Args:
+        path: of the file.
+        content: what it shall hold.
+        mode: its permissions afterwards.
 
     Raises:
         OSError: it can't be written, e.g. the disk is full; the old file stays.
@@ -43,9 +59,8 @@ def replace(path: Path, content: bytes) -> None:
     try:
         fresh.unlink(missing_ok=True)
         with create(fresh) as file:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[file.write(rest) :]
+            write_all(file, content)
+            os.fchmod(file.fileno(), mode)
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)

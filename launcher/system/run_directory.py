@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -44,6 +45,12 @@ def default_root() -> Path:
     """Where run directories go by default (XDG base directory specification)."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "safe-launch" / "runs"
+
+
+def named(folder: Path) -> str:
+    """What the commands call a run directory: its name, or its path where it lies elsewhere."""
+    is_default = folder.absolute().parent == default_root().absolute()
+    return shlex.quote(folder.name if is_default else str(folder))
 
 
 def attempt_folder(run: Path, number: int) -> Path:

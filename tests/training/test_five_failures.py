@@ -6,15 +6,19 @@ recomputed; the last DeepSpeed that does is installed beside the current one.
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
-from support.stacks import CURRENT, RELEASING
+from support.stacks import CURRENT, RELEASING, SCENARIOS
 from support.trainings import (
     CASES,
     FIRST_FIVE,
     Case,
+    attempts,
     dies_under_torchrun,
+    launched,
     trains_at_once,
     trains_corrected,
     trains_smaller,
@@ -34,6 +38,27 @@ def test_dies_plainly_and_trains_corrected(case: Case, tmp_path: Path) -> None:
     kept = {"SAFE_LAUNCH_LESSONS": str(tmp_path / "lessons")}
     trains_corrected(stack, case, tmp_path, **kept)
     trains_at_once(stack, case, tmp_path, **kept)
+
+
+def test_what_a_fix_writes_lasts(tmp_path: Path) -> None:
+    """Both the stage in its file and the script's own use of it: then no attempt fails."""
+    for name in ("ds_dummy_loss.py", "toy.py", "raw3.json"):
+        shutil.copy(SCENARIOS / name, tmp_path)
+    run = (
+        "safe-launch",
+        "--nproc=2",
+        "--log-dir=runs",
+        "ds_dummy_loss.py",
+        "--ds_config=raw3.json",
+    )
+    losses, told = launched(CURRENT, tmp_path, *run)
+    assert "safe-launch fix runs/ds_dummy_loss-" in told
+    fixed = CURRENT.run("safe-launch", "fix", "--log-dir=runs", "--apply", cwd=tmp_path)
+    assert fixed.returncode == 0, fixed.stderr
+    assert json.loads((tmp_path / "raw3.json").read_text())["zero_optimization"]["stage"] == 2
+    again, told = launched(CURRENT, tmp_path, *run)
+    assert "nothing is changed" in told
+    assert (attempts(told), again) == (1, pytest.approx(losses, rel=1e-4))
 
 
 def test_out_of_memory(tmp_path: Path) -> None:

@@ -105,9 +105,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with private_files.create(fresh) as file:
-                rest = memoryview(text.encode())
-                while rest:
-                    rest = rest[file.write(rest) :]
+                private_files.write_all(file, text.encode())
             if folder != _own():  # others of the team are to read it
                 fresh.chmod(0o666 & ~_umask())
             fresh.replace(path)

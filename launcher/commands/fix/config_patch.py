@@ -1,0 +1,99 @@
+"""Changes a value in YAML or JSON; everything else, comments too, stays as it was written."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import yaml
+
+from ...core.refused import Refused
+
+
+def patched(text: str, key: str, value: object) -> str | Refused:
+    """The text with another value of a key, which is added where it isn't given yet.
+
+    Args:
+        text: of a file in JSON or YAML.
+        key: the key, with dots between levels.
+        value: a number, a truth value, a string or a mapping of these.
+
+    Returns:
+        The new text, or why it can't be changed safely.
+    """
+    # YAML takes no tabs between the tokens of JSON. Each has the length of what replaces it here.
+    plain = text.replace("\t", " ")
+    try:
+        node = yaml.compose(plain, yaml.SafeLoader)
+        before = _read(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return Refused(f"it is neither JSON nor YAML: {' '.join(str(error).split())}")
+    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(plain, yaml.SafeLoader)):
+        return Refused("it has aliases, so that a value may belong to several keys")
+    parts = key.split(".")
+    found = node
+    while parts and isinstance(found, yaml.MappingNode):
+        following = _value_of(found, parts[0])
+        if following is None:
+            break
+        found, parts = following, parts[1:]
+    if parts and isinstance(found, yaml.MappingNode):
+        nested: object = value
+        for part in reversed(parts[1:]):
+            nested = {part: nested}
+        text = _with_item(text, found, parts[0], nested)
+    elif not parts and isinstance(found, yaml.ScalarNode) and found.style not in ("|", ">"):
+        begin, end = found.start_mark.index, found.end_mark.index
+        text = text[:begin] + json.dumps(value) + text[end:]
+    else:
+        return Refused(f"`{key}` isn't a single value there")
+    try:
+        after = _read(text)
+    except (yaml.YAMLError, ValueError):
+        after = None
+    if after != _with_value(before, key.split("."), value):
+        return Refused(f"`{key}` is written in a way that can't be changed safely")
+    return text
+
+
+def _read(text: str) -> Any:
+    """The document, read as JSON where it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def _with_value(document: Any, keys: list[str], value: object) -> Any:
+    changed = copy.deepcopy(document)
+    within = changed
+    for key in keys[:-1]:
+        within = within.setdefault(key, {})
+    within[keys[-1]] = value
+    return changed
+
+
+def _value_of(mapping: yaml.MappingNode, key: str) -> yaml.Node | None:
+    """The value of a key: of the last where there are several, as JSON has it."""
+    values = [value for name, value in mapping.value if name.value == key]
+    return values[-1] if values else None
+
+
+def _with_item(text: str, mapping: yaml.MappingNode, key: str, value: object) -> str:
+    """A further item: the first of a block, or the last between braces."""
+    if not mapping.flow_style:
+        place = mapping.start_mark.index
+        indent = " " * mapping.start_mark.column
+        return f"{text[:place]}{key}: {json.dumps(value)}\n{indent}{text[place:]}"
+    item = f"{json.dumps(key)}: {json.dumps(value)}"
+    if not mapping.value:
+        place = mapping.start_mark.index + 1
+        return text[:place] + item + text[place:]
+    last_key, last_value = mapping.value[-1]
+    place = last_value.end_mark.index
+    line = text.rfind("\n", 0, last_key.start_mark.index) + 1
+    indent = text[line : last_key.start_mark.index]
+    is_own_line = mapping.start_mark.index < line and not indent.strip()
+    between = f",\n{indent}" if is_own_line else ", "
+    return text[:place] + between + item + text[place:]

@@ -1,0 +1,248 @@
+"""The command `fix`: what makes a run's corrections last, as a patch of the user's own files."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import itertools
+import json
+import os
+import tokenize
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ...core.errors import ExitCode, LaunchError
+from ...core.refused import Refused
+from ...options.parser import Parser
+from ...report.lasting import Edit
+from ...report.run_status import RunStatus
+from ...system import private_files, terminal
+from ...system.run_directory import default_root, named
+from .. import run_search
+from . import config_patch, python_patch
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """A file of the user's, as it is and as it should be.
+
+    Attributes:
+        path: of the file.
+        before: its text.
+        after: the text with the edits; the same where they have been made.
+        encoding: of the file, as Python's `codecs` names it.
+        refused: the edits that can't be made safely, and why.
+    """
+
+    path: Path
+    before: str
+    after: str
+    encoding: str
+    refused: tuple[tuple[Edit, str], ...] = field(default=())
+
+    def diff(self) -> str:
+        """A unified diff, which `patch -p1` takes in the current directory."""
+        name = os.path.relpath(self.path)
+        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
+
+
+def fix(arguments: Sequence[str]) -> int:
+    """Shows or writes what makes a run's corrections last; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run, or a file can't be written.
+    """
+    command = Parser(
+        prog="safe-launch fix",
+        description="shows as a patch what to write into your files so that the corrections of a "
+        "run last; nothing is written without --apply",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="a run directory, its name, or a part of the name; by default the latest run",
+    )
+    command.add_argument(
+        "--apply", action="store_true", help="write the files; each is copied to FILE.orig before"
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument(
+        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
+    )
+    options = command.parse_args(arguments)
+    root = default_root() if options.log_dir is None else options.log_dir
+    status = run_search.status_of(_run(options.run, root))
+    edits = _edits(status)
+    patches = [*_patches(edits)]
+    words = [edit for edit in edits if not edit.file]
+    copies = [_applied(patch) for patch in patches] if options.apply else []
+    if options.json:
+        terminal.show(json.dumps(_document(status, patches, words), indent=1))
+        return ExitCode.SUCCESS
+    if not options.apply and (diff := "".join(patch.diff() for patch in patches)):
+        terminal.show(diff.removesuffix("\n"))
+    terminal.say(*_sentences(status, patches, words, copies))
+    return ExitCode.SUCCESS
+
+
+def _run(text: str | None, root: Path) -> Path:
+    """The run that is meant.
+
+    Raises:
+        LaunchError: there is none, or several are meant.
+    """
+    if text is not None:
+        return run_search.named(text, root)
+    kept = run_search.kept(root)
+    if not kept:
+        raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
+    return kept[0]
+
+
+def _edits(status: RunStatus) -> list[Edit]:
+    """What the run has left to be written.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
+    try:
+        return msgspec.convert((status.outcome or {}).get("lasting", []), list[Edit])
+    except msgspec.ValidationError as error:
+        problem = f"{status.folder / 'outcome.json'} isn't of this version: {error}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
+
+
+def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
+    """A patch for each file, with all edits of it."""
+    for path in dict.fromkeys(edit.file for edit in edits if edit.file):
+        yield _patch(Path(path), [edit for edit in edits if edit.file == path])
+
+
+def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
+    """The patch of a file.
+
+    From the last line to the first: those above stay where they are.
+
+    Raises:
+        LaunchError: the file can't be read.
+    """
+    encoding = "utf-8"
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".py":
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        before = text = content.decode(encoding)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+    refused = []
+    for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
+        changed: str | Refused = text
+        if path.suffix == ".py":
+            changed = python_patch.patched(text, edit.line, edit.name, edit.values)
+        else:
+            for key, value in edit.values.items():
+                if isinstance(changed, str):
+                    changed = config_patch.patched(changed, key, value)
+        if isinstance(changed, Refused):
+            refused.append((edit, changed.sentence))
+        else:
+            text = changed
+    return FilePatch(path, before, text, encoding, tuple(refused))
+
+
+def _applied(patch: FilePatch) -> Path | None:
+    """Writes a file, after a copy of what it was; returns the copy, None where nothing changes.
+
+    Raises:
+        LaunchError: it can't be written, or has changed meanwhile.
+    """
+    if patch.after == patch.before:
+        return None
+    old, new = (text.encode(patch.encoding) for text in (patch.before, patch.after))
+    try:
+        mode = patch.path.stat().st_mode & 0o7777
+        if patch.path.read_bytes() != old:
+            raise LaunchError(ExitCode.USAGE, f"{patch.path} is being changed", "try it again")
+        if not os.access(patch.path, os.W_OK):
+            raise PermissionError(13, "it is write-protected")
+        copy = _copy(patch.path, old, mode)
+        private_files.replace(patch.path, new, mode)
+    except OSError as error:
+        problem = f"{patch.path} can't be written: {error.strerror}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "nothing of it has changed") from error
+    return copy
+
+
+def _copy(path: Path, content: bytes, mode: int) -> Path:
+    """Keeps a file beside itself; an earlier copy stays.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    for number in itertools.count():
+        copy = path.with_name(f"{path.name}.orig{number or ''}")
+        with suppress(FileExistsError), private_files.create(copy) as file:
+            try:
+                private_files.write_all(file, content)
+                os.fchmod(file.fileno(), mode)
+            except OSError:
+                copy.unlink()
+                raise
+            return copy
+    raise AssertionError("there is no last number")
+
+
+def _sentences(
+    status: RunStatus,
+    patches: Sequence[FilePatch],
+    words: Sequence[Edit],
+    copies: Sequence[Path | None],
+) -> Iterator[str]:
+    """What was done, and what is left to the user."""
+    for patch, copy in zip(patches, copies, strict=False):
+        if copy is not None:
+            yield f"written: {patch.path}; as it was: {copy.name}"
+    for patch in patches:
+        for edit, why in patch.refused:
+            yield f"left to you: {edit}: {why}"
+        if patch.after == patch.before and not patch.refused:
+            yield f"{patch.path} has it already"
+    given = " ".join(edit.text for edit in words if edit.is_argument)
+    if given:
+        commands = [launcher.command for launcher in status.launchers[:1]]
+        yield f"give the script: {given}"
+        yield from (f"so that it is: {command} {given}" for command in commands)
+    yield from (f"left to you: {edit}" for edit in words if not edit.is_argument)
+    if any(patch.after != patch.before for patch in patches) and not copies:
+        yield f"to write it: safe-launch fix {named(status.folder)} --apply"
+    if not patches and not words:
+        yield f"{status.folder.name}: no correction to keep: {status.state_text()}"
+
+
+def _document(
+    status: RunStatus, patches: Sequence[FilePatch], words: Sequence[Edit]
+) -> dict[str, object]:
+    return {
+        "run": status.folder.name,
+        "patches": [
+            {
+                "file": str(patch.path),
+                "diff": patch.diff(),
+                "refused": [{"edit": str(edit), "why": why} for edit, why in patch.refused],
+            }
+            for patch in patches
+        ],
+        "arguments": [edit.text for edit in words if edit.is_argument],
+        "others": [str(edit) for edit in words if not edit.is_argument],
+    }
