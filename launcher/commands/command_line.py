@@ -40,6 +40,7 @@ COMMANDS = {
     "fix": "fix.fix_command",
     "hardware": "lookup",
     "lessons": "lessons",
+    "runs": "runs",
     "status": "status",
     "template": "template.template_command",
     "wrap": "wrap",

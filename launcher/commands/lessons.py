@@ -39,7 +39,7 @@ def lessons(arguments: Sequence[str]) -> int:
         "name", metavar="NAME", nargs="?", help="a lesson's name, or a part that is no other's"
     )
     command.add_argument("--json", action="store_true", help="print a document for programs")
-    options = command.parse_args(arguments)
+    options = command.parse_intermixed_args(arguments)
     if options.do != "list" and options.name is None:
         problem = f"{options.do} which lesson?"
         raise LaunchError(ExitCode.USAGE, problem, "`safe-launch lessons` lists their names")

@@ -16,11 +16,10 @@ from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record
+from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
 from ..system.typed_yaml import meant
 
-MARKS = ("request.json", "launcher-*.json", "attempt-*")
-"""What a run directory holds; one of them is enough."""
 LISTED = 5
 """How many names an error lists."""
 
@@ -39,21 +38,6 @@ def running_here() -> Iterator[Path]:
             links = [link.readlink() for link in (process / "fd").iterdir()]
             logs = [link for link in links if link.match("attempt-*/rank-*.log")]
             yield from {log.parent.parent for log in logs}
-
-
-def kept(root: Path) -> list[Path]:
-    """The run directories in a folder, the latest first."""
-    with suppress(OSError):
-        found = [(path.stat().st_mtime, path) for path in root.iterdir() if is_run(path)]
-        return [path for _, path in sorted(found, reverse=True)]
-    return []
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder is a run directory."""
-    with suppress(OSError):
-        return any(next(folder.glob(mark), None) is not None for mark in MARKS)
-    return False
 
 
 def named(text: str, root: Path) -> Path:
@@ -116,6 +100,18 @@ def status_of(run: Path) -> RunStatus:
         tuple(by_rank[rank] for rank in sorted(by_rank)),
         outcome,
         tuple(notes),
+    )
+
+
+def changes_of(run: Path) -> tuple[str, ...]:
+    """What the plan of the last attempt changes, as in `zero_stage: 3 -> 2`."""
+    numbers = [number for path in run.glob("attempt-*") if (number := _number(path))]
+    plan = _mapping(run / f"attempt-{max(numbers, default=0)}" / "plan.json", []) or {}
+    changes = plan.get("changes")
+    return tuple(
+        f"{each.get('setting')}: {each.get('old')} -> {each.get('new')}"
+        for each in (changes if isinstance(changes, list) else ())
+        if isinstance(each, dict)
     )
 
 

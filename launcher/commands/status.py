@@ -13,7 +13,7 @@ from pathlib import Path
 from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
-from ..system import terminal
+from ..system import kept_runs, terminal
 from ..system.run_directory import default_root
 from . import run_search
 from .stacks import show_stacks
@@ -97,7 +97,7 @@ def _found(folder: Path | None, root: Path) -> list[RunStatus]:
     """The run that was asked for; or all that run, or the latest."""
     if folder is not None:
         return [run_search.status_of(folder)]
-    kept = run_search.kept(root)
+    kept = kept_runs.kept(root)
     here = dict.fromkeys(path.resolve() for path in run_search.running_here())
     open_ones = [path for path in kept if not (path / "outcome.json").exists()]
     every = dict.fromkeys([*here, *(path.resolve() for path in open_ones)])

@@ -21,7 +21,7 @@ from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary
-from ..system import launcher_record, orphans, run_directory
+from ..system import kept_runs, launcher_record, orphans, run_directory
 from ..workers.forkserver.client import Server
 from .all_nodes import AllNodes
 from .console import ConsoleReporter
@@ -122,6 +122,8 @@ def _train(
         for sentence in learning.forget_disproved(state, learnt.lessons):
             reporter.note(sentence)
     reporter.finished(state, end, run)
+    if request.log_dir is None:
+        kept_runs.make_room(run.parent, os.environ)
     outcome = end.outcome_of(state)
     if isinstance(outcome, Failed):
         failed_workers.write(outcome.records, outcome.attempt.folder)

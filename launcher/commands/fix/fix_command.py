@@ -20,7 +20,7 @@ from ...core.refused import Refused
 from ...options.parser import Parser
 from ...report.lasting import Edit
 from ...report.run_status import RunStatus
-from ...system import private_files, terminal
+from ...system import kept_runs, private_files, terminal
 from ...system.run_directory import default_root, named
 from .. import run_search
 from . import config_patch, python_patch
@@ -104,10 +104,9 @@ def _run(text: str | None, root: Path) -> Path:
     """
     if text is not None:
         return run_search.named(text, root)
-    kept = run_search.kept(root)
-    if not kept:
-        raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
-    return kept[0]
+    for latest in kept_runs.kept(root):
+        return latest
+    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
 
 
 def _edits(status: RunStatus) -> list[Edit]:

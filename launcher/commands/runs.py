@@ -1,0 +1,190 @@
+"""`safe-launch runs`: the runs that are kept, how each ended and what was changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ExitCode, LaunchError, meaning
+from ..core.refused import Refused
+from ..options.parser import Parser
+from ..report.run_status import RunStatus, span
+from ..system import kept_runs, terminal
+from ..system.kept_runs import VARIABLE, KeptRun, Limits
+from ..system.run_directory import default_root, named
+from . import run_search
+
+HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
+GIB = 2**30
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run as it is listed.
+
+    Attributes:
+        status: how it went.
+        changes: what its last plan changed, as in `zero_stage: 3 -> 2`.
+    """
+
+    status: RunStatus
+    changes: tuple[str, ...]
+
+    @property
+    def begun(self) -> float | None:
+        """When it began, in seconds of the wall clock; None where no launcher left a record."""
+        return min((each.begun for each in self.status.launchers), default=None)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has taken; None where that isn't known."""
+        ends = [each.ended for each in self.status.launchers[:1]]
+        if self.begun is None or (not self.status.is_running and None in ends):
+            return None
+        return (ends[0] or time.time()) - self.begun
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in a few words."""
+        if self.status.outcome is None:
+            return "runs" if self.status.is_running else "cut off"
+        code = self.status.outcome["exit_code"]
+        failures = [text for text in self.status.failures.values() if text]
+        if not code:
+            return "trained"
+        return f"{code}: {failures[-1] if failures else meaning(code)}"
+
+    def cells(self) -> tuple[str, ...]:
+        """For a person, as `HEAD` has them."""
+        begun = "" if self.begun is None else time.strftime("%F %H:%M", time.localtime(self.begun))
+        took = "" if self.seconds is None else span(self.seconds)
+        number = str(len(self.status.failures) or "")
+        changes = ", ".join(self.changes)
+        return begun, took, number, self.ended, self.status.folder.name, changes
+
+    def document(self) -> dict[str, Any]:
+        """For programs; times in seconds."""
+        return {**self.status.document(), "begun": self.begun, "seconds": self.seconds} | {
+            "changes": list(self.changes)
+        }
+
+
+def runs(arguments: Sequence[str]) -> int:
+    """Lists, shows or removes runs; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run, or one can't be removed.
+    """
+    command = Parser(
+        prog="safe-launch runs",
+        description="lists your runs, the latest first: when, how long, how each ended, and what "
+        "was changed",
+        epilog=f"The default folder keeps {kept_runs.MOST} runs and 2 GiB at most; "
+        f"{VARIABLE}=N says how many GiB, 0 sets no limit.",
+        allow_abbrev=False,
+    )
+    command.add_argument("do", choices=("list", "show", "prune"), nargs="?", default="list")
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="show: a run directory, its name, or a part of the name; list: a part of the names",
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    command.add_argument(
+        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
+    )
+    prune = command.add_argument_group("what prune leaves; it touches no run that hasn't ended")
+    for name, what in (
+        ("--keep", "the latest N"),
+        ("--days", "those of the last N days"),
+        ("--gib", "the latest, up to N GiB"),
+    ):
+        prune.add_argument(name, type=_amount, metavar="N", default=math.inf, help=what)
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    options = command.parse_intermixed_args(arguments)
+    root = default_root() if options.log_dir is None else options.log_dir
+    if options.do == "prune":
+        return _prune(options, root)
+    if options.do == "show":
+        if options.run is None:
+            raise LaunchError(ExitCode.USAGE, "show which run?", "`safe-launch runs` lists them")
+        return _show(_past(run_search.named(options.run, root)), as_json=options.json)
+    found = [run for run in kept_runs.kept(root) if (options.run or "") in run.name]
+    if options.json:
+        terminal.show(json.dumps({"runs": [_past(run).document() for run in found]}, indent=1))
+    else:
+        terminal.show("\n".join(_table(found)) or f"no run is kept in {root}")
+    return ExitCode.SUCCESS
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError("a number from 0 on is expected")
+    return number
+
+
+def _past(folder: Path) -> PastRun:
+    return PastRun(run_search.status_of(folder), run_search.changes_of(folder))
+
+
+def _table(folders: Sequence[Path]) -> list[str]:
+    """The runs, a line each."""
+    rows = [_past(folder).cells() for folder in folders]
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (HEAD, *rows)
+    ]
+
+
+def _show(run: PastRun, *, as_json: bool) -> int:
+    """Prints all that is known of one run."""
+    if as_json:
+        terminal.show(json.dumps(run.document(), indent=1))
+        return ExitCode.SUCCESS
+    lines = run.status.lines()
+    changes = [f"  changed {change}" for change in run.changes]
+    edits = (run.status.outcome or {}).get("lasting")
+    lasting = [f"  to make it last: safe-launch fix {named(run.status.folder)}"] if edits else []
+    terminal.show("\n".join([*lines[:-1], *changes, *lasting, lines[-1]]))
+    return ExitCode.SUCCESS
+
+
+def _prune(options: argparse.Namespace, root: Path) -> int:
+    """Removes what is beyond the limits.
+
+    Raises:
+        LaunchError: a run can't be removed.
+    """
+    asked = Limits(options.keep, options.gib * GIB, options.days * DAY)
+    limits = kept_runs.default_limits(os.environ) if asked == Limits() else asked
+    found = [*kept_runs.surplus(root, limits)]
+    refused = [] if options.dry_run else [*_removed(found)]
+    gone = "would be removed" if options.dry_run else "removed"
+    size = sum(run.size for run in found) / GIB
+    if options.json:
+        names = [run.folder.name for run in found]
+        terminal.show(json.dumps({"removed": names, "gib": size, "dry_run": options.dry_run}))
+    else:
+        lines = [f"{gone}: {run.folder.name}" for run in found]
+        terminal.show("\n".join([*lines, f"{len(found)} runs {gone}, {size:.2g} GiB"]))
+    if refused:
+        raise LaunchError(ExitCode.CANNOT_WRITE, refused[0].sentence)
+    return ExitCode.SUCCESS
+
+
+def _removed(found: Sequence[KeptRun]) -> Iterator[Refused]:
+    """Removes runs; those that can't be."""
+    yield from filter(None, map(kept_runs.remove, found))

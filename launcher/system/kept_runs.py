@@ -1,0 +1,142 @@
+"""Run directories that are kept: which there are, their size, and which go to make room."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.refused import Refused
+from . import launcher_record
+from .launcher_record import LauncherRecord, State
+
+MARKS = ("request.json", "launcher-*.json", "attempt-*")
+"""What a run directory holds; one of them is enough."""
+VARIABLE = "SAFE_LAUNCH_RUNS_GIB"
+"""The variable that says how much the default folder may hold, in GiB; 0 for no limit."""
+DAY = 86_400.0
+MOST = 500
+"""How many run directories the default folder holds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a folder of run directories may hold.
+
+    Attributes:
+        runs: how many run directories.
+        size: their bytes altogether.
+        age: seconds since one was last written to.
+    """
+
+    runs: float = math.inf
+    size: float = math.inf
+    age: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run directory.
+
+    Attributes:
+        folder: it.
+        size: bytes of its files.
+        changed: when a file of it was last written, in seconds of the wall clock since the epoch.
+    """
+
+    folder: Path
+    size: int
+    changed: float
+
+    def has_ended(self, now: float) -> bool:
+        """Whether no launcher writes into it any more, as far as can be known from here.
+
+        Where its host can't be seen, a day without a word counts as the end.
+        """
+        if (self.folder / "outcome.json").exists() or now - self.changed > DAY:
+            return not self._is_running()
+        found = launcher_record.records(self.folder)
+        over = (State.ENDED, State.GONE)
+        return bool(found) and all(
+            isinstance(each, LauncherRecord) and each.state in over for each in found
+        )
+
+    def _is_running(self) -> bool:
+        found = launcher_record.records(self.folder)
+        return any(
+            isinstance(each, LauncherRecord) and each.state is State.RUNNING for each in found
+        )
+
+
+def default_limits(environment: Mapping[str, str]) -> Limits:
+    """What the default folder may hold; nothing limits it where the variable isn't a number."""
+    try:
+        gib = float(environment.get(VARIABLE) or "2")
+    except ValueError:
+        gib = 0.0
+    return Limits(MOST, gib * 2**30) if gib > 0 else Limits()
+
+
+def kept(root: Path) -> list[Path]:
+    """The run directories in a folder, the latest first."""
+    with suppress(OSError):
+        found = [(path.stat().st_mtime, path) for path in root.iterdir() if is_run(path)]
+        return [path for _, path in sorted(found, reverse=True)]
+    return []
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run directory."""
+    with suppress(OSError):
+        return any(next(folder.glob(mark), None) is not None for mark in MARKS)
+    return False
+
+
+def measured(folder: Path) -> KeptRun:
+    """A run directory with its size; what can't be read doesn't count. Links aren't followed."""
+    size, changed = 0, 0.0
+    for parent, _, names in os.walk(folder):
+        for path in (parent, *(f"{parent}/{name}" for name in names)):
+            with suppress(OSError):
+                found = os.lstat(path)
+                size += found.st_blocks * 512
+                changed = max(changed, found.st_mtime)
+    return KeptRun(folder, size, changed)
+
+
+def surplus(root: Path, limits: Limits) -> Iterator[KeptRun]:
+    """The runs that have ended and are beyond the limits, the oldest last.
+
+    All count from the latest on, also those that run; for its size alone, the latest stays.
+    """
+    if limits == Limits():
+        return
+    now, number, size = time.time(), 0, 0
+    for folder in kept(root):
+        if folder.is_symlink():
+            continue
+        found = measured(folder)
+        number, size = number + 1, size + found.size
+        is_over = number > limits.runs or (size > limits.size and number > 1)
+        if (is_over or now - found.changed > limits.age) and found.has_ended(now):
+            yield found
+
+
+def remove(run: KeptRun) -> Refused | None:
+    """Removes a run directory; what is left of one that can't be is still a run's."""
+    try:
+        shutil.rmtree(run.folder)
+    except OSError as error:
+        return Refused(f"{run.folder} can't be removed: {error.strerror}")
+    return None
+
+
+def make_room(root: Path, environment: Mapping[str, str]) -> None:
+    """Removes the oldest runs of the default folder, as far as it holds too much."""
+    for run in [*surplus(root, default_limits(environment))]:
+        remove(run)
