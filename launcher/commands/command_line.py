@@ -22,7 +22,7 @@ from ..core.settings import Setting
 from ..core.version import VERSION
 from ..core.workload import Known, Workload
 from ..options import host_options, node_options, output_options, process_options
-from ..options.parser import by_variables, parsed, parser
+from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..system import terminal
 from ..system.signals import REPORT
@@ -109,13 +109,18 @@ def run(arguments: Sequence[str]) -> int:
     if command.name in COMMANDS:
         module = import_module(f".{COMMANDS[command.name]}", __package__)
         return int(getattr(module, command.name)(command.words))
-    words = [*by_variables(os.environ), *command.words]
+    defaults = by_files(_folder_of(command.words), os.environ)
+    default_words = [word for default in defaults for word in default.words]
+    words = [*default_words, *by_variables(os.environ), *command.words]
     options = parsed(words)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
+    for file in dict.fromkeys(default.file for default in defaults):
+        of_file = (word for each in defaults if each.file == file for word in each.words)
+        terminal.tell(f"defaults {' '.join(of_file)} ({file})")
     hosts = host_options.chosen(
         options, partial(host_options.accelerators, options, is_launch=command.is_launch)
     )
@@ -131,6 +136,13 @@ def run(arguments: Sequence[str]) -> int:
         return launch(options)
     gc.disable()  # soon over: to look for garbage would be an eighth of the time
     return plan(options)
+
+
+def _folder_of(words: Sequence[str]) -> Path:
+    """The script's folder; the current one for a module, which is no file."""
+    _, script = parser().apart(words)
+    path = Path(script[0] if script else ".")
+    return (path.parent if path.is_file() else Path()).absolute()
 
 
 def _run_again(name: str, words: Sequence[str]) -> int:

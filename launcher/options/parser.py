@@ -12,8 +12,9 @@ from ..core.errors import MEANINGS, ExitCode, LaunchError
 from ..core.request import Fix
 from ..system import terminal
 from ..system.typed_yaml import meant
-from . import host_options, node_options, output_options, process_options
+from . import configuration, host_options, node_options, output_options, process_options
 from . import table as foreign
+from .configuration import Default
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -102,7 +103,10 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch diagnose [--json] PATH...
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
+       safe-launch fix [--apply] [RUN]
        safe-launch hardware [--json]
+       safe-launch lessons [list|show|forget] [NAME]
+       safe-launch runs [list|show|prune] [RUN]
        safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
        safe-launch wrap [options] -- COMMAND..."""
@@ -117,7 +121,10 @@ commands:
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures in full, or list them
+  fix        show or write what makes a run's corrections last
   hardware   list the known accelerators, and show what was found on this host
+  lessons    list, show or forget what corrected runs have taught
+  runs       list the runs that are kept, or remove old ones
   status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job
   wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
@@ -225,6 +232,22 @@ def _is_too_long(name: str) -> bool:
     """Whether no file can have this name (PATH_MAX and NAME_MAX of limits.h)."""
     path = os.fsencode(name)
     return len(path) > 4095 or max(map(len, path.split(b"/"))) > 255
+
+
+def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
+    """The options that configuration files set, by the script's folder and the user's variables.
+
+    Raises:
+        LaunchError: a file is invalid, or what it says.
+    """
+    found = configuration.defaults(parser()._option_string_actions, folder, environment)
+    for default in found:
+        try:
+            parsed(default.words)
+        except LaunchError as error:
+            problem = f"{default.file}: {default.key}: {error.problem}"
+            raise LaunchError(error.code, problem, error.hint) from error
+    return found
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:

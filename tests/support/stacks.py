@@ -29,6 +29,8 @@ CPUAdamBuilder().load(verbose=False)
 ONE_THREAD = threading.Lock()
 # What one test's run has learnt isn't another's to know.
 os.environ["SAFE_LAUNCH_LESSONS"] = "off"
+# Nor what a developer has set for launches of theirs.
+os.environ["SAFE_LAUNCH_CONFIG"] = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,163 @@
+"""Defaults for options: the user's file, and the pyproject.toml of the script's project."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ExitCode, LaunchError
+from ..system.typed_yaml import meant
+
+VARIABLE = "SAFE_LAUNCH_CONFIG"
+"""The variable that names another user's file; empty for none."""
+TABLE = b"[tool.safe-launch]"
+NO_DEFAULT = {"help", "version", "module", "no_python", "json"}
+"""Options that belong to one call; a default of theirs would change what a script is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """An option's default.
+
+    Attributes:
+        words: the option as words of the command line.
+        key: its key in the file.
+        file: the file.
+    """
+
+    words: tuple[str, ...]
+    key: str
+    file: Path
+
+
+def defaults(
+    options: Mapping[str, argparse.Action], folder: Path, environment: Mapping[str, str]
+) -> list[Default]:
+    """The defaults that files set, those of the user before those of the project, which win.
+
+    Args:
+        options: the parser's, by their spellings.
+        folder: the script's, from which on upwards the project is looked for.
+        environment: the launcher's.
+
+    Raises:
+        LaunchError: a file can't be read, or has an unknown option or a wrong value.
+    """
+    found = []
+    for file, document in _documents(folder, environment):
+        for key, value in document.items():
+            words = tuple(_words(options, file, str(key), value))
+            found += [Default(words, str(key), file)] if words else []
+    return found
+
+
+def _documents(
+    folder: Path, environment: Mapping[str, str]
+) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+    """The files that are there, with what each says."""
+    if (user := _users_file(environment)) is not None:
+        yield user, _mapping(user, _yaml(user))
+    if (project := _projects_file(folder)) is not None:
+        yield project, _mapping(project, _toml(project))
+
+
+def _users_file(environment: Mapping[str, str]) -> Path | None:
+    """The user's file, if there is one.
+
+    Raises:
+        LaunchError: the variable names one that isn't there.
+    """
+    if (named := environment.get(VARIABLE)) is not None:
+        if named and not Path(named).is_file():
+            raise LaunchError(ExitCode.USAGE, f"{VARIABLE}={named}: there is no such file")
+        return Path(named) if named else None
+    root = environment.get("XDG_CONFIG_HOME")
+    home = environment.get("HOME")
+    base = Path(root) if root else Path(home) / ".config" if home else None
+    file = None if base is None else base / "safe-launch" / "config.yaml"
+    return file if file is not None and file.is_file() else None
+
+
+def _projects_file(folder: Path) -> Path | None:
+    """The nearest pyproject.toml, if it has our table and belongs to whom the script may belong.
+
+    A folder above may be anybody's, as /tmp is.
+    """
+    for each in (folder, *folder.parents):
+        file = each / "pyproject.toml"
+        try:
+            if not file.is_file():
+                continue
+            is_trusted = file.stat().st_uid in {os.geteuid(), 0, folder.stat().st_uid}
+            return file if is_trusted and TABLE in file.read_bytes() else None
+        except OSError:
+            return None
+    return None
+
+
+def _yaml(file: Path) -> object:
+    import yaml
+
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{file} can't be read: {error}") from error
+
+
+def _toml(file: Path) -> object:
+    import tomllib
+
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise LaunchError(ExitCode.USAGE, f"{file} can't be read: {error}") from error
+    return document["tool"]["safe-launch"]
+
+
+def _mapping(file: Path, document: object) -> Mapping[Any, Any]:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        problem = f"{file}: a mapping of options to their values is expected"
+        raise LaunchError(ExitCode.USAGE, problem, "such as `tee: 3`")
+    return document
+
+
+def _words(
+    options: Mapping[str, argparse.Action], file: Path, key: str, value: object
+) -> Iterator[str]:
+    """An option as words of the command line.
+
+    Raises:
+        LaunchError: there is no such option, or its value is wrong.
+    """
+    name = f"--{key.strip('-')}"
+    name = name if name in options else name.replace("_", "-")
+    option = options.get(name)
+    if option is None:
+        known = [spelling.removeprefix("--") for spelling in options if len(spelling) > 2]
+        problem = f"{file}: {key}: there is no such option"
+        raise LaunchError(ExitCode.USAGE, problem, meant(key, known))
+    values: Sequence[object] = value if isinstance(value, list) else [value]
+    problem = ""
+    if option.dest in NO_DEFAULT:
+        problem = "it belongs to a single launch"
+    elif option.nargs == 0:
+        problem = "" if isinstance(value, bool) else "true or false is expected"
+    elif isinstance(value, list) and not isinstance(option, argparse._AppendAction):
+        problem = "a single value is expected, as on the command line"
+    elif not all(isinstance(each, str | int | float) for each in values) or isinstance(value, bool):
+        problem = "a number or a text is expected"
+    if problem:
+        raise LaunchError(ExitCode.USAGE, f"{file}: {key}: {problem}")
+    if option.nargs == 0:
+        yield from [name] * bool(value)
+    else:
+        yield from (f"{name}={each}" for each in values)
