@@ -55,9 +55,9 @@ def main() -> None:
     if options.single:
         toy.write(toy.train_plainly(model, loss_of), options.loss_file)
         return
-    torch.distributed.init_process_group("gloo")
+    toy.join_group()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+    wrapped = DistributedDataParallel(model.to(toy.device()), find_unused_parameters=True)
     trained = [one for one in model.parameters() if one.requires_grad]
     optimizer = toy.optimizer_of(trained)
     losses = []

@@ -51,9 +51,9 @@ def main() -> None:
     if options.single:
         toy.write(toy.train_plainly(model, loss_of), options.loss_file)
         return
-    torch.distributed.init_process_group("gloo")
+    toy.join_group()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    wrapped = DistributedDataParallel(model)
+    wrapped = DistributedDataParallel(model.to(toy.device()))
     optimizer = toy.optimizer_of([one for one in model.parameters() if one.requires_grad])
     losses = []
     for inputs, targets in toy.batches(rank, world):

@@ -25,6 +25,22 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def device() -> torch.device:
+    """Where this rank trains: its accelerator, or the host where there is none."""
+    if not torch.accelerator.is_available():
+        return torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator()
+    return torch.device(accelerator.type, int(os.environ["LOCAL_RANK"]))
+
+
+def join_group() -> None:
+    """Joins the process group, by the backend of the device."""
+    if device().type != "cpu":
+        torch.accelerator.set_device_index(device().index)
+    backend = torch.distributed.get_default_backend_for_device(device())
+    torch.distributed.init_process_group(backend)
+
+
 def block() -> nn.Module:
     """A block worth checkpointing."""
     return nn.Sequential(nn.Linear(SIZE, 2 * SIZE), nn.GELU(), nn.Linear(2 * SIZE, SIZE))
@@ -36,8 +52,8 @@ def batches(rank: int = 0, world: int = 1) -> Iterator[tuple[torch.Tensor, torch
     for _ in range(STEPS):
         inputs = torch.randn(GLOBAL_BATCH, SIZE, generator=random)
         targets = inputs.sin().sum(dim=1, keepdim=True)
-        part = GLOBAL_BATCH // world
-        yield inputs[rank * part : (rank + 1) * part], targets[rank * part : (rank + 1) * part]
+        own = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
+        yield inputs[own].to(device()), targets[own].to(device())
 
 
 def optimizer_of(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:

@@ -1,0 +1,75 @@
+"""A stand-in for torch_npu: Ascend devices that exist in the host's memory only.
+
+torch's documentation of out-of-tree backends ("PrivateUse1") says what such a package has to
+register. Of the environment it reads ASCEND_RT_VISIBLE_DEVICES, as the original does, and:
+
+    STANDIN_NPU_DEVICES: number of devices; 8 by default.
+    STANDIN_NPU_MEMORY: bytes of memory of each, as this process sees it; 32 GiB by default.
+"""
+
+import sys
+
+import torch
+
+torch.utils.rename_privateuse1_backend("npu")
+
+from torch_npu import _C, npu  # noqa: E402
+
+__version__ = "2.13.0"
+
+torch._register_device_module("npu", npu)
+sys.modules.setdefault("torch.npu", npu)
+torch.utils.generate_methods_for_privateuse1_backend(
+    unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
+)
+
+
+def _hccl(options, _group_options=None):
+    from torch.distributed import ProcessGroupGloo
+
+    arguments = options.store, options.group_rank, options.group_size, options.timeout
+    return _C.hccl(ProcessGroupGloo(*arguments), options.group_rank, options.group_size)
+
+
+if torch.distributed.is_available():
+    torch.distributed.Backend.register_backend("hccl", _hccl, extended_api=True, devices=["npu"])
+
+
+def npu_apply_adam_w(
+    beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon, grad, max_grad_norm,
+    amsgrad, maximize, out,
+):  # fmt: skip
+    """AdamW's step, in place, as the operator of CANN defines it (ApplyAdamW)."""
+    assert max_grad_norm is None
+    assert not amsgrad
+    assert not maximize
+    var, m, v = out
+    m.mul_(beta1).add_(grad, alpha=1 - beta1)
+    v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    var.mul_(1 - lr * weight_decay)
+    scale = (1 - beta2_power * beta2) ** 0.5
+    var.addcdiv_(m / (1 - beta1_power * beta1), (v.sqrt() / scale).add_(epsilon), value=-lr)
+    return var, m, v
+
+
+def npu_format_cast(tensor, _format):
+    """The tensor in another private format of the device, which has one alone here."""
+    return tensor
+
+
+def get_npu_format(_tensor):
+    """The number of the plain format, ACL_FORMAT_ND."""
+    return 2
+
+
+def npu_fusion_attention(*_args, **_kwargs):
+    """CANN's fused attention.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError("the stand-in has no fused attention; use sdpa or eager")
+
+
+def _autoload():
+    """Called by `import torch`, through the entry point "torch.backends"."""
