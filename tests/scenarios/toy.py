@@ -30,7 +30,7 @@ def device() -> torch.device:
     if not torch.accelerator.is_available():
         return torch.device("cpu")
     accelerator = torch.accelerator.current_accelerator()
-    return torch.device(accelerator.type, int(os.environ["LOCAL_RANK"]))
+    return torch.device(accelerator.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def join_group() -> None:

@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -41,18 +42,23 @@ class Stack:
         name: its environment in scripts/environment.
         bin: folder with its commands.
         extensions: where its DeepSpeed builds operations; two versions can't share one.
-        packages: a folder of packages that hide those of the environment.
+        packages: folders of packages that hide those of the environment.
+        accelerator: what DeepSpeed is told to use.
+        variables: further ones.
     """
 
     name: str
     bin: Path
     extensions: Path
-    packages: Path | None = None
+    packages: tuple[Path, ...] = ()
+    accelerator: str = "cpu"
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def environment(self) -> dict[str, str]:
         """Variables for commands of this stack, whose operations are compiled by now."""
-        with ONE_THREAD:  # a cached function may run in two at once
-            self._use()
+        if self.accelerator == "cpu":
+            with ONE_THREAD:  # a cached function may run in two at once
+                self._use()
         return self._variables()
 
     def _variables(self) -> dict[str, str]:
@@ -60,10 +66,11 @@ class Stack:
             **os.environ,
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "TORCH_EXTENSIONS_DIR": str(self.extensions),
-            "DS_ACCELERATOR": "cpu",
+            "DS_ACCELERATOR": self.accelerator,
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            **({} if self.packages is None else {"PYTHONPATH": str(self.packages)}),
+            **({"PYTHONPATH": ":".join(map(str, self.packages))} if self.packages else {}),
+            **self.variables,
         }
 
     @functools.cache  # noqa: B019 - few stacks, and the file stays open as long as this process
@@ -129,7 +136,7 @@ RELEASING = Stack(
     "deepspeed-0.19.2",
     CURRENT.bin,
     ROOT / ".environments/current/extensions-0.19.2",
-    ROOT / ".environments/current/deepspeed-0.19.2",
+    (ROOT / ".environments/current/deepspeed-0.19.2",),
 )
 """The current one with the last DeepSpeed that releases parameters before they are recomputed."""
 TORCH_2_6 = Stack(
@@ -137,5 +144,17 @@ TORCH_2_6 = Stack(
     ROOT / ".environments/torch-2.6/bin",
     ROOT / ".environments/torch-2.6/extensions",
 )
+NPU = Stack(
+    "npu",
+    CURRENT.bin,
+    CURRENT.extensions,
+    (ROOT / ".environments/npu",),
+    "npu",
+    {
+        "PATH": f"{TESTS / 'standins/npu/bin'}:{CURRENT.bin}:{os.environ['PATH']}",
+        "ASCEND_HOME_PATH": str(TESTS / "standins/npu"),
+    },
+)
+"""The current one on eight 910B4 that exist in the host's memory alone: standins/npu."""
 STACKS = (CURRENT, OLDER)
 """Those for every test of frameworks; training/test_torch_2_6.py has some on the third."""

@@ -232,10 +232,12 @@ def dies_plainly(stack: Stack, case: Case, folder: Path) -> None:
     assert re.search(case.dies, output, re.DOTALL), output[-4000:]
 
 
-def trains_corrected(stack: Stack, case: Case, folder: Path, **variables: str) -> None:
-    """With us it trains to the losses of a single process."""
-    expected = reference(stack, case.script, *case.reference)
-    fails = stack.name in case.fails_on
+def trains_corrected(
+    stack: Stack, case: Case, folder: Path, beside: Stack | None = None, **variables: str
+) -> None:
+    """With us it trains to the losses of a single process, of this stack or of another."""
+    expected = reference(beside or stack, case.script, *case.reference)
+    fails = (beside or stack).name in case.fails_on
 
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
     ours, told = launched(stack, folder, *run, **variables)

@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import torch
+
 from torch_npu import _C
 
 random = sys.modules[__name__]

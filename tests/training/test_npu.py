@@ -1,0 +1,105 @@
+"""On NPUs that exist in the host's memory alone: detection, engines, and failures corrected.
+
+tests/standins/npu says what they are; docs/design/devices.md what this proves, and what it can't.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.stacks import CURRENT, EXAMPLES, NPU, RELEASING, SCENARIOS
+from support.trainings import (
+    CASES,
+    FINETUNE,
+    FIRST_FIVE,
+    MEMORY,
+    SHORT,
+    TRAINER,
+    Case,
+    attempts,
+    dies_under_torchrun,
+    launched,
+    reference,
+    trains_corrected,
+)
+
+ON_DEVICE = [option for option in TRAINER if option != "--use_cpu"]
+SEES = """\
+import os, pathlib, torch
+forked = b"LOCAL_RANK=" not in pathlib.Path("/proc/self/environ").read_bytes()
+touched = torch.npu.is_initialized()
+torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+print(forked, touched, torch.npu.device_count(), torch.npu.current_device())
+"""
+
+
+def without_cpu(case: Case) -> Case:
+    """The same case where the device is taken that is there."""
+    return replace(case, arguments=tuple(one for one in case.arguments if one != "--use_cpu"))
+
+
+def test_what_the_launcher_and_the_workers_see(tmp_path: Path) -> None:
+    """The devices that are visible, one each; the forked server has touched none of them."""
+    (tmp_path / "sees.py").write_text(SEES)
+    variables = {"ASCEND_RT_VISIBLE_DEVICES": "2,5"}
+    run = ("safe-launch", "--log-dir=runs", "sees.py")
+    done = NPU.run(*run, cwd=tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert "on 2 x ascend-910b4" in done.stderr
+    assert sorted(done.stdout.splitlines()) == ["True False 2 0", "True False 2 1"]
+    plan = NPU.run("safe-launch", "plan", "--nproc=npu", "sees.py", cwd=tmp_path)
+    assert "on 8 x ascend-910b4" in plan.stdout
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        (),
+        (f"--deepspeed={EXAMPLES / 'zero2.json'}",),
+        (f"--deepspeed={SCENARIOS / 'zero3.json'}",),
+        ("--fsdp=full_shard", '--fsdp_config={"version": 1}'),
+        ("--fsdp=full_shard", '--fsdp_config={"version": 2}'),
+    ],
+    ids=["ddp", "zero2", "zero3", "fsdp1", "fsdp2"],
+)
+def test_engines_train_to_the_losses_of_the_cpu(engine: tuple[str, ...], tmp_path: Path) -> None:
+    """The Trainer as it is, on two devices, left alone; half of the global batch each."""
+    expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
+    own = (*ON_DEVICE, "--per_device_train_batch_size=4", *engine)
+    losses, told = launched(NPU, tmp_path, "safe-launch", "--nproc=2", FINETUNE, *own)
+    assert "nothing is changed" in told
+    assert losses == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in FIRST_FIVE], ids=lambda case: case.id
+)
+def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
+    """Plainly it dies on the device as on the CPU; corrected it trains to the CPU's losses."""
+    beside = CURRENT if CURRENT.name in case.fails_on else RELEASING
+    stack = replace(NPU, packages=(*NPU.packages, *beside.packages))
+    dies_under_torchrun(stack, without_cpu(case), tmp_path)
+    trains_corrected(stack, without_cpu(case), tmp_path, beside)
+
+
+def test_a_device_out_of_memory(tmp_path: Path) -> None:
+    """Its allocator refuses; the next plan fits in what it says that there is."""
+    common = (*SHORT, "--max_steps=4", "--model_max_length=128")
+    expected = reference(CURRENT, MEMORY, *common, "--per_device_train_batch_size=32")
+    own = [option for option in common if option != "--use_cpu"]
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", MEMORY, *own)
+    losses, told = launched(
+        *(NPU, tmp_path, *run, "--per_device_train_batch_size=16"),
+        STANDIN_NPU_MEMORY="400000000",
+    )
+    assert "(accelerator-out-of-memory)" in told
+    assert "of at most 0.37 GiB" in told
+    assert "micro_batch: 16 -> " in told
+    assert 2 <= attempts(told) <= 3
+    assert losses == pytest.approx(expected, rel=1e-4)
+    failures = json.loads(next(tmp_path.glob("runs/*/attempt-1/failures.json")).read_text())
+    assert re.search(r"NPU out of memory", json.dumps(failures))
