@@ -40,6 +40,7 @@ COMMANDS = {
     "fix": "fix.fix_command",
     "hardware": "lookup",
     "lessons": "lessons",
+    "metrics": "metrics",
     "runs": "runs",
     "status": "status",
     "template": "template.template_command",
@@ -295,6 +296,7 @@ def request_of(
         nproc=nproc,
         nproc_source=source,
         log_dir=options.log_dir,
+        metrics=options.metrics,
         limits=Limits(
             Fix(options.fix), options.strict, options.allow_restart, forget=options.forget
         ),

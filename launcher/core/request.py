@@ -118,6 +118,7 @@ class LaunchRequest:
         is_program: `script` is an executable file, not Python: it is run unchanged, and nothing can
             be observed or corrected inside.
         log_dir: folder for the run directory; None for the user's cache.
+        metrics: a file, `:PORT` or `HOST:PORT`; empty for none.
         placement: this node's place among the nodes of the job.
         workers: the number of workers of each node, by rank, once the nodes have agreed; empty
             before, when all nodes are assumed to be like this one.
@@ -134,6 +135,7 @@ class LaunchRequest:
     nproc_source: str
     is_program: bool = False
     log_dir: Path | None = None
+    metrics: str = ""
     placement: Placement = field(default_factory=Placement)
     workers: tuple[int, ...] = ()
     whole_world: int | None = None

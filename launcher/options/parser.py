@@ -106,6 +106,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch fix [--apply] [RUN]
        safe-launch hardware [--json]
        safe-launch lessons [list|show|forget] [NAME]
+       safe-launch metrics [--json] [RUN]
        safe-launch runs [list|show|prune] [RUN]
        safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
@@ -124,6 +125,7 @@ commands:
   fix        show or write what makes a run's corrections last
   hardware   list the known accelerators, and show what was found on this host
   lessons    list, show or forget what corrected runs have taught
+  metrics    print a run in OpenMetrics
   runs       list the runs that are kept, or remove old ones
   status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job
@@ -204,6 +206,13 @@ def parser() -> Parser:
     )
     result.add_argument(
         "--json", action="store_true", help="plan, hardware: print a document for programs"
+    )
+    result.add_argument(
+        "--metrics",
+        default="",
+        metavar="FILE|:PORT",
+        help="show how the run goes in OpenMetrics: at a port, or in a file that is written anew "
+        "every 15 s; a file that ends in .jsonl gets a line of JSON each time",
     )
     node_options.declare(result)
     host_options.declare(result)

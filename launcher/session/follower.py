@@ -36,6 +36,7 @@ from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
 from ..workers.start import Own
 from ..workers.watch import Watch
+from . import metrics_process
 
 
 def follow(
@@ -70,7 +71,10 @@ def follow(
     guardian = orphans.guard(server.mark)
     outcomes: list[AttemptEnd] = []
     try:
-        with launcher_record.recorded(run, welcome.rank, request.command):
+        # A file is node 0's, as nodes may share it.
+        port = request.metrics if metrics_process.is_port(request.metrics) else ""
+        recorded = launcher_record.recorded(run, welcome.rank, request.command)
+        with metrics_process.shown(metrics_process.opened(port), run), recorded:
             while True:
                 match _next_message(link):
                     case Order() as order:

@@ -23,6 +23,7 @@ from ..nodes.rendezvous import Joined
 from ..report import summary
 from ..system import kept_runs, launcher_record, orphans, run_directory
 from ..workers.forkserver.client import Server
+from . import metrics_process
 from .all_nodes import AllNodes
 from .console import ConsoleReporter
 from .decision import RunState
@@ -108,12 +109,14 @@ def _train(
     plan = first_plan(*given, reporter, has_learnt=has_learnt)
     if isinstance(plan, RunEnded):
         return plan
+    target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
     nodes = AllNodes(server, peers, reporter.note, reporter.hung)
     effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
-    with launcher_record.recorded(run, 0, request.command):
+    recorded = launcher_record.recorded(run, 0, request.command)
+    with metrics_process.shown(target, run), recorded:
         state, end = run_attempts(state, plan, hardware, entries, effects)
         summary.write_or_warn(run / "outcome.json", summary.document(state.outcomes, end.code))
     for sentence in learning.keep(state, workload, hardware, run.name, os.environ):

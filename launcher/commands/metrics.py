@@ -1,0 +1,152 @@
+"""`safe-launch metrics`: a run as metrics, once or, for a launch, as long as it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from select import select
+from typing import Any
+
+from ..core.errors import ExitCode, LaunchError
+from ..options.parser import Parser
+from ..report.run_status import RunStatus
+from ..system import kept_runs, private_files, terminal
+from ..system.run_directory import default_root
+from . import run_search
+
+PACE = 15.0
+"""Seconds between two looks at the run; what a scraper usually takes."""
+PATIENCE = 2.0
+"""Seconds that a scraper may take for each line of its request."""
+AT_ONCE = 8
+"""Scrapers that are answered at once; others are turned away."""
+CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+def metrics(arguments: Sequence[str]) -> int:
+    """Prints a run as metrics; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run, or prometheus_client is missing.
+    """
+    command = Parser(
+        prog="safe-launch metrics",
+        description="prints a run in OpenMetrics; a launch with --metrics FILE|:PORT does so as "
+        "long as it goes on",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "run", metavar="RUN", nargs="?", help="a run directory, its name, or a part of the name"
+    )
+    command.add_argument("--json", action="store_true", help="print a line of JSON instead")
+    command.add_argument(
+        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
+    )
+    command.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    command.add_argument("--listener", type=int, help=argparse.SUPPRESS)
+    options = command.parse_args(arguments)
+    from ..session.metrics_process import require_library
+
+    require_library()
+    root = default_root() if options.log_dir is None else options.log_dir
+    run = _run(options.run, root)
+    if options.file is not None:
+        _write_until_the_end(run, options.file)
+    elif options.listener is not None:
+        _answer_until_the_end(run, options.listener)
+    else:
+        text = _text(run_search.status_of(run), as_json=options.json)
+        terminal.show(text.decode().removesuffix("\n"))
+    return ExitCode.SUCCESS
+
+
+def _run(text: str | None, root: Path) -> Path:
+    if text is not None:
+        return run_search.named(text, root)
+    for latest in kept_runs.kept(root):
+        return latest
+    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
+
+
+def _text(status: RunStatus, *, as_json: bool) -> bytes:
+    from ..report import run_metrics
+
+    return run_metrics.json_line(status) if as_json else run_metrics.openmetrics(status)
+
+
+def _write_until_the_end(run: Path, file: Path) -> None:
+    """Writes the file anew, or adds lines to it, until the launcher closes our input."""
+    as_json = file.suffix == ".jsonl"
+    is_over = is_told = False
+    while True:
+        text = _text(run_search.status_of(run), as_json=as_json)
+        try:
+            if as_json:
+                with file.open("ab") as stream:
+                    stream.write(text)
+            else:
+                private_files.replace(file, text, 0o644)
+        except OSError as error:
+            if not is_told:
+                terminal.say(f"{file} can't be written: {error.strerror}; the run continues")
+            is_told = True
+        if is_over:
+            return
+        is_over = bool(select([sys.stdin], [], [], PACE)[0])
+
+
+def _answer_until_the_end(run: Path, listener: int) -> None:
+    """Answers scrapers until the launcher closes our input."""
+    free = threading.BoundedSemaphore(AT_ONCE)
+
+    class Handler(BaseHTTPRequestHandler):
+        """Knows one document."""
+
+        timeout = PATIENCE
+
+        def do_GET(self) -> None:
+            """Answers `/metrics`, and nothing else."""
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            text = _text(run_search.status_of(run), as_json=False)
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing: who scrapes does so all the time."""
+
+    class Server(ThreadingHTTPServer):
+        """Has a bounded number of threads."""
+
+        daemon_threads = True
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if free.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                free.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Says nothing: a scraper has gone."""
+
+    given = socket.socket(fileno=listener)
+    server = Server(given.getsockname()[:2], Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = given
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
