@@ -67,6 +67,13 @@ def tell(*lines: str) -> None:
         say(*lines)
 
 
+def reassure(sentence: str) -> None:
+    """Tells a person who waits what is being done; nothing where stderr is no terminal."""
+    with suppress(OSError, ValueError):  # it is closed
+        if sys.stderr.isatty():
+            tell(sentence)
+
+
 def is_quiet() -> bool:
     """Whether `--quiet` was given."""
     return _quiet

@@ -93,7 +93,10 @@ def run_attempt(
         hangs = HangWatch(
             options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )
-        progress = ProgressWatch(order.rank, folder, look, peers, watch.notice)
+        progress = ProgressWatch(
+            *(order.rank, folder, look, peers, watch.notice),
+            lambda: request.is_program or any(output.tails.values()),
+        )
         supervisor = Supervisor(
             pids, receiver, wakeup, request, watch, server, peers, hangs, progress
         )

@@ -11,11 +11,21 @@ from pathlib import Path
 
 from ..nodes.peers import Peers
 from ..progress import snapshot
-from ..progress.board import RankProgress
+from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import stragglers
+from ..system import terminal
 
 INTERVAL = 10.0
 """Seconds between two looks."""
+DOES = {
+    Phase.STARTING: "are being started",
+    Phase.LOADING: "are loading: the script runs, and no step is done yet",
+    Phase.TRAINING: "are training, and have printed nothing yet",
+    Phase.EVALUATION: "are evaluating, and have printed nothing yet",
+    Phase.SAVING: "are saving, and have printed nothing yet",
+    Phase.ENDED: "have ended",
+}
+"""What ranks do in a phase, for a person who waits."""
 
 
 class ProgressWatch:
@@ -28,6 +38,7 @@ class ProgressWatch:
         look: Callable[[], Sequence[RankProgress]],
         peers: Peers,
         notice: Callable[[str], None],
+        has_output: Callable[[], bool],
     ) -> None:
         """Begins the watch.
 
@@ -37,12 +48,15 @@ class ProgressWatch:
             look: how far this node's ranks have come.
             peers: the other nodes, with what they have said of theirs.
             notice: called with a line for the user.
+            has_output: whether a rank of this node has printed anything yet.
         """
         self._node = node
         self._folder = folder
         self._look = look
         self._peers = peers
         self._notice = notice
+        self._has_output = has_output
+        self._is_reassured = False
         self._due = time.monotonic() + INTERVAL
         self._told: set[int] = set()
         self._writer: threading.Thread | None = None
@@ -60,6 +74,7 @@ class ProgressWatch:
         rows = tuple(self._look())
         self._keep(rows)
         if self._peers.is_head:
+            self._reassure(rows)
             self._tell_stragglers(rows)
 
     def _keep(self, rows: tuple[RankProgress, ...]) -> None:
@@ -69,6 +84,16 @@ class ProgressWatch:
                 target=_write, args=(self._folder, self._node, rows), name="progress", daemon=True
             )
             self._writer.start()
+
+    def _reassure(self, rows: tuple[RankProgress, ...]) -> None:
+        """Says once what the ranks do where none of them has printed anything yet."""
+        if self._is_reassured or not rows or self._has_output():
+            return
+        self._is_reassured = True
+        every = [row for part in (rows, *self._peers.progress.values()) for row in part]
+        least = min(every, key=lambda row: (row.phase is Phase.ENDED, row.phase, row.step or 0))
+        same = sum(row.phase is least.phase for row in every)
+        terminal.reassure(f"{same} of {len(every)} ranks {DOES[least.phase]}")
 
     def _tell_stragglers(self, rows: tuple[RankProgress, ...]) -> None:
         """Tells of each straggler once."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import LaunchError
-from ...system import orphans
+from ...system import orphans, terminal
 from ...system.signals import SignalWakeup, StoppedError
 from . import tcp_store
 from .forking_process import ForkingProcess
@@ -38,6 +38,8 @@ from .states import TRANSITIONS, State
 
 IMPORT_SECONDS = 300.0
 """Seconds for the imports; after that, the workers do them themselves."""
+QUIET = 10.0
+"""Seconds after which a person at a terminal is told what takes so long."""
 COPY_IMPORT_SECONDS = 30.0
 """Seconds that a relaunch waits for imports that its workers could do themselves."""
 COPY_SECONDS = 5.0
@@ -138,6 +140,8 @@ class Server:
         """
         per_rank: str | None = None
         while self._original is not None and self.state is State.IMPORTING:
+            if not self.wakeup.wait_for(self._original.connection, QUIET):
+                terminal.reassure("importing what the script imports first, once for all workers")
             match self._original.answer(IMPORT_SECONDS, self.wakeup):
                 case Readiness(problem=None):
                     self._enter(State.READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_progress_is_kept_and_a_straggler_is_told_once(tmp_path: Path, clock: li
     with linked() as (near, _far):
         peers = Peers({1: near}, progress={1: (row(2, 0.9), row(3, 0.3))})
         ours = (row(0, 0.3), row(1, 0.31))
-        watch = ProgressWatch(0, tmp_path, lambda: ours, peers, said.append)
+        watch = ProgressWatch(0, tmp_path, lambda: ours, peers, said.append, bool)
         watch.check()
         assert said == []
         assert watch.pause() == INTERVAL
@@ -52,9 +53,31 @@ def test_progress_is_kept_and_a_straggler_is_told_once(tmp_path: Path, clock: li
         assert [one.rank for one in kept.rows] == [0, 1]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_who_waits_at_a_terminal_is_told_once(
+    tmp_path: Path,
+    clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_terminal: bool,
+) -> None:
+    """What the ranks are at that are least far, as long as none has printed anything."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    output: list[str] = []
+    rows = (row(0, 0.3), replace(row(1, 0.3), phase=Phase.LOADING, step=None))
+    given = 0, tmp_path, lambda: rows, Peers(), print
+    for watch in (ProgressWatch(*given, lambda: bool(output)) for _ in range(2)):
+        for _ in range(3):
+            clock[0] += INTERVAL
+            watch.check()
+        output.append("step 1")
+    told = "1 of 2 ranks are loading: the script runs, and no step is done yet"
+    assert capsys.readouterr().err.count(told) == is_terminal
+
+
 def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path, clock: list[float]) -> None:
     """The training matters more than its progress."""
-    watch = ProgressWatch(1, tmp_path / "gone", lambda: (row(0, 0.3),), Peers(), print)
+    watch = ProgressWatch(1, tmp_path / "gone", lambda: (row(0, 0.3),), Peers(), print, bool)
     clock[0] += INTERVAL
     watch.check()
     assert watch._writer is not None

@@ -153,7 +153,7 @@ def node(
         hangs = HangWatch(
             HangTimes(), [range(len(commands))], board.rows, asker, peers, watch.hung, watch.notice
         )
-        progress = ProgressWatch(0, folder, board.rows, peers, watch.notice)
+        progress = ProgressWatch(0, folder, board.rows, peers, watch.notice, bool)
         supervisor = Supervisor(
             pids, receiver, wakeup, request, watch, server, peers, hangs, progress
         )
