@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "catalogue": "lookup",
+    "completion": "completion",
     "diagnose": "lookup",
     "explain": "lookup",
     "fix": "fix.fix_command",

@@ -100,6 +100,7 @@ def _has_value(option: argparse.Action | None) -> bool:
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
        safe-launch plan [options] script.py [script arguments]
+       safe-launch completion bash|zsh|fish
        safe-launch diagnose [--json] PATH...
        safe-launch catalogue [WORDS...]
        safe-launch explain [ID...]
@@ -119,6 +120,7 @@ CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
 EPILOG = f"""\
 commands:
   plan       print what would be launched, and launch nothing
+  completion print what completes all this in a shell
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
   explain    print known failures in full, or list them

@@ -1,0 +1,72 @@
+"""`safe-launch completion`: what makes a shell complete our command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from ..core.errors import ExitCode, LaunchError
+from ..options.parser import Parser, parser
+from ..system import terminal
+
+SHELLS = ("bash", "zsh", "fish")
+FIRST = "_safe_launch_first"
+"""The shell function that completes a command or a script."""
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """Prints the script for a shell; returns the exit code.
+
+    Raises:
+        LaunchError: shtab is missing.
+    """
+    command = Parser(
+        prog="safe-launch completion",
+        description="prints what completes commands, options and files in a shell",
+        epilog='bash: eval "$(safe-launch completion bash)" in ~/.bashrc; zsh: the same with zsh '
+        "in ~/.zshrc, after compinit; fish: safe-launch completion fish | source in "
+        "~/.config/fish/config.fish",
+        allow_abbrev=False,
+    )
+    command.add_argument("shell", choices=SHELLS)
+    shell = command.parse_args(arguments).shell
+    if find_spec("shtab") is None:
+        problem = "completion needs shtab, which isn't installed"
+        raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[completion]'")
+    import shtab
+
+    from .command_line import COMMANDS
+
+    names = " ".join(sorted([*COMMANDS, "plan"]))
+    functions: Any = _functions(names)  # a mapping, too, which its annotation doesn't say
+    terminal.show(shtab.complete(_with_places(), shell, preamble=functions).rstrip())
+    return ExitCode.SUCCESS
+
+
+def _with_places() -> argparse.ArgumentParser:
+    """The launch's options and what follows them, with what each place takes."""
+    import shtab
+
+    known = parser()
+    for action in known._actions:
+        metavar = str(action.metavar or "")
+        if action.nargs != 0 and ("FOLDER" in metavar or "FILE" in metavar):
+            kind = shtab.DIRECTORY if "FOLDER" in metavar else shtab.FILE
+            action.complete = kind  # type: ignore[attr-defined]
+    first = known.add_argument("script", nargs="?", help="a command, or the script")
+    fish = "(__fish_complete_path (commandline -ct))"
+    first.complete = {"bash": FIRST, "zsh": FIRST, "fish": f"({FIRST}) {fish}"}  # type: ignore[attr-defined]
+    rest = known.add_argument("arguments", nargs="*", help="the script's own")
+    rest.complete = shtab.FILE  # type: ignore[attr-defined]
+    return known
+
+
+def _functions(names: str) -> dict[str, str]:
+    """The function `FIRST` in each shell."""
+    return {
+        "bash": f'{FIRST}() {{\n  compgen -W "{names}" -- "$1"\n  compgen -f -- "$1"\n}}\n',
+        "zsh": f"{FIRST}() {{\n  _alternative 'commands:command:({names})' 'files::_files'\n}}\n",
+        "fish": f"function {FIRST}\n  string split ' ' '{names}'\nend\n",
+    }
