@@ -117,8 +117,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
 CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
 
 
-EPILOG = f"""\
-commands:
+COMMANDS_HELP = """\
   plan       print what would be launched, and launch nothing
   completion print what completes all this in a shell
   diagnose   name the root cause of a failed training from its logs
@@ -131,7 +130,13 @@ commands:
   runs       list the runs that are kept, or remove old ones
   status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job
-  wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place
+  wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place"""
+"""What each command does, a line each."""
+
+
+EPILOG = f"""\
+commands:
+{COMMANDS_HELP}
 
 exit codes:
 {CODES}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
+import pytest
 from safe_launch.commands import command_line
+from safe_launch.options.man_page import man_page
 from safe_launch.options.parser import parser
 from support.stacks import ROOT
 
@@ -15,3 +20,16 @@ def test_the_help_names_every_command() -> None:
         assert f"\n       safe-launch {name}" in text
         assert f"\n  {name} " in text
         assert f"| `safe-launch {name}" in page
+
+
+def test_the_manual_page_is_up_to_date() -> None:
+    """scripts/options-docs writes it; a formatter has nothing to complain about."""
+    path = ROOT / "man/safe-launch.1"
+    assert path.read_text() == man_page(), "run scripts/options-docs"
+    if shutil.which("groff") is None:
+        pytest.skip("groff isn't installed")
+    command = ["groff", "-man", "-ww", "-Tutf8", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "--hang-timeout" in done.stdout.replace("\u2010", "-")
+    assert "the script ran to its end on every rank" in " ".join(done.stdout.split())
