@@ -24,7 +24,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
         check=True,
     ).stdout.split()
     source = tmp_path / "source"
-    for name in [*names, "pyproject.toml", "README.md", "LICENSE"]:
+    for name in [*names, "pyproject.toml", "README.md", "LICENSE", "man/safe-launch.1"]:
         copy = source / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
@@ -35,6 +35,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
         inside = {name for name in archive.namelist() if name.startswith("safe_launch/")}
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         lines = archive.read(metadata).decode().splitlines()
+        pages = [name for name in archive.namelist() if name.endswith("man1/safe-launch.1")]
         licenses = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
     required = [
         line for line in lines if line.startswith("Requires-Dist: torch") and "extra ==" not in line
@@ -45,7 +46,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
     }
     assert inside == expected
     assert required == []
-    assert len(licenses) == 1
+    assert (len(licenses), len(pages)) == (1, 1)
     assert f"Version: {VERSION}" in lines
     assert version("safe-launch") == VERSION, "the environment has another one: scripts/environment"
     assert "License-Expression: Apache-2.0" in lines
