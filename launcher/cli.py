@@ -106,7 +106,7 @@ def guarded(arguments: Sequence[str]) -> int:
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(secrets.hidden_arguments(arguments))}",
-            f"python {sys.version.split()[0]}, in {os.getcwd()}",  # noqa: PTH109
+            f"python {sys.version.split()[0]}, in {os.environ.get('PWD', '?')}",
         )
         terminal.verbatim(traceback.format_exc())
         what = f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -111,6 +111,7 @@ def run(arguments: Sequence[str]) -> int:
     if command.name in COMMANDS:
         module = import_module(f".{COMMANDS[command.name]}", __package__)
         return int(getattr(module, command.name)(command.words))
+    _check_folder()
     defaults = by_files(_folder_of(command.words), os.environ)
     default_words = [word for default in defaults for word in default.words]
     words = [*default_words, *by_variables(os.environ), *command.words]
@@ -140,11 +141,28 @@ def run(arguments: Sequence[str]) -> int:
     return plan(options)
 
 
+def _check_folder() -> None:
+    """Checks that the current folder is there.
+
+    Raises:
+        LaunchError: it isn't, or can't be entered.
+    """
+    try:
+        Path.cwd()
+    except OSError as error:
+        problem = f"the current folder can't be used: {error.strerror}"
+        raise LaunchError(
+            ExitCode.USAGE, problem, "it may have been removed: cd to another"
+        ) from None
+
+
 def _folder_of(words: Sequence[str]) -> Path:
     """The script's folder; the current one for a module, which is no file."""
     _, script = parser().apart(words)
-    path = Path(script[0] if script else ".")
-    return (path.parent if path.is_file() else Path()).absolute()
+    with suppress(OSError):  # it can't be looked at, or no file can have this name
+        path = Path(script[0] if script else ".")
+        return (path.parent if path.is_file() else Path()).absolute()
+    return Path.cwd()
 
 
 def _run_again(name: str, words: Sequence[str]) -> int:

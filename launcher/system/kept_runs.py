@@ -138,5 +138,6 @@ def remove(run: KeptRun) -> Refused | None:
 
 def make_room(root: Path, environment: Mapping[str, str]) -> None:
     """Removes the oldest runs of the default folder, as far as it holds too much."""
-    for run in [*surplus(root, default_limits(environment))]:
-        remove(run)
+    with suppress(OSError):  # a training that has ended well isn't spoilt by it
+        for run in [*surplus(root, default_limits(environment))]:
+            remove(run)

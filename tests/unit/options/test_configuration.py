@@ -96,6 +96,17 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, problem: str, hint: st
         by_files(tmp_path, {})
 
 
+def test_a_script_that_cant_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that no file can have is told as before; a folder that is gone has a sentence."""
+    with pytest.raises(LaunchError, match="no script has such a long name"):
+        command_line.run(["a" * 5000])
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(LaunchError, match="current folder can't be used: No such file"):
+        command_line.run(["train.py"])
+
+
 def test_the_command_line_and_variables_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
