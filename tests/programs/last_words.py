@@ -44,11 +44,11 @@ except RuntimeError as error:
         print("it can't go on:", error)
     elif how.startswith("survived"):
         traceback.print_exc()
-        for step in range(8):
-            print({"loss": 1 / (step + 1), "epoch": step}, f"step {step}")
+        for step in range(8):  # to the same stream: what two pipes hold at once has no order
+            print({"loss": 1 / (step + 1), "epoch": step}, f"step {step}", file=sys.stderr)
     elif how == "long-ago":
         print(error)
-        print("the next line\n" * 20)
+        print("the next line\n" * 20, flush=True)
 if how == "killed":
     os.kill(os.getpid(), 9)
 os._exit(5)
