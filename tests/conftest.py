@@ -71,6 +71,12 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def pytest_configure() -> None:
+    """A shell starts what it runs in the background with these ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 def pytest_report_header() -> str:
     """Which tests of the older stack this run has."""
     return older_stack.described()
