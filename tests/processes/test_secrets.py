@@ -19,13 +19,16 @@ PLANTED = {
 VARIABLE = "planted-of-the-environment"
 IN_FILE = "planted-of-the-file"
 SCRIPT = """
-import argparse, json, os
+import argparse, json, os, pathlib, time
 parser = argparse.ArgumentParser()
 for name in {names}:
     parser.add_argument(name)
 parser.add_argument("--tokenizer_name")
 given = parser.parse_args()
-print("got", json.dumps(list(vars(given).values())[:{count}]), os.environ["HF_TOKEN"])
+print("got", json.dumps(list(vars(given).values())[:{count}]), os.environ["HF_TOKEN"], flush=True)
+pathlib.Path("printed-" + os.environ["RANK"]).touch()
+while len(list(pathlib.Path().glob("printed-*"))) < 2:  # a failure stops who hasn't printed
+    time.sleep(0.01)
 HEADERS = {{"Authorization": "Bearer planted-literal-1"}}
 config = json.load(open(given.deepspeed))
 raise RuntimeError(f"{{given}} {{os.environ['HF_TOKEN']}} {{HEADERS}} {{config}}")
