@@ -110,8 +110,7 @@ def run(
             report_failure(error, rank, code, sender, observations)
         finally:  # also where Ctrl-C has come meanwhile
             show(error)
-    observations.progress.moved(from_exception.or_none(observations.step))
-    observations.progress.enter(Phase.ENDED)
+    observations.end()
     if code == 0:
         sender.send(Finished())
     return code

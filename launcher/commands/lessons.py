@@ -12,6 +12,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..core.row import Row
 from ..options.parser import Parser
+from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
@@ -19,7 +20,7 @@ from ..system.typed_yaml import meant
 
 LISTED = 5
 """How many names an error lists."""
-NONE = "no lesson is kept: a run that succeeds after a correction leaves one"
+NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its memory measured"
 
 
 def lessons(arguments: Sequence[str]) -> int:
@@ -112,8 +113,10 @@ def _rows(kept: Kept) -> list[Row]:
     for each in lesson.forbidden:
         terms = ", ".join(f"{name}={'|'.join(map(str, v))}" for name, v in each.terms.items())
         rows.append(("not", f"{terms}: {each.summary}"))
-    if lesson.measured:
-        rows.append(("memory", f"measured on {lesson.machine}"))
+    if lesson.trained:
+        rows.append(("memory", f"a rank needed {gib(lesson.trained.needed)} GiB"))
+    if lesson.machine:
+        rows.append(("on", lesson.machine))
     versions = ", ".join(f"{name} {version}" for name, version in lesson.versions.items())
     holds = (
         "as long as the script, its own files, the model and the deciding arguments are the same"

@@ -38,11 +38,12 @@ Statement = tuple[Name, Known]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements from an attempt that ran out of memory.
+    """Measurements from an attempt that ran out of memory, or that has trained to its end.
 
     Attributes:
         settings: the settings that it ran with.
-        needed: bytes that the rank held and requested when it failed: a lower bound of its need.
+        needed: bytes that a rank held at most; with what it requested when it failed, which is a
+            lower bound of its need.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
             with its libraries; None where unknown.
         limit: bytes that the rank could get at most.
@@ -66,7 +67,8 @@ class Workload:
         not_understood: flags that, by their names, decide memory or a known failure, and that no
             reader understood.
         wanted: settings that the launcher's own options ask for instead of the script's.
-        measured: measurements of the memory from attempts.
+        measured: measurements of the memory from attempts that ran out of it.
+        trained: a measurement of the memory from a run that trained; None where there is none.
         model: the shape of the model on disk, or as a worker reported it; None where unknown.
     """
 
@@ -78,6 +80,7 @@ class Workload:
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()
+    trained: Measured | None = None
 
     def value(self, name: Name) -> Value | None:
         """The value of a setting or fact; None where unknown."""

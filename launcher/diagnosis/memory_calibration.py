@@ -1,4 +1,4 @@
-"""Memory measured by an attempt that ran out of it."""
+"""Memory measured by an attempt that ran out of it, or that has trained."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity
 from ..planning.estimates.ranks import ranks_of
 from .allocator_message import allocation_of
-from .attempt import Attempt
+from .attempt import Attempt, Succeeded
 from .observed import tried_settings
 
 
@@ -36,3 +36,22 @@ def measured_of(
     if seen.capacity is not None and seen.free is not None and seen.reserved is not None:
         context = max(seen.capacity - seen.free - seen.reserved, 0)
     return Measured(settings, needed, context, limit)
+
+
+def trained_of(outcome: Succeeded, workload: Workload, hardware: Hardware) -> Measured | None:
+    """What the rank that held the most has held; None where no rank knows it.
+
+    Args:
+        outcome: the attempt that has trained, with the ranks of node 0.
+        workload: what is known now, including what the attempt's workers reported.
+        hardware: the hardware that it ran on.
+    """
+    attempt = outcome.attempt
+    most = max(outcome.seen.rows, key=lambda row: row.peak, default=None)
+    if most is None or not most.peak:
+        return None
+    there = capacity(hardware, ranks_of(attempt.plan.request, hardware))
+    # Others may have held memory of the device as well: it has fitted nevertheless.
+    return Measured(
+        tried_settings(attempt, workload), min(most.peak, there), min(most.context, there), there
+    )

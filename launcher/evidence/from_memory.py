@@ -1,4 +1,4 @@
-"""The memory of a failing worker's process and device."""
+"""The memory of a worker's process and device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FIELDS = {"VmData": "data", "VmRSS": "resident", "VmHWM": "resident_peak", "VmSize": "addresses"}
+FIELDS = {
+    "VmData": "data",
+    "VmRSS": "resident",
+    "VmHWM": "resident_peak",
+    "VmSize": "addresses",
+    "VmPeak": "addresses_peak",
+}
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 NO_LIMIT = 2**62
 """"No limit" in the first version of cgroups: a number near 2**63 (mm/memcontrol.c)."""
@@ -40,6 +46,32 @@ def seen() -> dict[str, int]:
     with contextlib.suppress(Exception):  # a failed device may raise again when queried
         found.update(_device())
     return found
+
+
+def most_addresses() -> int:
+    """Bytes of addresses that the process had at most so far."""
+    return dict(_process()).get("addresses_peak", 0)
+
+
+def peak(before_model: int, addresses: int) -> tuple[int, int] | None:
+    """Bytes that the training held at most, and those of them that aren't its own; None if unknown.
+
+    Args:
+        before_model: the process's data before it had a model, in bytes.
+        addresses: what `most_addresses` was when it had one.
+
+    On a device these are the allocator's peak and what the device holds besides the allocator. The
+    kernel keeps no peak of a process's data, but one of its addresses: if that has grown since the
+    model was there, files that were mapped to load it have no part in it.
+    """
+    with contextlib.suppress(Exception):  # a device may not answer any more
+        if (device := dict(_device())).get("peak"):
+            context = max(device["total"] - device["free"] - device["reserved"], 0)
+            return device["peak"] + context, context
+    now = dict(_process())
+    if now.get("addresses_peak", 0) <= addresses:
+        return None
+    return now["data"] + now["addresses_peak"] - now["addresses"], before_model
 
 
 def _process() -> Iterator[tuple[str, int]]:

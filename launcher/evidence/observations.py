@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.settings import Checkpointing, Fact, Setting, Value
-from ..progress.board import Slot, unread_slot
-from .from_memory import process_data
+from ..progress.board import Phase, Slot, unread_slot
+from . import from_memory
 from .other_models import OtherModels, size_of
 from .worker_messages import Imports, Message, ModelShape, Observed
 
@@ -33,6 +33,7 @@ class Observations:
     def __init__(self) -> None:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
+        self._addresses = 0  # of the process at most, until then
         self.has_trained = False
         self.progress = unread_slot()
         self._models: list[weakref.ref[Any]] = []
@@ -120,7 +121,9 @@ class Observations:
 
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
-        self.before_model = max(process_data() - sum(map(bytes_of, model.parameters())), 0)
+        own = sum(map(bytes_of, model.parameters()))
+        self.before_model = max(from_memory.process_data() - own, 0)
+        self._addresses = from_memory.most_addresses()
         self.send(ModelShape(shape_of(model)))
         if self._report_imports is not None:
             self.send(Imports(self._report_imports()))
@@ -136,6 +139,14 @@ class Observations:
             if (count := counter()) is not None:
                 return count
         return None
+
+    def end(self) -> None:
+        """Notes on the board that the script has run to its end, and what its training has held."""
+        with contextlib.suppress(Exception):  # a counter or a device may not answer any more
+            self.progress.moved(self.step())
+            held = self.before_model and from_memory.peak(self.before_model, self._addresses)
+            self.progress.held(*(held or (0, 0)))
+        self.progress.enter(Phase.ENDED)
 
     def models(self) -> Iterator[Any]:
         """The models seen that are still alive, the latest first."""

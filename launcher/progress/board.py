@@ -28,12 +28,14 @@ WINDOW = 16
 _NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
-_MARK = b"slboard1"
-_STATE = struct.Struct("<IIqQQQQQQQ")
+_MARK = b"slboard2"
+_STATE = struct.Struct("<IIqQQQQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
 and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
-their time in nanoseconds; of how many of them times of their own were kept."""
+their time in nanoseconds; of how many of them times of their own were kept; the most memory that
+was held, and what of it isn't the training's, in bytes."""
 _PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
+_PEAK, _CONTEXT = 9, 10
 _WORDS = _STATE.size // 8
 """Places of these in words of 64 bits, and their number; the phase is the process's upper half."""
 _TIMES = struct.Struct("<QQ")
@@ -74,6 +76,9 @@ class RankProgress:
         whole: seconds of the same steps from end to end.
         timed: how many steps have been timed.
         trained: seconds of all of them together.
+        peak: bytes of memory that were held at most, on the device or else by the process; noted
+            once the script has run to its end, 0 before and where it isn't known.
+        context: bytes of them that aren't the training's, see `Measured`.
     """
 
     rank: int
@@ -88,6 +93,8 @@ class RankProgress:
     whole: tuple[float, ...] = ()
     timed: int = 0
     trained: float = 0.0
+    peak: int = 0
+    context: int = 0
 
 
 class Slot:
@@ -110,7 +117,7 @@ class Slot:
     def begin(self, thread: int) -> None:
         """Notes the process and its main thread; called once in the worker's own process."""
         self._pid = os.getpid()
-        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, 0, 0, 0, 0, 0, 0)).cast("q")
+        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, *[0] * 8)).cast("q")
         self._words[_ENTERED] = self._changed
         self.enter(Phase.STARTING)
 
@@ -152,6 +159,10 @@ class Slot:
         """Counts steps, with the nanoseconds that they took together."""
         self._words[_TIMED] += steps
         self._words[_TRAINED] += whole
+
+    def held(self, peak: int, context: int) -> None:
+        """Notes the memory that was held at most, and what isn't the training's, in bytes."""
+        self._words[_PEAK], self._words[_CONTEXT] = peak, context
 
 
 def unread_slot() -> Slot:
@@ -195,7 +206,7 @@ class Board:
         now = time.monotonic_ns()
         for local in range(count):
             offset = _HEAD.size + local * _SIZE
-            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, 0, 0, 0, 0)
+            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, *[0] * 6)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
@@ -251,7 +262,7 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
     for local in range(count):
         offset = _HEAD.size + local * _SIZE
         state = _STATE.unpack_from(memory, offset)
-        pid, phase, step, thread, changed, entered, longest, timed, trained, kept = state
+        pid, phase, step, thread, changed, entered, longest, timed, trained, kept, *held = state
         times = [
             _TIMES.unpack_from(memory, _times_at(offset, number))
             for number in range(max(0, kept - WINDOW), kept)
@@ -269,6 +280,8 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
             whole=tuple(whole / 1e9 for _, whole in times),
             timed=timed,
             trained=trained / 1e9,
+            peak=held[0],
+            context=held[1],
         )
 
 

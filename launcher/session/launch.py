@@ -104,7 +104,7 @@ def _train(
     for sentence in (*learnt.notes, *start.sentences(entries)):
         reporter.note(sentence)
     known = (*known_constraints(entries), *start.constraints)
-    has_learnt = bool(start.lessons)
+    has_learnt = start.has_failed
     given = request, start.workload, hardware, known, entries
     plan = first_plan(*given, reporter, has_learnt=has_learnt)
     if isinstance(plan, RunEnded):

@@ -36,7 +36,7 @@ def show_plan(
     if not request.limits.forget:
         start = learning.learnt(request, workload, hardware, entries, os.environ)
     known = (*known_constraints(entries), *start.constraints)
-    workload, has_learnt = start.workload, bool(start.lessons)
+    workload, has_learnt = start.workload, start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     terminal.say(*start.notes, *start.sentences(entries))
     suspects = suspect_lines(plan, entries) if isinstance(plan, Plan) else ()

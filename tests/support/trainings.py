@@ -340,6 +340,24 @@ def attempts(said: str) -> int:
     return len(re.findall(r"^\[safe-launch\] attempt \d+: ", said, re.MULTILINE))
 
 
+def foretold(stack: Stack, folder: Path, *arguments: str, within: float) -> None:
+    """A first launch at micro batch 4 tells within this share what a second one needs at 12."""
+    kept = {"SAFE_LAUNCH_LESSONS": str(folder / "lessons")}
+    told = ""
+    for batch in (4, 12):
+        own = (MEMORY, *arguments, "--max_steps=4", f"--per_device_train_batch_size={batch}")
+        command = ("safe-launch", "--nproc=2", f"--log-dir={batch}", *own)
+        _, told = launched(stack, folder, *command, **kept)
+    assert "a rank needed" in told
+    assert "nothing is changed" in told
+    (attempt,) = (folder / "12").glob("*/attempt-1")
+    plan = json.loads((attempt / "plan.json").read_text())
+    rows = json.loads((attempt / "progress-0.json").read_text())["rows"]
+    held = max(row["peak"] for row in rows)
+    components = plan["estimate"]["components"]
+    assert sum(components.values()) - components["kept"] == pytest.approx(held, rel=within)
+
+
 LATE = SCENARIOS / "hf_late.py"
 COMMON = (
     *(option for option in TRAINER if not option.startswith(("--max_steps", "--save_strategy"))),

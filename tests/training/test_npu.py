@@ -22,6 +22,7 @@ from support.trainings import (
     Case,
     attempts,
     dies_under_torchrun,
+    foretold,
     launched,
     reference,
     trains_corrected,
@@ -84,6 +85,11 @@ def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
     stack = replace(NPU, packages=(*NPU.packages, *beside.packages))
     dies_under_torchrun(stack, without_cpu(case), tmp_path)
     trains_corrected(stack, without_cpu(case), tmp_path, beside)
+
+
+def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> None:
+    """By the device's own counts."""
+    foretold(NPU, tmp_path, *(one for one in SHORT if one != "--use_cpu"), within=0.1)
 
 
 def test_a_device_out_of_memory(tmp_path: Path) -> None:

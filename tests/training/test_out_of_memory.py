@@ -26,6 +26,7 @@ from support.trainings import (
     SHORT,
     SMALL_HOST,
     attempts,
+    foretold,
     launched,
     reference,
     trains_smaller,
@@ -56,6 +57,14 @@ def test_a_smaller_plan_is_computed_under_ddp(stack: Stack, tmp_path: Path) -> N
 def test_a_smaller_plan_is_computed_under_zero_2(stack: Stack, tmp_path: Path) -> None:
     """With DeepSpeed, which has compiled its operation before: a compiler needs more memory."""
     trains_smaller(stack, tmp_path, SCENARIOS / "zero3_lora.json", room_mib=150)
+
+
+def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> None:
+    """By the process's own memory, of a model that no file describes.
+
+    It is so small that the addresses of threads, which are measured as well, are a quarter of it.
+    """
+    foretold(CURRENT, tmp_path, *SHORT, within=0.3)
 
 
 def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:

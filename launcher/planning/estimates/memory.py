@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...core.hardware import Hardware
 from ...core.settings import Adapter, Fact, Objective, Setting
-from ...core.workload import Workload
+from ...core.workload import Measured, Workload
 from .activations import Types, activations_of, tokens_of
 from .adapters import assumed
 from .allocator import allocator_of
@@ -30,6 +30,14 @@ STAYS = (Component.PARAMETERS, Component.OPTIMIZER, Component.CONTEXT)
 """Components that are the same at every moment of a step."""
 SURELY = 1.02
 """An attempt that ran out of memory is assumed to have needed at least this times its limit."""
+SPREAD = 0.01
+"""By this share two processes that do the same differ in their memory, a small one's at most."""
+RESERVED = 2**27
+"""Bytes of addresses that glibc reserves when it makes a thread's arena (malloc/arena.c, twice
+HEAP_MAX_SIZE); a process is measured by its addresses, and these don't grow with the batch."""
+MOST_SCALED = 2.0
+"""The memory that changes in a step is at most this times what formulas say: more is something
+else, and doesn't grow with the batch. It may be any part of that: sequences can be short."""
 
 
 def estimate(
@@ -50,18 +58,22 @@ def estimate(
 def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> ModelSizes | None:
     """The sizes of a workload's model, calibrated with the memory that attempts have needed.
 
-    An attempt that ran out of memory needed more than it could get, and the formulas must agree.
-    At first the memory that changes in a step is scaled. If that wasn't enough, the missing memory
-    doesn't shrink with the batch, and counts as context.
+    What has trained needed what it held. An attempt that ran out of memory needed more than it
+    could get. The formulas must agree with both: at first the memory that changes in a step is
+    scaled. If that wasn't enough, the missing memory doesn't shrink with the batch, and counts as
+    context.
     """
     sizes = model_sizes_of(workload)
     if sizes is None or not (hardware.accelerator.sized or hardware.accelerator.memory):
         return None
     sizes = replace(sizes, foreach=hardware.accelerator.memory > 0)
+    if workload.trained is not None:
+        sizes = _as_trained(sizes, workload.trained, hardware, ranks)
     if not workload.measured:
         return sizes
-    contexts = [measured.context for measured in workload.measured if measured.context is not None]
-    sizes = replace(sizes, context=max(contexts, default=None))
+    if workload.trained is None:
+        contexts = [each.context for each in workload.measured if each.context is not None]
+        sizes = replace(sizes, context=max(contexts, default=None))
     for number, measured in enumerate(workload.measured):
         peak = estimate_of(sizes, measured.settings, hardware, ranks).peak
         short = max(measured.needed, int(SURELY * measured.limit)) - peak.needed
@@ -74,6 +86,25 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
             context = hardware.accelerator.taken if sizes.context is None else sizes.context
             sizes = replace(sizes, context=context + short)
     return sizes
+
+
+def _as_trained(
+    sizes: ModelSizes, trained: Measured, hardware: Hardware, ranks: Ranks
+) -> ModelSizes:
+    """The sizes by which a training needs what it was seen to hold."""
+    context = hardware.accelerator.taken if trained.context is None else trained.context
+    sizes = replace(sizes, context=context)
+    peak = estimate_of(sizes, trained.settings, hardware, ranks).peak
+    if not hardware.accelerator.memory:
+        context += min(max(trained.needed - peak.needed, 0), RESERVED)
+        sizes = replace(sizes, context=context)
+        peak = estimate_of(sizes, trained.settings, hardware, ranks).peak
+    moving = peak.needed - sum(peak.components[part] for part in STAYS)
+    missing = trained.needed - peak.needed
+    scale = 1 + missing / moving if moving > 0 else 1.0
+    sizes = replace(sizes, scale=min(max(scale, 0.0), MOST_SCALED))
+    left = trained.needed - estimate_of(sizes, trained.settings, hardware, ranks).peak.needed
+    return replace(sizes, context=max(context + left, 0))
 
 
 def estimate_of(
@@ -119,7 +150,7 @@ def estimate_of(
         bound=allocator.bound(most, held, fixed, room),
         host=int(states.host * ranks.on_host) if own_memory else 0,
         # What a measured attempt ran out of isn't tried again for an error's sake.
-        error=0.0 if sizes.workload.measured else ERRORS[family_of(sizes)],
+        error=-SPREAD if sizes.workload.measured else ERRORS[family_of(sizes)],
         assumed=tuple(taken),
     )
 

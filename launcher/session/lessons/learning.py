@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -17,9 +18,14 @@ from ...core.hardware import Hardware
 from ...core.plain_json import plain
 from ...core.refused import Refused
 from ...core.request import LaunchRequest
+from ...core.settings import Fact
 from ...core.workload import Measured, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
-from ...diagnosis.observed import with_model
+from ...diagnosis.memory_calibration import trained_of
+from ...diagnosis.observed import with_model, with_seen
+from ...planning.budget import gib
+from ...planning.estimates.memory import calibrated_sizes
+from ...planning.estimates.ranks import ranks_of
 from ..decision import RunState
 from . import store
 from .circumstances import circumstances, script_name
@@ -48,12 +54,19 @@ class Learnt:
     lessons: tuple[store.Kept, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an earlier run has failed, or was started again before it could."""
+        return any(kept.lesson.trained is None for kept in self.lessons)
+
     def sentences(self, entries: Sequence[KnownFailure]) -> Iterator[str]:
         """What is applied, a sentence for each lesson."""
         subjects = {entry.id: entry.subject for entry in entries}
         for kept in self.lessons:
             lesson = kept.lesson
             what = subjects.get(lesson.failure, "what the workers showed before their first step")
+            if lesson.trained is not None:
+                what = f"a rank needed {gib(lesson.trained.needed)} GiB of memory"
             failure = f" [{lesson.failure}]" if lesson.failure else ""
             yield f"learnt in {lesson.source}: {what}{failure}"
 
@@ -103,11 +116,12 @@ def _holds(lesson: Lesson, known: Mapping[str, KnownFailure], workload: Workload
 def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
     """What is known with a further lesson; what it measured holds on the same machine alone."""
     lesson, workload = kept.lesson, result.workload
-    if lesson.measured and lesson.machine != machine:
+    if lesson.machine not in ("", machine):
         return result
     try:
         statements, constraints = [*lesson.statements(workload)], [*lesson.constraints()]
         measured = [one for one in lesson.measurements() if one not in workload.measured]
+        trained = lesson.memory() or workload.trained
         if lesson.model is not None and workload.model is None:
             workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
     except (ValueError, KeyError, TypeError) as error:
@@ -115,7 +129,7 @@ def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
         return replace(result, notes=(*result.notes, note))
     workload = workload.informed(statements)
     return Learnt(
-        replace(workload, measured=(*workload.measured, *measured)),
+        replace(workload, measured=(*workload.measured, *measured), trained=trained),
         tuple(dict.fromkeys((*result.constraints, *constraints))),
         (*result.lessons, kept),
         result.notes,
@@ -147,19 +161,12 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
     Raises:
         LaunchError: the script can't be read any more.
     """
-    general = Lesson(
-        script=script_name(state.request),
-        failure="",
-        evidence="",
-        run=run,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        circumstances=circumstances(state.request, before),
-        known={
-            name.value: known.value
-            for name, known in state.workload.known.items()
-            if known.origin in (Origin.OBSERVED, Origin.LESSON)
-        },
-    )
+    known = {
+        name.value: known.value
+        for name, known in state.workload.known.items()
+        if known.origin in (Origin.OBSERVED, Origin.LESSON)
+    }
+    general = msgspec.structs.replace(_blank(state, before, run), known=known)
     failed = [
         (outcome.attempt.number, root)
         for outcome in state.outcomes
@@ -179,14 +186,57 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
             forbidden=[*_forbidden(state.constraints, range(number, end))],
         )
         if root.entry.kind is Kind.MEMORY:
-            seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
+            measured = [_measurement(one) for one in state.workload.measured]
             lesson = msgspec.structs.replace(
-                lesson,
-                machine=_machine(state.request, hardware),
-                measured=[_measurement(one) for one in state.workload.measured],
-                model=plain(seen) if seen is not None and before.model is None else None,
+                _on_machine(lesson, state, before, hardware), measured=measured
             )
         yield lesson
+
+
+def memory_lesson(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
+    """What a run that succeeded has needed; None where no estimate would be the better for it.
+
+    What another batch needs hangs on the length of a sequence, so that is kept with it.
+
+    Args and errors: as of `lessons_of`.
+    """
+    if not isinstance(state.last, Succeeded) or state.request.is_program:
+        return None
+    workload = with_seen(state.workload, state.last.attempt, state.last.seen)
+    trained = trained_of(state.last, workload, hardware)
+    ranks = ranks_of(state.request, hardware)
+    if trained is None or calibrated_sizes(workload, hardware, ranks) is None:
+        return None
+    length = workload.known.get(Fact.SEQUENCE_LENGTH)
+    is_seen = length != before.known.get(Fact.SEQUENCE_LENGTH)
+    lesson = _on_machine(_blank(state, before, run), state, before, hardware)
+    return msgspec.structs.replace(
+        lesson,
+        trained=_measurement(trained),
+        known={Fact.SEQUENCE_LENGTH.value: length.value} if length and is_seen else {},
+    )
+
+
+def _blank(state: RunState, before: Workload, run: str) -> Lesson:
+    """A lesson that says nothing yet."""
+    return Lesson(
+        script=script_name(state.request),
+        failure="",
+        evidence="",
+        run=run,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        circumstances=circumstances(state.request, before),
+    )
+
+
+def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Hardware) -> Lesson:
+    """The lesson, for measurements: with the machine, and the model where no file tells it."""
+    seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
+    return msgspec.structs.replace(
+        lesson,
+        machine=_machine(state.request, hardware),
+        model=plain(seen) if seen is not None and before.model is None else None,
+    )
 
 
 def _root(state: RunState, number: int) -> Finding | None:
@@ -229,7 +279,12 @@ def keep(
         environment: the launcher's.
     """
     places = store.folders(environment)
-    if not (places and teaches(state)):
+    if not places:
+        return
+    with suppress(LaunchError, OSError):  # it is no more than a better estimate
+        if (memory := memory_lesson(state, before, hardware, run)) is not None:
+            store.keep(memory, places[0])
+    if not teaches(state):
         return
     try:
         lessons = [*lessons_of(state, before, hardware, run)]

@@ -56,7 +56,8 @@ class Lesson(Struct, frozen=True):
         known: settings that were seen in force and facts, by name.
         forbidden: what failed beyond what the catalogue forbids.
         machine: accelerator, bytes of memory and number of workers, on which memory was measured.
-        measured: memory that was measured on it.
+        measured: memory that was measured on it when it ran out.
+        trained: memory that was measured on it when the training went well.
         model: the model as a worker described it, where no file does.
         format: of the file.
     """
@@ -72,13 +73,15 @@ class Lesson(Struct, frozen=True):
     forbidden: list[Forbidden] = []
     machine: str = ""
     measured: list[Measurement] = []
+    trained: Measurement | None = None
     model: dict[str, Any] | None = None
     format: int = FORMAT
 
     @property
     def file_name(self) -> str:
         """The name of its file: one for each failure in the same circumstances."""
-        return f"{self.script}-{self.circumstances}-{self.failure or 'seen'}.json"
+        what = self.failure or ("memory" if self.trained else "seen")
+        return f"{self.script}-{self.circumstances}-{what}.json"
 
     @property
     def source(self) -> str:
@@ -119,11 +122,18 @@ class Lesson(Struct, frozen=True):
             ValueError: a value isn't one of its setting.
             KeyError: there is no such setting.
         """
-        for each in self.measured:
-            settings: dict[Setting, Value] = {}
-            for raw, plain in each.settings.items():
-                settings[Setting(raw)] = _value(Setting(raw), plain)
-            yield Measured(settings, each.needed, each.context, each.limit)
+        yield from map(_measured, self.measured)
+
+    def memory(self) -> Measured | None:
+        """The memory that a training has needed; raises what `measurements` does."""
+        return None if self.trained is None else _measured(self.trained)
+
+
+def _measured(each: Measurement) -> Measured:
+    settings: dict[Setting, Value] = {}
+    for raw, plain in each.settings.items():
+        settings[Setting(raw)] = _value(Setting(raw), plain)
+    return Measured(settings, each.needed, each.context, each.limit)
 
 
 def _term(raw: str, values: list[Plain]) -> Term:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import resource
 import sys
 from pathlib import Path
@@ -85,3 +86,25 @@ def test_a_device_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (seen["allocated"], seen["peak"], seen["reserved"]) == (1, 2, 3)
     assert "free" not in seen
     assert seen["data"] > 0
+
+
+def test_the_most_that_a_process_has_held() -> None:
+    """Also once it is given back; nothing is known where its addresses haven't grown since."""
+    before = from_memory.most_addresses()
+    assert from_memory.peak(7, before) is None
+    room = before - from_memory.seen()["addresses"] + (64 << 20)  # earlier tests may have had more
+    mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE).close()
+    seen = from_memory.peak(7, before)
+    assert seen is not None
+    assert seen[0] == pytest.approx(from_memory.process_data() + room, abs=8 << 20)
+    assert seen[1] == 7
+
+
+def test_the_most_that_a_device_has_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its allocator had at most, and what isn't the allocator's; unless it was never used."""
+    device = Device()
+    monkeypatch.setattr(device, "mem_get_info", lambda: (10, 113), raising=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=device))
+    assert from_memory.peak(7, 1 << 60) == (102, 100)
+    monkeypatch.setattr(device, "max_memory_allocated", lambda: 0, raising=False)
+    assert from_memory.peak(7, 1 << 60) is None

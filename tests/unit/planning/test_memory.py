@@ -175,3 +175,38 @@ def test_a_failed_attempt_calibrates() -> None:
     assert (job.limit, job.context) == (GIB, 2 * GIB)
     smaller = {**candidate, Setting.MICRO_BATCH: 2}
     assert estimated(after, smaller).expected < estimated(after, candidate).expected
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8, 1.3, 3.0])
+@pytest.mark.parametrize("context", [None, 2 * GIB])
+def test_what_has_trained_needs_what_it_held(share: float, context: int | None) -> None:
+    """More or less than by the formulas; another batch needs another part, but not any."""
+    candidate = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4}
+    workload = workload_of(model_of(QWEN2_7B), {})
+    plain = estimated(workload, candidate)
+    components = plain.peak.components
+    stays = components[Component.PARAMETERS] + components[Component.OPTIMIZER]
+    held = int(stays + (context or GIB) + share * (plain.peak.needed - stays))
+    seen = Measured(candidate, held, context, 80 * GIB)
+    after = replace(workload, trained=seen)
+    assert estimated(after, candidate).peak.needed == pytest.approx(held, abs=16)
+    assert estimated(after, candidate).error == plain.error
+    larger = {**candidate, Setting.MICRO_BATCH: 8}
+    more = estimated(workload, larger).peak.needed - plain.peak.needed
+    grows = estimated(after, larger).peak.needed - held
+    assert min(share / 2, 0.9) * more < grows < 2.1 * more
+
+
+def test_what_has_trained_and_what_ran_out() -> None:
+    """The one is what was held, the other needs more than there was."""
+    small = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
+    large = {**small, Setting.MICRO_BATCH: 8}
+    workload = workload_of(model_of(QWEN2_7B), {})
+    held, limit = (estimated(workload, one).peak.needed for one in (small, large))
+    after = replace(
+        workload,
+        trained=Measured(small, int(0.95 * held), None, limit),
+        measured=(Measured(large, 0, None, limit),),
+    )
+    assert estimated(after, large).least > limit
+    assert 0.95 * held <= estimated(after, small).peak.needed < limit

@@ -31,11 +31,13 @@ def test_a_slot_shows_what_its_rank_does(board: Board) -> None:
     slot.begin(77)
     slot.enter(Phase.LOADING)
     slot.timed(1_000_000, 3_000_000)
+    slot.held(5 << 30, 1 << 30)
     assert slot.enter(Phase.TRAINING) is Phase.LOADING
     assert slot.moved(12) > 0
     first, own, last = rows(board.path)
     assert (own.pid, own.thread, own.phase, own.step) == (os.getpid(), 77, Phase.TRAINING, 12)
     assert (own.own, own.whole, own.timed, own.trained) == ((0.001,), (0.003,), 1, 0.003)
+    assert (own.peak, own.context) == (5 << 30, 1 << 30)
     assert 0 <= own.quiet < 10
     assert first.pid == last.pid == 0
 

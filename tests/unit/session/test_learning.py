@@ -13,14 +13,17 @@ import pytest
 from safe_launch.core.certainty import Origin
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Setting, Value
+from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.core.workload import Known, Workload
+from safe_launch.diagnosis.attempt import Seen, Succeeded
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import planned
+from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
 from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep, learnt
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
+from support.models import GIB, QWEN2_7B, model_of, workload_of
 from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, world
 
 TWICE = "zero2-gradient-reduced-twice"
@@ -62,8 +65,7 @@ class Place:
         """What the next launch changes from the start."""
         found = self.known(*arguments, workload=workload)
         rules = (*known_rules(CURRENT), *found.constraints)
-        is_taught = bool(found.lessons)
-        plan = planned(REQUEST, found.workload, HARDWARE, rules, has_failed=is_taught)
+        plan = planned(REQUEST, found.workload, HARDWARE, rules, has_failed=found.has_failed)
         assert isinstance(plan, Plan)
         return dict(plan.overrides)
 
@@ -309,3 +311,40 @@ def test_memory_that_others_took_is_no_lesson(place: Place) -> None:
     record = replace(run.state.findings[0].record, message=taken)
     state = replace(run.state, findings={0: replace(run.state.findings[0], record=record)})
     assert [*keep(state, WORLD, HARDWARE, "train-1", place.environment)] == []
+
+
+def holds(peak: int) -> Ending:
+    """The script runs to its end; one of its two ranks has held so much memory, one half of it."""
+    row = RankProgress(0, 1, 1, Phase.ENDED, 4, 0.0, 0.0, 0.0, peak=peak // 2, context=GIB)
+    rows = (row, replace(row, rank=1, peak=peak))
+    return lambda attempt: Succeeded(attempt, seen=Seen({"sequence_length": 512}, rows=rows))
+
+
+def test_what_was_needed_is_known(place: Place) -> None:
+    """Without a failure nothing is said, and nothing is surer; the latest run counts."""
+    world = replace(workload_of(model_of(QWEN2_7B), {}), versions=CURRENT)
+    known = {name: one for name, one in world.known.items() if name is not Fact.SEQUENCE_LENGTH}
+    world = replace(world, known=known)
+    for peak in (7 * GIB, 6 * GIB):
+        run = ran(place.run, world, holds(peak), request=place.request())
+        assert [*keep(run.state, world, HARDWARE, "train-1", place.environment)] == []
+    found = place.known(workload=world)
+    assert found.workload.trained is not None
+    assert (found.workload.trained.needed, found.workload.trained.context) == (6 * GIB, GIB)
+    assert found.workload.value(Fact.SEQUENCE_LENGTH) == 512
+    assert not found.has_failed
+    (sentence,) = found.sentences(ENTRIES)
+    assert sentence.endswith(": a rank needed 6.0 GiB of memory")
+    # The next launch keeps what this one has learnt of the data.
+    again = ran(place.run, found.workload, holds(6 * GIB), request=place.request())
+    assert [*keep(again.state, world, HARDWARE, "train-2", place.environment)] == []
+    assert place.known(workload=world).workload.value(Fact.SEQUENCE_LENGTH) == 512
+    other = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, memory=40 * GIB))
+    request = place.request()
+    assert not learnt(request, world, other, ENTRIES, place.environment).lessons
+
+
+def test_memory_without_an_estimate_is_not_kept(place: Place) -> None:
+    """Nothing is known of the model: nobody would read it."""
+    place.learn(holds(6 * GIB))
+    assert not place.lessons.exists()
