@@ -42,6 +42,7 @@ COMMANDS = {
     "hardware": "lookup",
     "lessons": "lessons",
     "metrics": "metrics",
+    "report": "report_command",
     "runs": "runs",
     "status": "status",
     "template": "template.template_command",

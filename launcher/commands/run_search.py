@@ -14,6 +14,7 @@ import msgspec
 from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..progress import board, snapshot
+from ..report.past_run import PastRun
 from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record
 from ..system.kept_runs import is_run, kept
@@ -73,6 +74,19 @@ def named(text: str, root: Path) -> Path:
     raise LaunchError(ExitCode.USAGE, f"there is no run `{text}` in {root}", hint)
 
 
+def named_or_latest(text: str | None, root: Path) -> Path:
+    """The run directory that a user means, the latest where none is named.
+
+    Raises:
+        LaunchError: there is none, or several are meant.
+    """
+    if text is not None:
+        return named(text, root)
+    for latest in kept(root):
+        return latest
+    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
+
+
 def status_of(run: Path) -> RunStatus:
     """How a run goes, or went; what can't be read becomes a note."""
     notes: list[str] = []
@@ -103,7 +117,12 @@ def status_of(run: Path) -> RunStatus:
     )
 
 
-def changes_of(run: Path) -> tuple[str, ...]:
+def past(run: Path) -> PastRun:
+    """A run as it is listed."""
+    return PastRun(status_of(run), _changes(run))
+
+
+def _changes(run: Path) -> tuple[str, ...]:
     """What the plan of the last attempt changes, as in `zero_stage: 3 -> 2`."""
     numbers = [number for path in run.glob("attempt-*") if (number := _number(path))]
     plan = _mapping(run / f"attempt-{max(numbers, default=0)}" / "plan.json", []) or {}

@@ -6,75 +6,20 @@ import argparse
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ..core.errors import ExitCode, LaunchError, meaning
+from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..options.parser import Parser
-from ..report.run_status import RunStatus, span
+from ..report.past_run import HEAD, PastRun
 from ..system import kept_runs, terminal
 from ..system.kept_runs import VARIABLE, KeptRun, Limits
 from ..system.run_directory import default_root, named
 from . import run_search
 
-HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
 GIB = 2**30
 DAY = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class PastRun:
-    """A run as it is listed.
-
-    Attributes:
-        status: how it went.
-        changes: what its last plan changed, as in `zero_stage: 3 -> 2`.
-    """
-
-    status: RunStatus
-    changes: tuple[str, ...]
-
-    @property
-    def begun(self) -> float | None:
-        """When it began, in seconds of the wall clock; None where no launcher left a record."""
-        return min((each.begun for each in self.status.launchers), default=None)
-
-    @property
-    def seconds(self) -> float | None:
-        """How long it took, or has taken; None where that isn't known."""
-        ends = [each.ended for each in self.status.launchers[:1]]
-        if self.begun is None or (not self.status.is_running and None in ends):
-            return None
-        return (ends[0] or time.time()) - self.begun
-
-    @property
-    def ended(self) -> str:
-        """How it ended, in a few words."""
-        if self.status.outcome is None:
-            return "runs" if self.status.is_running else "cut off"
-        code = self.status.outcome["exit_code"]
-        failures = [text for text in self.status.failures.values() if text]
-        if not code:
-            return "trained"
-        return f"{code}: {failures[-1] if failures else meaning(code)}"
-
-    def cells(self) -> tuple[str, ...]:
-        """For a person, as `HEAD` has them."""
-        begun = "" if self.begun is None else time.strftime("%F %H:%M", time.localtime(self.begun))
-        took = "" if self.seconds is None else span(self.seconds)
-        number = str(len(self.status.failures) or "")
-        changes = ", ".join(self.changes)
-        return begun, took, number, self.ended, self.status.folder.name, changes
-
-    def document(self) -> dict[str, Any]:
-        """For programs; times in seconds."""
-        return {**self.status.document(), "begun": self.begun, "seconds": self.seconds} | {
-            "changes": list(self.changes)
-        }
 
 
 def runs(arguments: Sequence[str]) -> int:
@@ -117,10 +62,12 @@ def runs(arguments: Sequence[str]) -> int:
     if options.do == "show":
         if options.run is None:
             raise LaunchError(ExitCode.USAGE, "show which run?", "`safe-launch runs` lists them")
-        return _show(_past(run_search.named(options.run, root)), as_json=options.json)
+        return _show(run_search.past(run_search.named(options.run, root)), as_json=options.json)
     found = [run for run in kept_runs.kept(root) if (options.run or "") in run.name]
     if options.json:
-        terminal.show(json.dumps({"runs": [_past(run).document() for run in found]}, indent=1))
+        terminal.show(
+            json.dumps({"runs": [run_search.past(run).document() for run in found]}, indent=1)
+        )
     else:
         terminal.show("\n".join(_table(found)) or f"no run is kept in {root}")
     return ExitCode.SUCCESS
@@ -133,13 +80,9 @@ def _amount(text: str) -> float:
     return number
 
 
-def _past(folder: Path) -> PastRun:
-    return PastRun(run_search.status_of(folder), run_search.changes_of(folder))
-
-
 def _table(folders: Sequence[Path]) -> list[str]:
     """The runs, a line each."""
-    rows = [_past(folder).cells() for folder in folders]
+    rows = [run_search.past(folder).cells() for folder in folders]
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,13 @@ class Seen:
     span: tuple[float, float] = (0.0, 0.0)
 
     def document(self) -> dict[str, Any]:
-        """The settings, the facts and the model, for the run directory."""
-        return {"observed": dict(self.observed), "model": self.model}
+        """The settings, the facts, the model and the span, for the run directory.
+
+        The span is in seconds of the wall clock since the epoch.
+        """
+        offset = time.time() - time.monotonic()
+        span = [moment + offset for moment in self.span] if any(self.span) else None
+        return {"observed": dict(self.observed), "model": self.model, "span": span}
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch hardware [--json]
        safe-launch lessons [list|show|forget] [NAME]
        safe-launch metrics [--json] [RUN]
+       safe-launch report [-o FILE] [RUN]
        safe-launch runs [list|show|prune] [RUN]
        safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
@@ -127,6 +128,7 @@ COMMANDS_HELP = """\
   hardware   list the known accelerators, and show what was found on this host
   lessons    list, show or forget what corrected runs have taught
   metrics    print a run in OpenMetrics
+  report     write a run as one HTML page
   runs       list the runs that are kept, or remove old ones
   status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job

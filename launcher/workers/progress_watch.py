@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..nodes.peers import Peers
-from ..progress import snapshot
+from ..progress import pace, snapshot
 from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import stragglers
 from ..system import terminal
@@ -59,6 +59,7 @@ class ProgressWatch:
         self._is_reassured = False
         self._due = time.monotonic() + INTERVAL
         self._told: set[int] = set()
+        self._points: tuple[pace.Point, ...] = ()
         self._writer: threading.Thread | None = None
 
     def pause(self) -> float:
@@ -79,9 +80,11 @@ class ProgressWatch:
 
     def _keep(self, rows: tuple[RankProgress, ...]) -> None:
         """Writes the rows in a thread: a file system that hangs must not stop the supervisor."""
+        if self._peers.is_head:
+            self._points = pace.extended(self._points, rows)
         if self._writer is None or not self._writer.is_alive():
             self._writer = threading.Thread(
-                target=_write, args=(self._folder, self._node, rows), name="progress", daemon=True
+                target=_write, args=(self._folder, self._node, rows, self._points), daemon=True
             )
             self._writer.start()
 
@@ -108,6 +111,10 @@ class ProgressWatch:
                 self._notice(found.text(hosts[found.rank]))
 
 
-def _write(folder: Path, node: int, rows: tuple[RankProgress, ...]) -> None:
+def _write(
+    folder: Path, node: int, rows: tuple[RankProgress, ...], points: tuple[pace.Point, ...]
+) -> None:
     with suppress(OSError):  # a full disk is told by whoever writes the logs
         snapshot.write(folder, node, rows)
+        if points:
+            pace.write(folder, points)

@@ -20,7 +20,7 @@ from ...core.refused import Refused
 from ...options.parser import Parser
 from ...report.lasting import Edit
 from ...report.run_status import RunStatus
-from ...system import kept_runs, private_files, terminal
+from ...system import private_files, terminal
 from ...system.run_directory import default_root, named
 from .. import run_search
 from . import config_patch, python_patch
@@ -82,7 +82,7 @@ def fix(arguments: Sequence[str]) -> int:
     )
     options = command.parse_args(arguments)
     root = default_root() if options.log_dir is None else options.log_dir
-    status = run_search.status_of(_run(options.run, root))
+    status = run_search.status_of(run_search.named_or_latest(options.run, root))
     edits = _edits(status)
     patches = [*_patches(edits)]
     words = [edit for edit in edits if not edit.file]
@@ -94,19 +94,6 @@ def fix(arguments: Sequence[str]) -> int:
         terminal.show(diff.removesuffix("\n"))
     terminal.say(*_sentences(status, patches, words, copies))
     return ExitCode.SUCCESS
-
-
-def _run(text: str | None, root: Path) -> Path:
-    """The run that is meant.
-
-    Raises:
-        LaunchError: there is none, or several are meant.
-    """
-    if text is not None:
-        return run_search.named(text, root)
-    for latest in kept_runs.kept(root):
-        return latest
-    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
 
 
 def _edits(status: RunStatus) -> list[Edit]:

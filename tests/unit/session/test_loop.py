@@ -77,7 +77,7 @@ def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
     assert run.end.code == 0
     assert not run.state.findings
     kept = json.loads((tmp_path / "attempt-1" / "observed.json").read_text())
-    assert kept == {"observed": {"block_runs_twice": True}, "model": None}
+    assert kept == {"observed": {"block_runs_twice": True}, "model": None, "span": None}
 
 
 def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> None:

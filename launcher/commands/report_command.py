@@ -1,0 +1,91 @@
+"""`safe-launch report`: a run as one HTML page, or the pages of a folder of runs with an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from ..core.errors import ExitCode, LaunchError
+from ..options.parser import Parser
+from ..report.page import document
+from ..system import kept_runs, private_files, terminal
+from ..system.run_directory import default_root
+from . import run_search
+
+PAGE = "report.html"
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Writes the page and prints its path; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run, or the page can't be written.
+    """
+    command = Parser(
+        prog="safe-launch report",
+        description="writes a run as one HTML page that loads nothing from anywhere: what "
+        "happened, curves, memory, the plan, ranks; of a folder of runs, their pages and an index",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="a run directory, its name, a part of the name, or a folder of runs; by default the "
+        "latest run",
+    )
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=f"instead of {PAGE} in the run directory"
+    )
+    command.add_argument(
+        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
+    )
+    options = command.parse_args(arguments)
+    document.require_libraries()
+    root = default_root() if options.log_dir is None else options.log_dir
+    folder = Path(options.run or "")
+    if options.run and not kept_runs.is_run(folder) and kept_runs.kept(folder):
+        written = _write_index(folder, options.output)
+    else:
+        run = run_search.named_or_latest(options.run, root)
+        written = _write_page(run, options.output or run / PAGE)
+    terminal.show(str(written))
+    return ExitCode.SUCCESS
+
+
+def _write_index(folder: Path, output: Path | None) -> Path:
+    """Writes the page of each run, and their index.
+
+    Raises:
+        LaunchError: one can't be written.
+    """
+    runs = kept_runs.kept(folder)
+    pages = [_write_page(run, run / PAGE) for run in runs]
+    links = [
+        quote(f"{page.parent.name}/{page.name}") if output is None else page.absolute().as_uri()
+        for page in pages
+    ]
+    text = document.index([run_search.past(run) for run in runs], links)
+    return _write(output or folder / "index.html", text)
+
+
+def _write_page(run: Path, path: Path) -> Path:
+    return _write(path, document.page(run_search.past(run)))
+
+
+def _write(path: Path, text: str) -> Path:
+    """Writes a page where there is none, or an older one.
+
+    Raises:
+        LaunchError: it can't be written, or the file is something else.
+    """
+    try:
+        if path.exists() and document.MARK not in path.read_text(errors="replace"):
+            problem = f"{path} isn't a report: it is left as it is"
+            raise LaunchError(ExitCode.USAGE, problem, "-o FILE writes elsewhere")
+        private_files.replace(path, text.encode())
+    except OSError as error:
+        problem = f"the report can't be written: {path}: {error.strerror}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "-o FILE writes elsewhere") from error
+    return path

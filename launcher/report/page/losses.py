@@ -1,0 +1,45 @@
+"""The losses of an attempt, as the Trainer has printed them into a rank's log."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LINE = re.compile(rb"\{'loss': '?([-+.\deE]+|nan|inf)'?,[^{}]*?'epoch': '?([.\deE+-]+)'?\}")
+"""A line of the Trainer's, by its callback for printing or for a progress bar."""
+LONGEST = 64 << 20
+"""Bytes of a log that are read."""
+MOST = 1000
+"""Points that are kept; a curve shows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A loss, and the epochs done by then."""
+
+    epoch: float
+    loss: float
+
+
+def losses(attempt: Path) -> tuple[Loss, ...]:
+    """The losses in rank 0's log; none where no Trainer has printed any."""
+    try:
+        with (attempt / "rank-0.log").open("rb") as file:
+            found = list(_found(file.read(LONGEST)))
+    except OSError:
+        return ()
+    every = -(-len(found) // MOST) or 1
+    return (*found[:-1:every], *found[-1:])
+
+
+def _found(text: bytes) -> Iterator[Loss]:
+    for loss, epoch in LINE.findall(text):
+        try:
+            one = Loss(float(epoch), float(loss))
+        except ValueError:
+            continue
+        if math.isfinite(one.epoch) and math.isfinite(one.loss):
+            yield one

@@ -1,0 +1,62 @@
+"""The user's source around the line of a failure, if it still is what it was."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+AROUND = 4
+"""Lines before and after."""
+LARGEST = 1 << 20
+LIBRARIES = ("site-packages", "dist-packages", "lib/python")
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of a file.
+
+    Attributes:
+        file: its path.
+        function: the function that the line is in.
+        line: the number of the line.
+        lines: numbers and texts; the line alone where the file has changed since, or is gone.
+    """
+
+    file: str
+    function: str
+    line: int
+    lines: tuple[tuple[int, str], ...]
+
+
+def excerpt(frames: Sequence[Mapping[str, Any]]) -> Excerpt | None:
+    """The lines around the innermost frame outside of libraries; None without such a frame."""
+    own = [frame for frame in frames if _is_own(frame)]
+    if not own:
+        return None
+    frame = own[-1]
+    file, line, text = frame["file"], frame["line"], str(frame.get("source") or "")
+    around = _around(Path(file), line, text.strip())
+    return Excerpt(file, str(frame.get("function") or ""), line, around or ((line, text),))
+
+
+def _is_own(frame: Mapping[str, Any]) -> bool:
+    file, line = frame.get("file"), frame.get("line")
+    is_library = isinstance(file, str) and any(part in file for part in LIBRARIES)
+    return isinstance(file, str) and isinstance(line, int) and not is_library
+
+
+def _around(path: Path, line: int, text: str) -> tuple[tuple[int, str], ...]:
+    """The lines, only of a Python file that still has this text there: a record may name any."""
+    with suppress(OSError, ValueError):
+        found = path.lstat()
+        if path.suffix != ".py" or not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            return ()
+        every = path.read_text(encoding="utf-8").splitlines()
+        if text and 0 < line <= len(every) and every[line - 1].strip() == text:
+            first, last = max(1, line - AROUND), min(len(every), line + AROUND)
+            return tuple((number, every[number - 1]) for number in range(first, last + 1))
+    return ()

@@ -1,0 +1,193 @@
+"""An attempt as its page tells it, read from the attempt's folder; broken files tell less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...core.row import Row
+from ...diagnosis.allocator_message import allocation_of
+from ...evidence.failure_record import FailureRecord
+from ...hangs.report import HangReport
+from ...progress import pace, snapshot
+from ...progress.board import RankProgress
+from ...progress.snapshot import Snapshot
+from .. import explain_hang
+from .losses import Loss, losses
+from .source_excerpt import Excerpt, excerpt
+
+MOST_HANGS = 4
+MOST_FAILURES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A report on a run that stood still: a headline, and rows."""
+
+    headline: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rank's failure.
+
+    Attributes:
+        who: the rank and its host.
+        what: the exception and the first line of its message.
+        entry: the known failure's id; empty where none explains it.
+        role: as the diagnosis has it.
+        excerpt: the user's line; None where there is none.
+        traceback: as Python prints it, with the whole message.
+    """
+
+    who: str
+    what: str
+    entry: str = ""
+    role: str = ""
+    excerpt: Excerpt | None = None
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAttempt:
+    """An attempt.
+
+    Attributes:
+        number: from 1.
+        span: begin and end in seconds of the wall clock since the epoch; None where unknown.
+        plan: `plan.json`.
+        failures: the root cause first, at most `MOST_FAILURES`.
+        failed: how many ranks have failed.
+        hangs: what was found while it stood still.
+        nodes: how far each node's ranks had come.
+        losses: as the Trainer has printed them.
+        points: seconds since the epoch and steps done by then.
+        observed_memory: bytes by name: what was held, and the limit that a failure tells.
+    """
+
+    number: int
+    span: tuple[float, float] | None
+    plan: Mapping[str, Any]
+    failures: tuple[Failure, ...]
+    failed: int
+    hangs: tuple[Hang, ...]
+    nodes: tuple[Snapshot, ...]
+    losses: tuple[Loss, ...]
+    points: tuple[pace.Point, ...]
+    observed_memory: Mapping[str, int]
+
+    @property
+    def changes(self) -> list[Mapping[str, Any]]:
+        """What its plan changes against what was asked."""
+        return _dicts(self.plan.get("changes"))
+
+    @property
+    def components(self) -> dict[str, int]:
+        """The predicted memory by component in bytes; empty where it isn't estimated."""
+        estimate = self.plan.get("estimate")
+        found = estimate.get("components") if isinstance(estimate, dict) else None
+        sizes = found.items() if isinstance(found, dict) else ()
+        return {str(name): size for name, size in sizes if isinstance(size, int) and size > 0}
+
+
+def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
+    """An attempt of a run on so many nodes."""
+    findings = _dicts(_json(folder / "failures.json").get("findings"))
+    records = [found["record"] for found in findings if isinstance(found.get("record"), dict)]
+    span = _json(folder / "observed.json").get("span")
+    is_span = isinstance(span, list) and [type(part) for part in span] == [float, float]
+    read = [snapshot.read(folder, node) for node in range(nodes)]
+    snapshots = [found for found in read if isinstance(found, Snapshot)]
+    rows = [row for found in snapshots for row in found.rows]
+    return ToldAttempt(
+        number,
+        (span[0], span[1]) if is_span and isinstance(span, list) else None,
+        _json(folder / "plan.json"),
+        _with_each_line_once([_failure(found) for found in findings[:MOST_FAILURES]]),
+        len(findings),
+        tuple(_hangs(folder)),
+        tuple(snapshots),
+        losses(folder),
+        pace.read(folder),
+        _memory(records[0]) if records else _peak(rows),
+    )
+
+
+def _failure(found: Mapping[str, Any]) -> Failure:
+    record = found.get("record")
+    record = record if isinstance(record, dict) else {}
+    host = f" on {record['host']}" if record.get("host") else ""
+    rank = record.get("rank")
+    kind = str(record.get("exception") or "").rpartition(".")[2]
+    message = str(record.get("message") or "").strip()
+    death = f"exit code {record.get('exit_code')}"
+    return Failure(
+        f"a node{host}" if rank is None else f"rank {rank}{host}",
+        ": ".join(filter(None, (kind, message.partition("\n")[0]))) or death,
+        str(found.get("entry") or ""),
+        str(found.get("role") or ""),
+        excerpt(_dicts(record.get("frames"))),
+        str(record.get("traceback") or message),
+    )
+
+
+def _with_each_line_once(failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """The failures; of those at the same line only the first shows it."""
+    seen: set[tuple[str, int]] = set()
+    result: list[Failure] = []
+    for failure in failures:
+        place = failure.excerpt and (failure.excerpt.file, failure.excerpt.line)
+        result.append(replace(failure, excerpt=None) if place in seen else failure)
+        seen |= {place} if place else set()
+    return tuple(result)
+
+
+def _peak(rows: Sequence[RankProgress]) -> dict[str, int]:
+    """What the rank has held that held the most; empty where none knows it."""
+    peak = max((row.peak for row in rows), default=0)
+    return {"held": peak} if peak else {}
+
+
+def _memory(record: Mapping[str, Any]) -> dict[str, int]:
+    """What the process or the device held, by a failure's message or its worker's measurements."""
+    measured = record.get("memory")
+    sizes = measured if isinstance(measured, dict) else {}
+    text = FailureRecord(
+        0,
+        0.0,
+        exception=str(record.get("exception") or ""),
+        message=str(record.get("message") or ""),
+        memory={str(name): size for name, size in sizes.items() if isinstance(size, int)},
+    )
+    found = allocation_of(text)
+    held = {"held": found.allocated or found.process, "limit": found.capacity, "asked": found.asked}
+    return {name: size for name, size in held.items() if size} if found.asked else {}
+
+
+def _hangs(folder: Path) -> list[Hang]:
+    hangs = []
+    for number in range(1, MOST_HANGS + 1):
+        try:
+            content = (folder / f"standings-{number}.json").read_bytes()
+            report = msgspec.json.decode(content, type=HangReport)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        hangs.append(Hang(explain_hang.headline(report), tuple(explain_hang.rows(report))))
+    return hangs
+
+
+def _dicts(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A file's document; empty where there is none that can be read: the status says why."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}

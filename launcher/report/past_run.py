@@ -1,0 +1,64 @@
+"""A run that is kept, as `safe-launch runs` lists it and its page tells of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import meaning
+from .run_status import RunStatus, span
+
+HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
+"""What `cells` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run as it is listed.
+
+    Attributes:
+        status: how it went.
+        changes: what its last plan changed, as in `zero_stage: 3 -> 2`.
+    """
+
+    status: RunStatus
+    changes: tuple[str, ...]
+
+    @property
+    def begun(self) -> float | None:
+        """When it began, in seconds of the wall clock; None where no launcher left a record."""
+        return min((each.begun for each in self.status.launchers), default=None)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has taken; None where that isn't known."""
+        ends = [each.ended for each in self.status.launchers[:1]]
+        if self.begun is None or (not self.status.is_running and None in ends):
+            return None
+        return (ends[0] or time.time()) - self.begun
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in a few words."""
+        if self.status.outcome is None:
+            return "runs" if self.status.is_running else "cut off"
+        code = self.status.outcome["exit_code"]
+        failures = [text for text in self.status.failures.values() if text]
+        if not code:
+            return "trained"
+        return f"{code}: {failures[-1] if failures else meaning(code)}"
+
+    def cells(self) -> tuple[str, ...]:
+        """For a person, as `HEAD` has them."""
+        begun = "" if self.begun is None else time.strftime("%F %H:%M", time.localtime(self.begun))
+        took = "" if self.seconds is None else span(self.seconds)
+        number = str(len(self.status.failures) or "")
+        changes = ", ".join(self.changes)
+        return begun, took, number, self.ended, self.status.folder.name, changes
+
+    def document(self) -> dict[str, Any]:
+        """For programs; times in seconds."""
+        return {**self.status.document(), "begun": self.begun, "seconds": self.seconds} | {
+            "changes": list(self.changes)
+        }
