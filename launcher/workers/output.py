@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ..core.control_sequences import ANSI
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
 from ..system import private_files, terminal
 from ..system.redaction import redacted
+from . import pseudo_terminal
 
 PATIENCE = 0.5
 """Seconds without output after which, once the workers have ended, no more is expected."""
@@ -38,11 +40,12 @@ class Stream:
     Attributes:
         rank: the worker's rank.
         console: descriptor to which the launcher passes the output on.
-        reader: the launcher's end of the pipe.
+        reader: the launcher's end of the pipe or pseudo-terminal.
         writer: the worker's end, for `/proc/self/fd/N`.
         logs: the files that keep all of it.
         is_shown: whether it goes to the console.
         is_headed: whether `head` precedes every line.
+        is_terminal: whether the worker writes to a pseudo-terminal.
         head: the prefix that names the rank.
         words: a line with any of these words is also written to the file of chosen lines.
         waiting: an incomplete line, not yet shown.
@@ -56,6 +59,7 @@ class Stream:
     logs: list[BinaryIO] = field(default_factory=list)
     is_shown: bool = True
     is_headed: bool = False
+    is_terminal: bool = False
     head: bytes = b""
     words: tuple[bytes, ...] = ()
     waiting: bytes = b""
@@ -63,7 +67,7 @@ class Stream:
 
     @property
     def path(self) -> str:
-        """A path that opens the worker's end of the pipe."""
+        """A path that opens the worker's end."""
         return f"/proc/self/fd/{self.writer}"
 
 
@@ -95,7 +99,10 @@ class Output:
     _showing: bool = False
 
     def open(self, ranks: Iterable[int]) -> None:
-        """Makes the pipes and the log files."""
+        """Makes the pipes and the log files.
+
+        The first worker's output goes through a pseudo-terminal where it is shown on a terminal.
+        """
         words = dict(self.asked.words)
         for console in words:
             path = self.folder / f"filtered_{NAMES[console]}.log"
@@ -109,13 +116,16 @@ class Output:
             if self.asked.folder is not None:
                 both += self._open_log(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
             for console, name in NAMES.items():
-                reader, writer = os.pipe()
+                is_shown = self.asked.is_shown(local, console)
+                is_headed = self.asked.is_headed(local, console)
+                is_plain = local == 0 and is_shown and not is_headed
+                is_terminal = is_plain and pseudo_terminal.serves(console)
+                reader, writer = pseudo_terminal.opened(console) if is_terminal else os.pipe()
                 os.set_blocking(reader, False)
-                stream = Stream(rank, console, reader, writer, [*both])
+                stream = Stream(rank, console, reader, writer, [*both], is_shown, is_headed)
                 if self.asked.is_split(local, console):
                     stream.logs += self._open_log(self.folder / f"rank-{rank}.{name}.log", whose)
-                stream.is_shown = self.asked.is_shown(local, console)
-                stream.is_headed = self.asked.is_headed(local, console)
+                stream.is_terminal = is_terminal
                 stream.head = self.asked.head(local, rank, self.role).encode()
                 stream.words = tuple(word.encode() for word in words.get(console, ()))
                 self.streams.append(stream)
@@ -158,7 +168,7 @@ class Output:
     def tail(self, rank: int) -> tuple[str, ...]:
         """The latest lines of a rank's output."""
         text = redacted(b"".join(self.tails[rank]).decode("utf-8", errors="replace"))
-        return tuple(text.replace("\r", "\n").splitlines()[-200:])
+        return tuple(ANSI.sub("", text).replace("\r", "\n").splitlines()[-200:])
 
     def _pass_on(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -169,7 +179,9 @@ class Output:
                 ready = selector.select(QUIET if waiting else None)
                 for key, _ in ready:
                     stream = key.data
-                    chunk = os.read(stream.reader, 65536)
+                    if stream.is_terminal:
+                        pseudo_terminal.resize(stream.reader, stream.console)
+                    chunk = pseudo_terminal.read(stream.reader, 65536)
                     if not chunk:
                         selector.unregister(stream.reader)
                         os.close(stream.reader)

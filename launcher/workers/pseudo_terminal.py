@@ -1,0 +1,68 @@
+"""A pseudo-terminal in the place of a pipe, for a worker whose output goes to a terminal.
+
+It is nobody's controlling terminal: Ctrl-C reaches the launcher alone, and closing it hangs up
+nobody.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import termios
+import tty
+from contextlib import suppress
+
+SIZE = b"\0" * 8
+"""A `struct winsize`: rows, columns, and two numbers that nobody uses (ioctl_tty(2))."""
+
+
+def serves(console: int) -> bool:
+    """Whether output for this descriptor should go through a pseudo-terminal."""
+    return os.isatty(console) and not _would_become_ours()
+
+
+def opened(console: int) -> tuple[int, int]:
+    """A pseudo-terminal of the console's size: the descriptor to read from, and the worker's.
+
+    What is written comes out unchanged, since the console itself makes line ends of it.
+
+    Raises:
+        OSError: there is none left.
+    """
+    reader, writer = os.openpty()
+    tty.setraw(writer)
+    resize(reader, console)
+    return reader, writer
+
+
+def resize(reader: int, console: int) -> None:
+    """Gives it the size that the console has by now."""
+    with suppress(OSError):  # the console is gone
+        size = fcntl.ioctl(console, termios.TIOCGWINSZ, SIZE)
+        fcntl.ioctl(reader, termios.TIOCSWINSZ, size)
+
+
+def read(reader: int, size: int) -> bytes:
+    """What was written to a pipe or a pseudo-terminal; empty once nobody can write any more.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        return os.read(reader, size)
+    except OSError as error:
+        if error.errno != errno.EIO:  # a pseudo-terminal's end (Linux)
+            raise
+        return b""
+
+
+def _would_become_ours() -> bool:
+    """Whether a terminal that this process opens becomes its controlling terminal."""
+    if os.getsid(0) != os.getpid():
+        return False
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return True
+    return False
