@@ -268,10 +268,14 @@ def test_before_its_time_limit_a_job_queues_itself_again(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
     """A real limit: who doesn't heed SIGUSR1 gets SIGTERM, and goes on where he was, once."""
-    edits = {"--signal=B:USR1@120": "--signal=B:USR1@35", "grace=60": "grace=1"}
-    words = ("--time=1", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
+    edits = {"--signal=B:USR1@120": "--signal=B:USR1@60", "grace=60": "grace=1"}
+    words = ("--time=60", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job = submit(*words, edits=edits)
     job.ready(name="step")
+    # Slurm looks each half minute, and may signal that much earlier: the limit is set when the
+    # steps have begun, to one or two minutes from now.
+    _, minutes, _ = job.slurm.field(job.number, "RunTime").split(":")
+    job.slurm.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={int(minutes) + 2}")
     job.until(lambda: job.slurm.field(job.number, "Restarts") == "1")
     job.slurm.run("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
     (tmp_path / "finish").touch()
