@@ -119,13 +119,13 @@ class Output:
                 is_shown = self.asked.is_shown(local, console)
                 is_headed = self.asked.is_headed(local, console)
                 is_plain = local == 0 and is_shown and not is_headed
-                is_terminal = is_plain and pseudo_terminal.serves(console)
-                reader, writer = pseudo_terminal.opened(console) if is_terminal else os.pipe()
+                ends = pseudo_terminal.opened(console) if is_plain else None
+                reader, writer = ends or os.pipe()
                 os.set_blocking(reader, False)
                 stream = Stream(rank, console, reader, writer, [*both], is_shown, is_headed)
                 if self.asked.is_split(local, console):
                     stream.logs += self._open_log(self.folder / f"rank-{rank}.{name}.log", whose)
-                stream.is_terminal = is_terminal
+                stream.is_terminal = ends is not None
                 stream.head = self.asked.head(local, rank, self.role).encode()
                 stream.words = tuple(word.encode() for word in words.get(console, ()))
                 self.streams.append(stream)

@@ -17,20 +17,19 @@ SIZE = b"\0" * 8
 """A `struct winsize`: rows, columns, and two numbers that nobody uses (ioctl_tty(2))."""
 
 
-def serves(console: int) -> bool:
-    """Whether output for this descriptor should go through a pseudo-terminal."""
-    return os.isatty(console) and not _would_become_ours()
-
-
-def opened(console: int) -> tuple[int, int]:
+def opened(console: int) -> tuple[int, int] | None:
     """A pseudo-terminal of the console's size: the descriptor to read from, and the worker's.
 
-    What is written comes out unchanged, since the console itself makes line ends of it.
-
-    Raises:
-        OSError: there is none left.
+    What is written comes out unchanged, since the console itself makes line ends of it. None
+    where a pipe has to do: the console is no terminal, the pseudo-terminal would become this
+    process's controlling one, or there is none to be had, e.g. in a container without /dev/pts.
     """
-    reader, writer = os.openpty()
+    if not os.isatty(console) or _would_become_ours():
+        return None
+    try:
+        reader, writer = os.openpty()
+    except OSError:
+        return None
     tty.setraw(writer)
     resize(reader, console)
     return reader, writer

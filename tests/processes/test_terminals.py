@@ -145,6 +145,17 @@ def test_no_byte_is_lost_or_added(workshop: Path) -> None:
     assert "\r\n".join([*expected, "the last line", ""]).encode() in window.shown
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_where_there_is_no_pseudo_terminal(workshop: Path) -> None:
+    """A container may lack them: its workers write to pipes, and train."""
+    (workshop / "sees.py").write_text(SEES)
+    hidden = "mount -t tmpfs tmpfs /dev/pts && mount --bind /dev/null /dev/ptmx"
+    inside = f"{hidden} && exec {LAUNCHER} --log-dir=runs sees.py"
+    with terminal(workshop, "unshare", "--mount", "bash", "-c", inside) as window:
+        assert window.end() == 0
+        assert b"rank 0: False False\r\n" in window.shown
+
+
 def test_ctrl_c(workshop: Path) -> None:
     """It stops the launcher, and that the workers."""
     (workshop / "stays.py").write_text(STAYS)
