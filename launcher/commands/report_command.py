@@ -81,7 +81,7 @@ def _write(path: Path, text: str) -> Path:
         LaunchError: it can't be written, or the file is something else.
     """
     try:
-        if path.exists() and document.MARK not in path.read_text(errors="replace"):
+        if path.exists() and not document.is_page(path):
             problem = f"{path} isn't a report: it is left as it is"
             raise LaunchError(ExitCode.USAGE, problem, "-o FILE writes elsewhere")
         private_files.replace(path, text.encode())

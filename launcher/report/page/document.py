@@ -24,8 +24,9 @@ from .told_attempt import Failure, ToldAttempt, told
 MOST_RANKS = 64
 """Rows of the table of ranks."""
 NEEDED = ("jinja2", "matplotlib")
-MARK = '<meta name="generator" content="safe-launch">'
-"""Every page has it."""
+MARK = b'<meta name="generator" content="safe-launch">'
+"""Every page has it in its first `HEAD_SIZE` bytes."""
+HEAD_SIZE = 1024
 
 
 def require_libraries() -> None:
@@ -76,6 +77,18 @@ def page(run: PastRun) -> str:
 def index(runs: Sequence[PastRun], links: Sequence[str]) -> str:
     """The index of runs, each with the link to its page."""
     return _filled("index.html", head=HEAD, runs=list(zip(runs, links, strict=True)))
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that was made here.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return MARK in file.read(HEAD_SIZE)
 
 
 def verdict(run: PastRun, attempts: Sequence[ToldAttempt]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...core.constraint import Cause
 from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
 from ...evidence.failure_record import FailureRecord
@@ -53,6 +55,16 @@ class Failure:
     traceback: str = ""
 
 
+class PlannedChange(msgspec.Struct, frozen=True):
+    """A setting that a plan changes, as `plan.json` has it."""
+
+    setting: str
+    old: Any
+    source: str
+    new: Any
+    cause: Cause
+
+
 @dataclass(frozen=True, slots=True)
 class ToldAttempt:
     """An attempt.
@@ -82,9 +94,13 @@ class ToldAttempt:
     observed_memory: Mapping[str, int]
 
     @property
-    def changes(self) -> list[Mapping[str, Any]]:
-        """What its plan changes against what was asked."""
-        return _dicts(self.plan.get("changes"))
+    def changes(self) -> list[PlannedChange]:
+        """What its plan changes against what was asked; what isn't of this form is left out."""
+        found = []
+        for change in _dicts(self.plan.get("changes")):
+            with suppress(msgspec.ValidationError):
+                found.append(msgspec.convert(change, PlannedChange))
+        return found
 
     @property
     def components(self) -> dict[str, int]:

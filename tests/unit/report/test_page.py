@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ CHANGE = {
     "old": 3,
     "new": 2,
     "source": "--deepspeed ds.json",
-    "cause": {"name": "some-failure", "summary": "it isn't gathered", "reference": "https://x/y"},
+    "cause": {
+        "kind": "known failure",
+        "name": "some-failure",
+        "summary": "it isn't gathered",
+        "reference": "https://x/y",
+    },
 }
 LOSS = "{{'loss': '{}', 'grad_norm': '1', 'learning_rate': '0.01', 'epoch': '{}'}}\n"
 NOW = time.time() - 200
@@ -120,6 +126,7 @@ def test_a_corrected_run(run: RunFolder, tmp_path: Path) -> None:
     assert page.count("    3      loss.backward()") == 1
     assert "Trace &lt;b&gt;" in page
     assert "https://x/y" in page
+    assert page.count("launched as asked") == 1
     assert "<td>0.5 s</td>" in page
     assert "About accelerator-out-of-memory" in page
 
@@ -169,7 +176,8 @@ def test_nothing_is_run_fetched_or_shown_that_mustnt(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"findings": 3}', '{"findings": [{"record": 1}]}']
+    "content",
+    ["", "{", "[]", '{"findings": 3}', '{"findings": [{"record": 1}]}', '{"changes": [{}]}'],
 )
 def test_broken_files_tell_less(run: RunFolder, content: str) -> None:
     """The page is there all the same."""
@@ -178,6 +186,7 @@ def test_broken_files_tell_less(run: RunFolder, content: str) -> None:
         (folder / f"{name}.json").write_text(content)
     (run.path / "outcome.json").write_text(content)
     assert "<h1>train-1</h1>" in run.page()
+    assert "its plan is missing, or can&#39;t be read" in run.page()
 
 
 def test_a_run_without_anything(run: RunFolder) -> None:
@@ -196,6 +205,9 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     index = (tmp_path / "index.html").read_text()
     assert 'href="odd%20%231/report.html"' in index
     assert (tmp_path / "odd #1" / "report.html").exists()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LaunchError, match=r"isn't a report"):
+        report([str(run.path), "-o", str(tmp_path / "pipe")])
     mine = tmp_path / "notes.html"
     mine.write_text("mine")
     with pytest.raises(LaunchError, match=r"isn't a report"):
