@@ -63,10 +63,16 @@ def read_catalogue(
     """
     if folder is not None:
         return tuple(read_entry(path, is_site_specific=True) for path in _entries(folder))
-    shipped = _entries(Path(str(files("safe_launch.presets.failures"))))
     return tuple(
-        read_entry(path) for path in shipped if not for_plan or _tells_on_plans(path.read_bytes())
+        read_entry(path)
+        for path in shipped().values()
+        if not for_plan or _tells_on_plans(path.read_bytes())
     )
+
+
+def shipped() -> dict[str, Path]:
+    """The files of the shipped entries, by id and in its order."""
+    return {path.stem: path for path in _entries(Path(str(files("safe_launch.presets.failures"))))}
 
 
 def _tells_on_plans(text: bytes) -> bool:

@@ -77,13 +77,13 @@ class Training:
     Attributes:
         request: the user's request.
         hardware: this node's hardware.
-        catalogue: the known failures.
+        site_entries: known failures of a cluster's own.
         wanted: settings that `--preset` and `--set` ask for.
     """
 
     request: LaunchRequest
     hardware: Hardware
-    catalogue: Sequence[KnownFailure]
+    site_entries: Sequence[KnownFailure]
     wanted: Mapping[Setting, Known]
 
     def workload(self, request: LaunchRequest) -> Workload:
@@ -181,7 +181,11 @@ def plan(options: argparse.Namespace) -> int:
     training = training_of(options, is_launch=False)
     workload = training.workload(training.request)
     return plan_command.show_plan(
-        training.request, workload, training.hardware, training.catalogue, as_json=options.json
+        training.request,
+        workload,
+        training.hardware,
+        training.site_entries,
+        as_json=options.json,
     )
 
 
@@ -192,8 +196,6 @@ def launch(options: argparse.Namespace) -> int:
         LaunchError: the launch isn't possible.
     """
     from ..nodes import farewell, secret
-    from ..session import launch as single_node
-    from ..session import multi_node
     from ..system import run_directory, writable_folders
     from ..workers import start
 
@@ -206,17 +208,20 @@ def launch(options: argparse.Namespace) -> int:
     with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
         with farewell.told(placement, trust, terminal.say):
             training = training_of(options, is_launch=True, placement=placement)
-            request, hardware, catalogue = training.request, training.hardware, training.catalogue
+            request, hardware, site = training.request, training.hardware, training.site_entries
             output_options.make_folder(request.worker_options.streams)
             writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.end)
+            from ..session import launch as single_node  # the server imports meanwhile
+            from ..session import multi_node
+
             workload = training.workload(request)
             own = multi_node.prepared(request, hardware, workload, server)
         if own is None:
-            return single_node.launch(request, workload, hardware, catalogue, server)
+            return single_node.launch(request, workload, hardware, site, server)
         read = training.workload
-        return multi_node.launch(request, own, hardware, catalogue, read, server, trust)
+        return multi_node.launch(request, own, hardware, site, read, server, trust)
 
 
 def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
@@ -273,8 +278,7 @@ def training_of(
         for problem in profiles.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
-    catalogue = lookup.known_failures(options.catalogue, for_plan=not is_launch)
-    return Training(request, hardware, catalogue, wanted)
+    return Training(request, hardware, lookup.site_entries(options.catalogue), wanted)
 
 
 def request_of(

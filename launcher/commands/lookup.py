@@ -113,24 +113,30 @@ def catalogue(arguments: Sequence[str]) -> int:
     return ExitCode.SUCCESS
 
 
-def known_failures(folder: Path | None, *, for_plan: bool = False) -> tuple[KnownFailure, ...]:
-    """The shipped catalogue, and that of the user's folder.
-
-    Args:
-        folder: the user's, if any.
-        for_plan: leave out what is shipped and can't tell on a plan.
+def known_failures(folder: Path | None) -> tuple[KnownFailure, ...]:
+    """The shipped catalogue, and that of a cluster's folder.
 
     Raises:
         LaunchError: there is no such folder, or an entry doesn't follow the schema.
     """
     from ..catalogue.reader import read_catalogue
 
-    shipped = read_catalogue(for_plan=for_plan)
+    return read_catalogue() + site_entries(folder)
+
+
+def site_entries(folder: Path | None) -> tuple[KnownFailure, ...]:
+    """The catalogue of a cluster's folder, if there is one.
+
+    Raises:
+        LaunchError: there is no such folder, or an entry doesn't follow the schema.
+    """
     if folder is None:
-        return shipped
+        return ()
+    from ..catalogue.reader import read_catalogue
+
     if not folder.is_dir():
         raise LaunchError(ExitCode.USAGE, f"--catalogue {folder}: no such folder")
-    return shipped + read_catalogue(folder)
+    return read_catalogue(folder)
 
 
 def _parser(name: str, description: str) -> Parser:

@@ -40,7 +40,7 @@ def first_plan(
         workload: what is known of the training.
         hardware: what it runs on.
         known: the known constraints.
-        entries: the known failures that concern the installed versions.
+        entries: the known failures that can tell on a plan.
         reporter: reports the plan, or why there is none.
         has_learnt: earlier runs have taught what fails.
     """

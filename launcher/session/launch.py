@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import KnownFailure, known_constraints
-from ..catalogue.reader import concerns
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
@@ -37,7 +38,7 @@ def launch(
     request: LaunchRequest,
     workload: Workload,
     hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
+    site_entries: Sequence[KnownFailure],
     server: Server,
     joined: Joined | None = None,
 ) -> int:
@@ -47,7 +48,7 @@ def launch(
         request: what the user asked for, with the workers of all nodes.
         workload: what is known of the training.
         hardware: the least that every node has.
-        catalogue: the known failures.
+        site_entries: known failures of a cluster's own.
         server: this node's fork server.
         joined: the nodes of the job; None on a single node.
 
@@ -64,6 +65,7 @@ def launch(
         link.send(RunStarted(server.mark, rank, len(links) + 1, devices))
     guardian = orphans.guard(server.mark)
     farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
+    catalogue = Catalogue(site_entries, workload.versions)
     try:
         farewell = _train(request, workload, hardware, catalogue, server, peers)
     except LaunchError as error:
@@ -92,32 +94,37 @@ def _train(
     request: LaunchRequest,
     workload: Workload,
     hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
+    catalogue: Catalogue,
     server: Server,
     peers: Peers,
 ) -> RunEnded:
     """Makes the first plan and runs the loop with its effects."""
     reporter = ConsoleReporter()
-    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
-    learnt = learning.learnt(request, workload, hardware, entries, os.environ)
+    learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
-    for sentence in (*learnt.notes, *start.sentences(entries)):
+    for sentence in (*learnt.notes, *start.sentences(catalogue)):
         reporter.note(sentence)
-    known = (*known_constraints(entries), *start.constraints)
+    known = (*known_constraints(catalogue.on_plans), *start.constraints)
     has_learnt = start.has_failed
-    given = request, start.workload, hardware, known, entries
+    given = request, start.workload, hardware, known, catalogue.on_plans
     plan = first_plan(*given, reporter, has_learnt=has_learnt)
     if isinstance(plan, RunEnded):
         return plan
     target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung)
-    effects = Effects(nodes.launch, partial(prepare, run_id=server.mark), reporter, run)
+
+    def imported(report: dict[str, Any]) -> None:
+        server.extend(report)
+        assert catalogue.entries  # are read while all is well: no relaunch waits for them
+
+    nodes = AllNodes(server, peers, reporter.note, reporter.hung, imported)
+    resume = partial(prepare, run_id=server.mark)
+    effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
     recorded = launcher_record.recorded(run, 0, request.command)
     with metrics_process.shown(target, run), recorded:
-        state, end = run_attempts(state, plan, hardware, entries, effects)
+        state, end = run_attempts(state, plan, hardware, effects)
         summary.write_or_warn(run / "outcome.json", summary.document(state.outcomes, end.code))
     for sentence in learning.keep(state, workload, hardware, run.name, os.environ):
         reporter.note(sentence)

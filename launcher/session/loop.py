@@ -42,6 +42,7 @@ class Effects:
     Attributes:
         launch: runs an attempt on all nodes.
         prepare: prepares on disk what an attempt with this plan resumes from.
+        known_failures: reads those that concern the installed versions.
         reporter: reports what happens.
         run: the run directory.
         pause: seconds before a transient failure is retried.
@@ -49,6 +50,7 @@ class Effects:
 
     launch: Callable[[Attempt, Start, Rules], Outcome]
     prepare: Callable[[Plan, Sequence[Outcome]], Start | Refused]
+    known_failures: Callable[[], Sequence[KnownFailure]]
     reporter: Reporter
     run: Path
     pause: float = PAUSE
@@ -66,7 +68,6 @@ def run_attempts(
     state: RunState,
     plan: Plan,
     hardware: Hardware,
-    entries: Sequence[KnownFailure],
     effects: Effects,
 ) -> tuple[RunState, End]:
     """Runs attempts until the run ends; returns the final state and the end.
@@ -75,7 +76,6 @@ def run_attempts(
         state: the state before the first attempt.
         plan: the plan of the first attempt.
         hardware: the least that every node has.
-        entries: the known failures that concern the installed versions.
         effects: the side effects of the loop.
     """
     start = Start(None)
@@ -87,7 +87,7 @@ def run_attempts(
         rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
         outcome = effects.launch(attempt, start, rules)
         summary.write_or_warn(attempt.folder / "observed.json", outcome.seen.document())
-        state, suspect = _diagnose(state, outcome, entries, effects)
+        state, suspect = _diagnose(state, outcome, effects)
         decision = decide(state, rules, suspect, effects.pause)
         if decision.note:
             effects.reporter.note(decision.note)
@@ -108,7 +108,7 @@ def run_attempts(
 
 
 def _diagnose(
-    state: RunState, outcome: Outcome, entries: Sequence[KnownFailure], effects: Effects
+    state: RunState, outcome: Outcome, effects: Effects
 ) -> tuple[RunState, SuspectCorrection | None]:
     """Diagnoses, records and reports a failure; returns the state after the outcome."""
     if not isinstance(outcome, Failed):
@@ -116,6 +116,7 @@ def _diagnose(
     from ..logs.last_output import completed  # upon a failure alone
 
     attempt = outcome.attempt
+    entries = effects.known_failures()
     records = completed(outcome.records, entries)
     diagnosis = diagnose(records, entries, prefilter(entries, len(records)))
     summary.write_or_warn(attempt.folder / "failures.json", {"findings": diagnosis.rows()})

@@ -51,7 +51,7 @@ def launch(
     request: LaunchRequest,
     own: Join,
     hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
+    site_entries: Sequence[KnownFailure],
     read: Callable[[LaunchRequest], Workload],
     server: Server,
     trust: Trust,
@@ -62,7 +62,7 @@ def launch(
         request: this node's launch.
         own: what this node says of itself.
         hardware: what this node has.
-        catalogue: the known failures.
+        site_entries: known failures of a cluster's own.
         read: reads the workload, given the number of workers.
         server: this node's fork server.
         trust: what the launchers of the job prove to each other.
@@ -99,7 +99,7 @@ def launch(
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
-    return launch_on_head(together, workload, least, catalogue, server, joined)
+    return launch_on_head(together, workload, least, site_entries, server, joined)
 
 
 def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:

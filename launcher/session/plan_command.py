@@ -6,8 +6,8 @@ import json
 import os
 from collections.abc import Sequence
 
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import KnownFailure, known_constraints
-from ..catalogue.reader import concerns
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware
 from ..core.plain_json import plain
@@ -26,20 +26,20 @@ def show_plan(
     request: LaunchRequest,
     workload: Workload,
     hardware: Hardware,
-    catalogue: Sequence[KnownFailure],
+    site_entries: Sequence[KnownFailure],
     *,
     as_json: bool,
 ) -> ExitCode:
     """Prints the plan in full; returns the exit code."""
-    entries = [entry for entry in catalogue if concerns(entry, workload.versions)]
+    catalogue = Catalogue(site_entries, workload.versions)
     start = learning.Learnt(workload)
     if not request.limits.forget:
-        start = learning.learnt(request, workload, hardware, entries, os.environ)
-    known = (*known_constraints(entries), *start.constraints)
+        start = learning.learnt(request, workload, hardware, catalogue, os.environ)
+    known = (*known_constraints(catalogue.on_plans), *start.constraints)
     workload, has_learnt = start.workload, start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
-    terminal.say(*start.notes, *start.sentences(entries))
-    suspects = suspect_lines(plan, entries) if isinstance(plan, Plan) else ()
+    terminal.say(*start.notes, *start.sentences(catalogue))
+    suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     if as_json:
         document = plan_table.document(request, workload, hardware, plan)
         document["suspicions"] = [

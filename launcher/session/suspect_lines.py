@@ -87,7 +87,7 @@ def suspect_lines(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[SuspectL
 
     Args:
         plan: the plan to be launched.
-        entries: the known failures that concern the installed versions.
+        entries: the known failures that can tell on a plan.
     """
     relevant = [entry for entry in entries if entry.points_at is not None and is_open(entry, plan)]
     if not relevant:

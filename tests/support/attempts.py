@@ -178,7 +178,7 @@ def ran(
     known = tuple(known_rules(CURRENT))
     plan = planned(request, workload, hardware, known)
     assert isinstance(plan, Plan)
-    effects = Effects(launch, prepare, reporter, folder, pause=0)
-    state, end = run_attempts(RunState(request, workload, known), plan, hardware, ENTRIES, effects)
+    effects = Effects(launch, prepare, lambda: ENTRIES, reporter, folder, pause=0)
+    state, end = run_attempts(RunState(request, workload, known), plan, hardware, effects)
     assert next(script, None) is None, "fewer attempts were made than the test has endings"
     return Run(state, end, reporter.lines, plans, starts)

@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 import yaml
+from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.catalogue.entry import known_constraints
-from safe_launch.catalogue.reader import concerns
 from safe_launch.commands import command_line, lookup
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload
@@ -80,7 +80,7 @@ def plan(line: CommandLine, hardware: str) -> Plan | NoPlan:
     with _at(line):
         training = _training(line, hardware)
         workload = training.workload(training.request)
-        entries = [each for each in training.catalogue if concerns(each, workload.versions)]
+        entries = Catalogue(training.site_entries, workload.versions).on_plans
         known = known_constraints(entries)
         return planned(training.request, workload, training.hardware, known)
 

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ...catalogue.entry import Finding, Kind, KnownFailure
+from ...catalogue.catalogue import Catalogue
+from ...catalogue.entry import Finding, Kind
 from ...core.certainty import Origin
 from ...core.constraint import CauseKind, Constraint
 from ...core.errors import LaunchError
@@ -59,12 +60,13 @@ class Learnt:
         """Whether an earlier run has failed, or was started again before it could."""
         return any(kept.lesson.trained is None for kept in self.lessons)
 
-    def sentences(self, entries: Sequence[KnownFailure]) -> Iterator[str]:
+    def sentences(self, catalogue: Catalogue) -> Iterator[str]:
         """What is applied, a sentence for each lesson."""
-        subjects = {entry.id: entry.subject for entry in entries}
         for kept in self.lessons:
             lesson = kept.lesson
-            what = subjects.get(lesson.failure, "what the workers showed before their first step")
+            entry = catalogue.named(lesson.failure)
+            what = "what the workers showed before their first step"
+            what = what if entry is None else entry.subject
             if lesson.trained is not None:
                 what = f"a rank needed {gib(lesson.trained.needed)} GiB of memory"
             failure = f" [{lesson.failure}]" if lesson.failure else ""
@@ -75,7 +77,7 @@ def learnt(
     request: LaunchRequest,
     workload: Workload,
     hardware: Hardware,
-    entries: Sequence[KnownFailure],
+    catalogue: Catalogue,
     environment: Mapping[str, str],
 ) -> Learnt:
     """What earlier runs have taught of a script, as far as it still holds.
@@ -84,7 +86,7 @@ def learnt(
         request: what is launched.
         workload: what is known of it.
         hardware: what it runs on.
-        entries: the known failures that concern the installed versions.
+        catalogue: the known failures that concern the installed versions.
         environment: the launcher's.
 
     Raises:
@@ -97,20 +99,21 @@ def learnt(
         digest = circumstances(request, workload)
     except OSError as error:
         return Learnt(workload, notes=(f"what was learnt of it isn't looked for: {error}",))
-    known = {entry.id: entry for entry in entries}
     result = Learnt(workload)
     for each in store.found(places, script, digest):
         if isinstance(each, Refused):
             result = replace(result, notes=(*result.notes, f"{each.sentence}; it is ignored"))
-        elif _holds(each.lesson, known, workload):
+        elif _holds(each.lesson, catalogue, workload):
             result = _with_lesson(result, each, _machine(request, hardware))
     return result
 
 
-def _holds(lesson: Lesson, known: Mapping[str, KnownFailure], workload: Workload) -> bool:
+def _holds(lesson: Lesson, catalogue: Catalogue, workload: Workload) -> bool:
     """Whether its known failure still concerns the versions that are installed."""
     versions = {name: workload.versions.get(name, "") for name in lesson.versions}
-    return lesson.versions == versions and (not lesson.failure or lesson.failure in known)
+    return lesson.versions == versions and (
+        not lesson.failure or catalogue.named(lesson.failure) is not None
+    )
 
 
 def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.core.certainty import Origin
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
@@ -30,6 +31,7 @@ TWICE = "zero2-gradient-reduced-twice"
 SECOND = {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
 THIRD = {Setting.ZERO_STAGE: 1}
 WORLD = replace(world(ZERO2), versions=CURRENT)
+CATALOGUE = Catalogue(ENTRIES, CURRENT)
 SCRIPT = "from layers import Block\nimport argparse\n"
 ARGUMENTS = ("--deepspeed", "zero2.json", "--lr=1e-4", "--depth", "4", "--out", "/scratch/a")
 
@@ -59,7 +61,7 @@ class Place:
     def known(self, *arguments: str, workload: Workload = WORLD) -> Learnt:
         """What the next launch knows."""
         request = self.request(*arguments)
-        return learnt(request, workload, HARDWARE, ENTRIES, self.environment)
+        return learnt(request, workload, HARDWARE, CATALOGUE, self.environment)
 
     def overrides(self, *arguments: str, workload: Workload = WORLD) -> dict[Setting, Value]:
         """What the next launch changes from the start."""
@@ -95,7 +97,7 @@ def test_the_second_launch_is_right_at_once(
     assert place.overrides() == changes
     found = place.known()
     assert [kept.lesson.failure for kept in found.lessons] == names
-    (sentence,) = found.sentences(ENTRIES)
+    (sentence,) = found.sentences(CATALOGUE)
     assert sentence.startswith("learnt in run train-1 on 2")
 
 
@@ -333,7 +335,7 @@ def test_what_was_needed_is_known(place: Place) -> None:
     assert (found.workload.trained.needed, found.workload.trained.context) == (6 * GIB, GIB)
     assert found.workload.value(Fact.SEQUENCE_LENGTH) == 512
     assert not found.has_failed
-    (sentence,) = found.sentences(ENTRIES)
+    (sentence,) = found.sentences(CATALOGUE)
     assert sentence.endswith(": a rank needed 6.0 GiB of memory")
     # The next launch keeps what this one has learnt of the data.
     again = ran(place.run, found.workload, holds(6 * GIB), request=place.request())
@@ -341,7 +343,7 @@ def test_what_was_needed_is_known(place: Place) -> None:
     assert place.known(workload=world).workload.value(Fact.SEQUENCE_LENGTH) == 512
     other = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, memory=40 * GIB))
     request = place.request()
-    assert not learnt(request, world, other, ENTRIES, place.environment).lessons
+    assert not learnt(request, world, other, CATALOGUE, place.environment).lessons
 
 
 def test_memory_without_an_estimate_is_not_kept(place: Place) -> None:

@@ -1,0 +1,44 @@
+"""The known failures of a launch, of which no more is read than is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import reader
+from .entry import KnownFailure
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The known failures that concern the installed versions.
+
+    Attributes:
+        site_entries: a cluster's own, beside the shipped ones.
+        versions: of the installed packages, by name.
+    """
+
+    site_entries: Sequence[KnownFailure]
+    versions: Mapping[str, str]
+
+    @cached_property
+    def on_plans(self) -> Sequence[KnownFailure]:
+        """Those that can tell on a plan, before anything has failed, and the cluster's own."""
+        shipped = reader.read_catalogue(for_plan=True)
+        return self._concerning([*shipped, *self.site_entries])
+
+    @cached_property
+    def entries(self) -> Sequence[KnownFailure]:
+        """All of them; reading them takes a fifth of a second."""
+        return self._concerning([*reader.read_catalogue(), *self.site_entries])
+
+    def named(self, name: str) -> KnownFailure | None:
+        """One of them; None where there is no such entry, or it doesn't concern the versions."""
+        found = [entry for entry in self.site_entries if entry.id == name]
+        path = reader.shipped().get(name)
+        read = [] if path is None or found else [reader.read_entry(path)]
+        return next(iter(self._concerning(found or read)), None)
+
+    def _concerning(self, entries: Iterable[KnownFailure]) -> Sequence[KnownFailure]:
+        return tuple(entry for entry in entries if reader.concerns(entry, self.versions))

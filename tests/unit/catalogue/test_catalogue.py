@@ -1,0 +1,63 @@
+"""What a launch knows of the catalogue: no more than is asked for, and all of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue import reader
+from safe_launch.catalogue.catalogue import Catalogue
+from safe_launch.catalogue.reader import read_catalogue
+from support.worlds import CURRENT
+
+SHIPPED = read_catalogue()
+OWN = """---
+id: {id}
+title: The storage of this cluster is full
+role: initiating
+class: user
+signatures:
+- message: "quota exceeded on /fast"
+when: {{torch: ">=2.0"}}
+---
+## What happens
+
+The quota of /fast is used up.
+
+## What to do
+
+Remove old checkpoints.
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Sequence[reader.KnownFailure]:
+    """A cluster's entry, and one in place of a shipped one."""
+    for name in ("our-storage", "accelerator-out-of-memory"):
+        (tmp_path / f"{name}.md").write_text(OWN.format(id=name))
+    return read_catalogue(tmp_path)
+
+
+def test_what_is_read_is_what_concerns_the_versions(own: Sequence[reader.KnownFailure]) -> None:
+    """In one list and in the other: the shipped ones first, then the cluster's."""
+    known = Catalogue(own, CURRENT)
+    concerned = [entry.id for entry in SHIPPED if reader.concerns(entry, CURRENT)]
+    assert [entry.id for entry in known.entries] == [*concerned, *(entry.id for entry in own)]
+    on_plans = {entry.id for entry in known.on_plans}
+    assert on_plans < {entry.id for entry in known.entries}
+    assert on_plans > {entry.id for entry in own}
+    assert not {entry.id for entry in Catalogue(own, {"torch": "1.9"}).on_plans} & {"our-storage"}
+
+
+def test_one_is_found_by_its_name(own: Sequence[reader.KnownFailure]) -> None:
+    """Whether it tells on a plan or not; the cluster's own goes first, and no path leads out."""
+    known, shipped = Catalogue(own, CURRENT), Catalogue((), CURRENT)
+    for entry in SHIPPED:
+        assert (shipped.named(entry.id) is not None) == reader.concerns(entry, CURRENT), entry.id
+    found = known.named("accelerator-out-of-memory")
+    assert found is not None
+    assert found.path == own[0].path
+    for name in ("", "our-storages", "../failures/accelerator-out-of-memory"):
+        assert known.named(name) is None
+    assert Catalogue(own, {"torch": "1.9"}).named("our-storage") is None
