@@ -41,14 +41,12 @@ class AllNodes:
         peers: the other nodes; after an attempt, those that are left.
         notice: called with a line that the user should see at once.
         hung: called with an attempt that doesn't move and where its ranks stand.
-        imported: called with what a worker has imported (`extra_imports.Report`).
     """
 
     server: Server
     peers: Peers
     notice: Callable[[str], None]
     hung: Callable[[Attempt, HangReport], None]
-    imported: Callable[[dict[str, Any]], None]
 
     def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
         """Runs an attempt on all nodes to its end."""
@@ -71,7 +69,7 @@ class AllNodes:
         own = Own(plan.hardware.accelerator.environment, start.variable)
         self.peers.send_orders(order)
         watch = Watch(
-            permission(attempt, rules), self.notice, self.imported, partial(self.hung, attempt)
+            permission(attempt, rules), self.notice, server.extend, partial(self.hung, attempt)
         )
         try:
             part = run_attempt(order, own, plan.request, server, attempt.folder, watch, self.peers)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from threading import Timer
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import KnownFailure, known_constraints
@@ -32,6 +32,9 @@ from .first_plan import first_plan
 from .lessons import learning
 from .loop import Effects, run_attempts
 from .resume import prepare
+
+SETTLING = 0.5
+"""Seconds from the first plan, in which the workers' start is what matters."""
 
 
 def launch(
@@ -66,12 +69,15 @@ def launch(
     guardian = orphans.guard(server.mark)
     farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
     catalogue = Catalogue(site_entries, workload.versions)
+    reading = Timer(SETTLING, catalogue.read)  # joined at exit: RE2 aborts in an ended thread
+    reading.start()
     try:
         farewell = _train(request, workload, hardware, catalogue, server, peers)
     except LaunchError as error:
         farewell = RunEnded(error.code, error.problem)
         raise
     finally:
+        reading.cancel()
         guardian.dismiss()
         broadcast(links.values(), farewell)
         deliver(links.values(), placement.times.silence)
@@ -113,12 +119,7 @@ def _train(
     target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
-
-    def imported(report: dict[str, Any]) -> None:
-        server.extend(report)
-        assert catalogue.entries  # are read while all is well: no relaunch waits for them
-
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung, imported)
+    nodes = AllNodes(server, peers, reporter.note, reporter.hung)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
