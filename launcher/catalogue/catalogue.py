@@ -33,10 +33,6 @@ class Catalogue:
         """All of them; reading them takes a fifth of a second."""
         return self._concerning([*reader.read_catalogue(), *self.site_entries])
 
-    def read(self) -> None:
-        """Reads all of them while all is well, so that no failure has to wait for them."""
-        assert self.entries
-
     def named(self, name: str) -> KnownFailure | None:
         """One of them; None where there is no such entry, or it doesn't concern the versions."""
         found = [entry for entry in self.site_entries if entry.id == name]

@@ -34,7 +34,7 @@ from .loop import Effects, run_attempts
 from .resume import prepare
 
 SETTLING = 0.5
-"""Seconds from the first plan, in which the workers' start is what matters."""
+"""Seconds from the start in which the plan and the workers' start are what matters."""
 
 
 def launch(
@@ -69,7 +69,9 @@ def launch(
     guardian = orphans.guard(server.mark)
     farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
     catalogue = Catalogue(site_entries, workload.versions)
-    reading = Timer(SETTLING, catalogue.read)  # joined at exit: RE2 aborts in an ended thread
+    # Read while all is well, so that no failure has to wait for them. No daemon: the exit has to
+    # wait for the thread, which ends the process with an error if it is stopped within RE2.
+    reading = Timer(SETTLING, lambda: catalogue.entries)
     reading.start()
     try:
         farewell = _train(request, workload, hardware, catalogue, server, peers)
