@@ -46,7 +46,9 @@ def main(arguments: list[str]) -> None:
         from .workers.forkserver import extra_imports, restart_in_place, server
         from .workload.script.imports import module_steps, steps
 
-        warmth = server.serve(module_steps(target) if kind == "module" else steps(target))
+        find = module_steps if kind == "module" else steps
+        warmth = server.serve(lambda: find(target))
+        rest = sys.argv[3:]  # those of a later launch, where this process serves one
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
     try:

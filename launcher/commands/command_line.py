@@ -46,6 +46,7 @@ COMMANDS = {
     "runs": "runs",
     "status": "status",
     "template": "template.template_command",
+    "warm": "warm",
     "wrap": "wrap",
 }
 """The commands that need no script, by the module with a function of that name, imported when it is
@@ -212,7 +213,7 @@ def launch(options: argparse.Namespace) -> int:
             output_options.make_folder(request.worker_options.streams)
             writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
-            ending.callback(server.end)
+            ending.callback(server.leave)
             from ..session import launch as single_node  # the server imports meanwhile
             from ..session import multi_node
 

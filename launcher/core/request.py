@@ -81,6 +81,7 @@ class WorkerOptions:
         stop_times: grace periods of the workers.
         hang_times: the patience with workers that don't move.
         start_method: `spawn` for fresh processes, or `forkserver`.
+        keep_warm: how long what the workers import is kept for the next launch; 0 for not at all.
         interpreter: the Python that runs the workers; empty for this one.
         role: the workers' role, as in torchrun.
         own_device: every worker sees only its own device, as device 0.
@@ -95,6 +96,7 @@ class WorkerOptions:
     stop_times: StopTimes = StopTimes()
     hang_times: HangTimes = HangTimes()
     start_method: Literal["spawn", "forkserver"] = "forkserver"
+    keep_warm: float = 0.0
     interpreter: str = ""
     role: str = "default"
     own_device: bool = False

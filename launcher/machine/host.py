@@ -44,6 +44,21 @@ def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
     return min(limits)
 
 
+def free_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
+    """The share of the memory that is free or can be freed: the host's, or a cgroup's lower one."""
+    host = _fields(MEMORY)
+    shares = [host["MemAvailable:"] / host["MemTotal:"]] if "MemAvailable:" in host else []
+    for folder in _groups(root, membership, "memory"):
+        cache = _fields(folder / "memory.stat").get("inactive_file", 0)
+        for most, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            for limit in filter(None, _numbers(folder / most)):
+                shares += [1 - (usage - cache) / limit for usage in _numbers(folder / used)]
+    return min(shares, default=1.0)
+
+
 def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's cgroups and their parents, of both versions.
 
@@ -66,6 +81,12 @@ def _numbers(path: Path) -> list[int]:
     """The numbers in a file; empty if any word isn't a number, as in `max 100000`."""
     words = _text(path).split()
     return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers in a file by the name before each."""
+    lines = [line.split() for line in _text(path).splitlines()]
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
 
 def _text(path: Path) -> str:

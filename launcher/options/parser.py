@@ -112,6 +112,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch runs [list|show|prune] [RUN]
        safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
+       safe-launch warm [list|stop] [SCRIPT]
        safe-launch wrap [options] -- COMMAND..."""
 
 
@@ -132,6 +133,7 @@ COMMANDS_HELP = """\
   runs       list the runs that are kept, or remove old ones
   status     show how far each rank of your runs has come, or how a run ended
   template   write a file for Slurm or Kubernetes, filled in for a job
+  warm       list or end what launches with --keep-warm have left
   wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place"""
 """What each command does, a line each."""
 

@@ -33,6 +33,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workers")
     methods = ("spawn", "fork", "forkserver")
     table.add(group, "start_method", choices=methods, default="forkserver", metavar=None)
+    group.add_argument(
+        *("--keep-warm", "--keep_warm"),
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="keep what the script imports for so long after the launch; the next launch of the "
+        "script uses it where nothing that was imported has changed (default: 0, nothing is kept)",
+    )
     table.add(group, "max_restarts", type=_count, default=0)
     table.add(group, "monitor_interval", type=_seconds)
     table.add(group, "event_log_handler", type=_event_log)
@@ -87,7 +95,7 @@ def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> Sto
     if terminate is None and environment.get(variable):
         try:
             terminate = _seconds(environment[variable])
-        except (ValueError, argparse.ArgumentTypeError) as error:
+        except argparse.ArgumentTypeError as error:
             problem = f"{variable}={environment[variable]}: a number of seconds is needed"
             raise LaunchError(ExitCode.USAGE, problem) from error
     if terminate is None:
@@ -160,6 +168,7 @@ def applied(
             options,
             stop_times=stop_times(given, environment),
             hang_times=hang_times(given),
+            keep_warm=given.keep_warm,
             interpreter=interpreter,
             role=given.role,
             own_device=given.virtual_local_rank,
@@ -269,7 +278,10 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number of seconds is needed, not {text!r}") from None
     if not value >= 0:
         raise argparse.ArgumentTypeError(f"a time can't be negative: {text}")
     return value

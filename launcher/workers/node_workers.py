@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -71,12 +70,9 @@ class NodeWorkers:
             case SaveLocation(saves=saves) if rank == min(self.pids):
                 self.saves = saves
 
-    def note_exit(self, rank: int) -> None:
-        """Notes how a rank ended, without reaping it, which torch elastic does."""
-        seen = time.monotonic()
-        status: Any = os.waitid(os.P_PID, self.pids[rank], os.WEXITED | os.WNOWAIT)
-        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-        self.exits[rank] = (code, seen)
+    def note_exit(self, rank: int, code: int) -> None:
+        """Notes that a rank has ended, with its exit code, -N for signal N."""
+        self.exits[rank] = (code, time.monotonic())
         self.alive.discard(rank)
 
     def failed(self) -> set[int]:

@@ -26,6 +26,7 @@ from . import local_rank_macro
 from .forkserver import tcp_store
 from .forkserver.client import Forked, Server
 from .output import Output
+from .warm_key import warm_key
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
@@ -184,9 +185,13 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
             ERROR_FILE,
             *(() if request.worker_options.own_device else ("LOCAL_RANK",)),
         )
-    result = Server(mark, command(request), lasting(request, environment), own)
+    words, seconds = command(request), request.worker_options.keep_warm
+    key = warm_key(request, words) if seconds else ""
+    result = Server(
+        mark, words, lasting(request, environment), own, keep_seconds=seconds, warm_key=key
+    )
     if request.worker_options.start_method == "forkserver" and not request.is_program:
-        result.start()
+        result.begin()
     return result
 
 

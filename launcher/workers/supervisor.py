@@ -151,7 +151,7 @@ class Supervisor:
         self._loop.on_readable(self._wakeup, self._answer_signals)
         self._loop.on_readable(self._hangs.asker, self._hangs.answered)
         for rank, pid in self.workers.pids.items():
-            self._loop.on_end(pid, partial(self.workers.note_exit, rank))
+            self._loop.on_end(pid, partial(self._note_exit, rank, pid))
         if self._server.store_host is not None:
             self._loop.on_end(self._server.store_host, self._note_end_of_store)
         for node, link in self._peers.connections.items():
@@ -198,6 +198,9 @@ class Supervisor:
                     f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
                     "preloaded module had read it"
                 )
+
+    def _note_exit(self, rank: int, pid: int) -> None:
+        self.workers.note_exit(rank, self._server.exit_code(pid))
 
     def _note_end_of_store(self) -> None:
         self._fault = self._server.store_failure()

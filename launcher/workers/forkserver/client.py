@@ -15,17 +15,22 @@ import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ...core.errors import LaunchError
-from ...system import orphans, terminal
+from ...system import children, orphans, terminal
 from ...system.signals import SignalWakeup, StoppedError
-from . import tcp_store
+from . import handover, tcp_store
 from .forking_process import ForkingProcess
+from .handover import TakenOver
 from .messages import (
     WARM,
+    AskEnd,
     Copied,
     EnvironmentDiffers,
+    HasEnded,
+    Launch,
     MakeCopy,
     Message,
     PerRankRead,
@@ -83,6 +88,8 @@ class Server:
         excluded_package: a package that every worker imports by itself. Its import order may
             matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
+        keep_seconds: how long a copy waits for the next launch.
+        warm_key: what that launch must have in common with this one; empty for no copy.
         state: which process workers can be forked from.
         wakeup: the signals of the launcher, which end every wait for an answer.
     """
@@ -96,34 +103,47 @@ class Server:
     store_host: int | None = None
     excluded_package: str | None = None
     copy_refused: str | None = None
+    keep_seconds: float = 0.0
+    warm_key: str = ""
     state: State = State.NONE
     wakeup: SignalWakeup = field(default_factory=lambda: SignalWakeup(()))
-    _popen: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[bytes] | TakenOver | None = None
     _original: ForkingProcess | None = None
     _copy: ForkingProcess | None = None
+
+    def begin(self) -> None:
+        """Takes over a server that an earlier launch has left, or starts one."""
+        if self.warm_key:
+            here, variables = str(Path.cwd()), [*self.per_rank_variables]
+            launch = Launch(self.command, self._variables(), here, variables)
+            if taken := handover.take_over(self.warm_key, launch):
+                self._enter(State.IMPORTING)
+                self._process, self._original = taken
+                return
+        self.start()
+
+    def _variables(self) -> dict[str, str]:
+        """All variables of the server."""
+        return {**os.environ, **self.environment, orphans.VARIABLE: self.mark}
 
     def start(self) -> None:
         """Starts the server, which imports while the launcher continues."""
         self._enter(State.IMPORTING)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         does_import = self.excluded_package is None
-        start = Start(theirs.fileno(), os.getpid(), does_import, [*self.per_rank_variables])
+        variables, may_be_kept = [*self.per_rank_variables], bool(self.warm_key)
+        start = Start(theirs.fileno(), os.getpid(), does_import, variables, may_be_kept)
         with theirs:
-            self._popen = subprocess.Popen(
+            process = subprocess.Popen(
                 self.command,
-                env={
-                    **os.environ,
-                    **self.environment,
-                    orphans.VARIABLE: self.mark,
-                    WARM: start.to_text(),
-                },
+                env={**self._variables(), WARM: start.to_text()},
                 # Like a worker's: what Python derives from them at its start must not differ.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._original = ForkingProcess(self._popen.pid, ours)
+        self._process, self._original = process, ForkingProcess(process.pid, ours)
         self.problem = None
 
     @property
@@ -262,30 +282,46 @@ class Server:
             self.store.close()
         if self.store_host is not None:
             os.kill(self.store_host, signal.SIGKILL)  # it may still be importing torch
-            os.waitpid(self.store_host, 0)
+            with suppress(ChildProcessError):
+                os.waitpid(self.store_host, 0)
         self.store = self.store_host = None
+
+    def exit_code(self, pid: int) -> int:
+        """How a worker or the store's host has ended: its exit code, -N for signal N.
+
+        It isn't reaped. Where it is the child of a server that was taken over, that is asked.
+        """
+        with suppress(ChildProcessError):
+            return children.exit_code(pid)
+        answer = self._original and self._original.ask(AskEnd(pid), COPY_SECONDS)
+        return answer.code if isinstance(answer, HasEnded) else -signal.SIGKILL
 
     def store_failure(self) -> LaunchError:
         """The error for a store whose host has ended by itself."""
         assert self.store is not None
         assert self.store_host is not None
-        # WNOWAIT: `close_store` reaps it later.
-        status: Any = os.waitid(os.P_PID, self.store_host, os.WEXITED | os.WNOWAIT)
-        if status.si_code == os.CLD_EXITED:
-            reason = self.store.last_words() or f"its process ended with code {status.si_status}"
+        code = self.exit_code(self.store_host)
+        if code >= 0:
+            reason = self.store.last_words() or f"its process ended with code {code}"
         else:
-            reason = f"its process was ended by {signal.Signals(status.si_status).name}"
+            reason = f"its process was ended by {signal.Signals(-code).name}"
         return tcp_store.store_error(reason)
+
+    def leave(self) -> None:
+        """Ends the server; leaves a copy for the next launch where that is wanted."""
+        if self.warm_key and self._original and self.state is not State.IMPORTING:
+            handover.leave(self._original, self.warm_key, self.keep_seconds)
+        self.end()
 
     def end(self, problem: str | None = None) -> None:
         """Ends the server; running workers aren't affected."""
         for process in (self._original, self._copy):
             if process is not None:
                 process.connection.close()
-        if self._popen is not None:
-            self._popen.kill()  # this ends the copy too
-            self._popen.communicate()
-        self._popen = self._original = self._copy = self.copy_refused = None
+        if self._process is not None:
+            self._process.kill()  # this ends the copy too
+            self._process.communicate()
+        self._process = self._original = self._copy = self.copy_refused = None
         self.problem = problem
         self._enter(State.NONE)
 

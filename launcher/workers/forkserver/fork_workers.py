@@ -47,18 +47,19 @@ class Request:
 
 
 def fork_workers(
-    request: Request, connection: socket.socket, output: CapturedOutput, launcher: int
+    request: Request, connection: socket.socket, output: CapturedOutput, parent: int
 ) -> WorkersForked | Readiness | None:
     """Forks the requested workers, and the host of their store.
 
-    A child of this process forks the workers and ends at once. The kernel gives them to the
-    launcher, their nearest ancestor that is a subreaper, which can then wait for them.
+    A child of this process forks the workers and ends at once. The kernel gives them to their
+    nearest ancestor that is a subreaper, which can then wait for them: the launcher, or a server
+    that it has taken over.
 
     Args:
         request: the processes to fork.
         connection: to the launcher; the forked processes close it.
         output: the output of the preloaded imports.
-        launcher: its process id; what is forked here dies with it.
+        parent: process id of that ancestor; what is forked here dies with it.
 
     Returns:
         None in a worker; elsewhere the answer to the launcher.
@@ -83,7 +84,7 @@ def fork_workers(
                 os.close(descriptor)
             connection.close()
             Request(None, request.workers).close()
-            _die_with(launcher, own)
+            _die_with(parent, own)
             _host_store(request.store)
     # They unblock them where they can answer, as those do that the launcher starts itself.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
@@ -96,7 +97,7 @@ def fork_workers(
             for descriptor in (start_reader, answer_reader, answer_writer):
                 os.close(descriptor)
             connection.close()
-            _die_with(launcher, own)
+            _die_with(parent, own)
             _become_worker(worker, request, output)
             return None
         pids.append(pid)
@@ -104,14 +105,14 @@ def fork_workers(
     os._exit(0)  # the last process that holds `start_writer`
 
 
-def _die_with(launcher: int, intermediate: int) -> None:
-    """Has the kernel kill this process when the launcher ends, whose child it is about to become.
+def _die_with(parent: int, intermediate: int) -> None:
+    """Has the kernel kill this process when the one ends whose child it is about to become.
 
     Where the guardian is killed as well, nobody else would.
     """
     while os.getppid() == intermediate:
         time.sleep(0.001)
-    orphans.die_with(launcher, signal.SIGKILL)
+    orphans.die_with(parent, signal.SIGKILL)
 
 
 def _host_store(store: HostStore) -> NoReturn:

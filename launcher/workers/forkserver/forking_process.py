@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
+import select
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ...system import children
 from ...system.signals import SignalWakeup
 from .messages import ForkWorker, HostStore, Message, receive, send
 from .tcp_store import Store
 
 FORK_SECONDS = 300.0
 """Seconds for forking workers; a first import of torch by the store's host is included."""
-PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,14 @@ class ForkingProcess:
                 return receive(self.connection)
         return None
 
+    def ask(self, message: Message, seconds: float) -> Message | None:
+        """Its answer to a message, whatever signals come; None where there is none in the time."""
+        with suppress(OSError):
+            send(self.connection, message)
+            if select.select([self.connection], [], [], seconds)[0]:
+                return receive(self.connection)
+        return None
+
     def fork(
         self,
         store: Store | None,
@@ -59,7 +67,7 @@ class ForkingProcess:
             StoppedError: a signal that ends the run has come.
         """
         remaining = len(environments)
-        with suppress(OSError), _subreaper():
+        with suppress(OSError), children.subreaper():
             if store is not None:
                 send(self.connection, HostStore(store.port, *store.descriptors))
             for local_rank, environment in environments.items():
@@ -68,14 +76,3 @@ class ForkingProcess:
                 send(self.connection, ForkWorker(environment, remaining, stdout, stderr))
             return self.answer(FORK_SECONDS, wakeup)
         return None
-
-
-@contextmanager
-def _subreaper() -> Iterator[None]:
-    """The processes that descend from this one become its children when their parents end."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

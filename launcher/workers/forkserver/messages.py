@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self, get_args
 
@@ -30,12 +30,14 @@ class Start:
         launcher: the launcher's process id.
         does_import: whether the server preloads what the script imports.
         per_rank_variables: variables that differ between ranks.
+        may_be_kept: whether a later launch may use what is imported.
     """
 
     connection: int
     launcher: int
     does_import: bool
     per_rank_variables: Sequence[str]
+    may_be_kept: bool
 
     def to_text(self) -> str:
         """The text of the environment variable."""
@@ -45,6 +47,23 @@ class Start:
     def from_environment(cls) -> Self:
         """Reads the variable and removes it, since workers inherit the environment."""
         return cls(**json.loads(os.environ.pop(WARM)))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a kept server is told of a later launch: how a server would be started for it.
+
+    Attributes:
+        command: the command line.
+        environment: all variables.
+        folder: the working directory.
+        per_rank_variables: variables that differ between ranks.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+    per_rank_variables: Collection[str]
 
 
 class _Message:
@@ -110,6 +129,57 @@ class MakeCopy(_Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Keep(_Message):
+    """To the server: leave a copy of yourself for the next launch.
+
+    Attributes:
+        key: what the next launch must have in common with this one.
+        seconds: how long the copy waits for it.
+        leader: process id of the session's leader, with which the copy ends.
+    """
+
+    key: str
+    seconds: float
+    leader: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver(_Message):
+    """To a kept server: fork a server for this launch.
+
+    Attributes:
+        stdin: a descriptor of the launcher's.
+        launch: a descriptor of a `Launch`, which is longer than a message.
+    """
+
+    DESCRIPTORS = ("stdin", "launch")
+    stdin: int
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnd(_Message):
+    """To a server that is the workers' parent: how has this process of yours ended?
+
+    Attributes:
+        pid: its process id.
+    """
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HasEnded(_Message):
+    """From a server that is the workers' parent.
+
+    Attributes:
+        code: the exit code, -N for signal N.
+    """
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
 class Readiness(_Message):
     """From the server or its copy: whether workers can be forked from it.
 
@@ -159,10 +229,10 @@ class WorkersForked(_Message):
 
 @dataclass(frozen=True, slots=True)
 class Copied(_Message):
-    """From the server: the copy is running, and imports.
+    """From the server: the copy is running; from a kept server's fork: it is the launch's own.
 
     Attributes:
-        pid: its process id.
+        pid: the process id.
     """
 
     pid: int
@@ -172,6 +242,10 @@ Message = (
     HostStore
     | ForkWorker
     | MakeCopy
+    | Keep
+    | TakeOver
+    | AskEnd
+    | HasEnded
     | Readiness
     | PerRankRead
     | EnvironmentDiffers

@@ -96,12 +96,14 @@ class Preloaded:
         reads: variables that imports have looked up, each with the script's line of the latest
             import that did.
         late_reads: variables that were looked up by imports whose place in the script isn't known.
+        steps: what was done, in order.
     """
 
     per_rank: Collection[str] = ()
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     reads: dict[str, int] = field(default_factory=dict)
     late_reads: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
 
     def run(self, steps: Iterable[Step]) -> None:
         """Runs the steps; a failing import is skipped, and will fail in the script.
@@ -111,6 +113,7 @@ class Preloaded:
         """
         with self._recording() as environment, _without_collector():
             for step in steps:
+                self.steps.append(step)
                 match step:
                     case Import(module=module, names=names, line=line):
                         environment.line = line
@@ -167,6 +170,15 @@ def _import(module: str, names: tuple[str, ...]) -> None:
             with suppress(Exception, SystemExit):
                 if not hasattr(found, name) and hasattr(found, "__path__"):
                     importlib.import_module(f"{module}.{name}")
+
+
+def prepare_to_fork() -> str | None:
+    """Prepares the process for forking; returns why it can't be forked, or None."""
+    release_nvml()
+    # The collector never touches frozen objects, so their pages stay shared between workers.
+    # A collection before that would take longer than it gains.
+    gc.freeze()
+    return next(problems(), None)
 
 
 def problems() -> Iterator[str]:

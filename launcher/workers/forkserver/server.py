@@ -7,24 +7,29 @@ fresh interpreter does, finalization included, and `ps` shows the script's name.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ...system import orphans
+from ...system import children, orphans
 from ...workload.script.imports import Step
 from . import extra_imports, preload
 from .captured_output import CapturedOutput, text_of
 from .fork_workers import COMM, Request, fork_workers
+from .import_trace import ImportTrace
+from .keeper import keep
 from .messages import (
+    AskEnd,
     Copied,
     EnvironmentDiffers,
     ForkWorker,
+    HasEnded,
     HostStore,
+    Keep,
     MakeCopy,
     PerRankRead,
     Readiness,
@@ -33,6 +38,7 @@ from .messages import (
     send,
 )
 from .preload import Preloaded
+from .takeover import Keepable
 
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Prefixes of variables that libraries read at load time, unseen by Python."""
@@ -51,11 +57,11 @@ class Warmth:
     is_first: bool
 
 
-def serve(steps: Iterable[Step]) -> Warmth:
+def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
 
     Args:
-        steps: the script's first imports.
+        steps_of: finds the script's first imports.
 
     Returns:
         Only in a forked worker.
@@ -67,40 +73,57 @@ def serve(steps: Iterable[Step]) -> Warmth:
     name = COMM.read_text().rstrip("\n")
     COMM.write_text("warm-server")
     output = CapturedOutput.start()
-    preloaded = Preloaded(start.per_rank_variables)
+    kept = Keepable(Preloaded(start.per_rank_variables), ImportTrace(), steps_of, None)
     try:
-        preloaded.run(steps if start.does_import else ())
+        _import(start, kept)
     except preload.PerRankVariableRead as read:
         send(connection, PerRankRead(read.variable, read.package))
         os._exit(0)
-    send(connection, Readiness(_prepare_to_fork()))
+    send(connection, Readiness(preload.prepare_to_fork()))
+    parent = start.launcher  # of the workers
     while True:
-        order = _receive_order(connection)
-        if isinstance(order, MakeCopy):
-            if copy := _make_copy(order, connection, output, preloaded):
-                connection, output = copy
-            continue
-        if differing := _differing_variables(preloaded, order.workers):
-            send(connection, EnvironmentDiffers(sorted(differing)))
-        elif answer := fork_workers(order, connection, output, start.launcher):
-            send(connection, answer)
-        else:
-            COMM.write_text(name)
-            first = order.workers[0].environment["RANK"]
-            return Warmth(preloaded, is_first=os.environ["RANK"] == first)
-        order.close()
+        match _receive_order(connection):
+            case MakeCopy() as order:
+                if copy := _make_copy(order, connection, output, kept.preloaded):
+                    connection, output = copy
+            case Keep() as order:
+                if taken := keep(order, connection, output, kept):
+                    connection, output = taken
+                    parent = os.getpid()
+            case AskEnd(pid=pid):
+                send(connection, HasEnded(children.exit_code(pid)))
+            case Request() as order:
+                if parent == os.getpid():
+                    children.reap()  # the workers of the attempt before
+                if differing := _differing_variables(kept.preloaded, order.workers):
+                    send(connection, EnvironmentDiffers(sorted(differing)))
+                elif answer := fork_workers(order, connection, output, parent):
+                    send(connection, answer)
+                else:
+                    COMM.write_text(name)
+                    first = order.workers[0].environment["RANK"]
+                    return Warmth(kept.preloaded, is_first=os.environ["RANK"] == first)
+                order.close()
 
 
-def _prepare_to_fork() -> str | None:
-    """Prepares the process for forking; returns why it can't be forked, or None."""
-    preload.release_nvml()
-    # The collector never touches frozen objects, so their pages stay shared between workers.
-    # A collection before that would take longer than it gains.
-    gc.freeze()
-    return next(preload.problems(), None)
+def _import(start: Start, kept: Keepable) -> None:
+    """Imports what the script imports first; traces it where a later launch may use it.
+
+    Raises:
+        PerRankVariableRead: an import looks up a variable that differs between ranks.
+    """
+    begun = time.time_ns()
+    steps = kept.steps_of() if start.does_import else ()
+    if start.may_be_kept:
+        kept.trace.watch()
+        steps = kept.trace.during(steps)
+    kept.preloaded.run(steps)
+    kept.refused = kept.trace.settle(begun) if start.may_be_kept else None
+    if not kept.preloaded.steps:
+        kept.refused = "it has imported nothing"
 
 
-def _receive_order(connection: socket.socket) -> Request | MakeCopy:
+def _receive_order(connection: socket.socket) -> Request | MakeCopy | Keep | AskEnd:
     """The launcher's next order; each worker is a message. Exits when the launcher has ended."""
     store: HostStore | None = None
     workers: list[ForkWorker] = []
@@ -108,8 +131,8 @@ def _receive_order(connection: socket.socket) -> Request | MakeCopy:
         match receive(connection):
             case HostStore() as store:
                 pass
-            case MakeCopy() as copy:
-                return copy
+            case MakeCopy() | Keep() | AskEnd() as order:
+                return order
             case ForkWorker() as worker:
                 workers.append(worker)
                 if not worker.remaining:
@@ -141,7 +164,7 @@ def _make_copy(
     report = extra_imports.Report.of(json.loads(text_of(order.report)))
     os.close(order.report)
     reason = extra_imports.follow(report, preloaded, order.excluded_package)
-    problem = _prepare_to_fork()
+    problem = preload.prepare_to_fork()
     send(own_connection, Readiness(reason or problem))
     if reason or problem:
         os._exit(0)

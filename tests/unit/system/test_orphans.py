@@ -114,3 +114,25 @@ def test_only_a_containers_first_process_reaps(monkeypatch: pytest.MonkeyPatch) 
     orphans.reap(set())
     monkeypatch.setattr("os.getpid", lambda: 1)
     assert orphans.reaping_pause() == orphans.REAPING
+
+
+def test_a_mark_can_be_rewritten_as_others_see_it() -> None:
+    """With one of the same length; what the process itself reads of its variables is as it was."""
+    code = (
+        "import os, sys\n"
+        "from safe_launch.system import orphans\n"
+        "print(orphans.rewrite_mark('another'), orphans.rewrite_mark('too-long'), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={"BEFORE": "x", orphans.VARIABLE: "the-one", f"{orphans.VARIABLE}_2": "the-one"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True False\n"
+        assert orphans.marked("another") == [process.pid]
+        assert orphans.marked("the-one") == []
+        process.communicate("")

@@ -5,8 +5,10 @@ Such a server forks nobody; the test writes what it answers.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from safe_launch.workers.forkserver.client import Server
@@ -211,3 +213,119 @@ def test_where_no_copy_is_made_all_stays_as_it_is(begun: Begun) -> None:
     server.prepare()
     server.extend({})
     assert (server.state, len(server.pids)) == (State.READY, 1)
+
+
+def test_a_process_that_isnt_ours_is_asked_for(begun: Begun) -> None:
+    """Its parent is the server then; an answer that doesn't come is the worst of ends."""
+    told = "assert receive(connection) == AskEnd(1); say(HasEnded(7))\n"
+    server = begun(READY + told + "receive(connection); os._exit(0)\n")
+    server.prepare()
+    assert server.exit_code(1) == 7
+    assert server.exit_code(1) == -9
+    child = subprocess.Popen(["sh", "-c", "exit 3"])
+    assert server.exit_code(child.pid) == 3
+    assert child.wait() == 3
+
+
+WAITING = """
+import os, socket, sys
+from safe_launch.workers.forkserver.captured_output import text_of
+from safe_launch.workers.forkserver.messages import *
+from safe_launch.workers.forkserver.warm_servers import WarmServer, clock
+server = WarmServer(os.geteuid(), sys.argv[1], os.getpid(), int(clock()) + 60)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(server.address)
+listener.listen()
+print(flush=True)
+connection, _ = listener.accept()
+order = receive(connection)
+launch = Launch(**json.loads(text_of(order.launch)))
+"""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """A kept server that does what a text says, and then waits."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(text: str) -> subprocess.Popen[str]:
+        text = f"{WAITING}{text}receive(connection); listener.accept()\n"
+        command = [sys.executable, "-c", text, tmp_path.name]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert processes[-1].stdout is not None
+        processes[-1].stdout.readline()
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def server_with(key: str) -> Server:
+    """A server of a launch that keeps; if it is started, it says that it can't be used."""
+    command = (sys.executable, "-c", FAKE + "say(Readiness('begun anew'))\n")
+    return Server("a-mark", command, {"A": "1"}, ("RANK",), keep_seconds=60, warm_key=key)
+
+
+def test_a_kept_server_is_taken_over(
+    tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """It is told all that a new one would be started with, and gets ready as one does."""
+    process = kept(
+        "is_right = (launch.environment['A'], launch.environment['SAFE_LAUNCH_RUN_ID'],\n"
+        "    launch.folder, launch.per_rank_variables) == ('1', 'a-mark', os.getcwd(), ['RANK'])\n"
+        "send(connection, Copied(os.getpid()) if is_right else Readiness('wrong'))\n"
+        "send(connection, Readiness(None))\n"
+    )
+    server = server_with(tmp_path.name)
+    server.begin()
+    assert (server.state, server.pids) == (State.IMPORTING, {process.pid})
+    server.prepare()
+    assert (server.state, server.problem) == (State.READY, None)
+    server.end()
+    assert process.wait() == -9
+
+
+def test_one_that_isnt_right_is_ended_and_another_begun(
+    tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reason is told."""
+    process = kept("send(connection, Readiness('a file has changed'))\n")
+    server = server_with(tmp_path.name)
+    server.begin()
+    assert process.wait() == -9
+    assert "imported anew: a file has changed" in capsys.readouterr().err
+    server.prepare()
+    assert server.problem == "begun anew"
+
+
+def test_one_that_ends_while_it_looks_is_no_error(
+    tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new one is begun, without a word."""
+    kept("os._exit(0)\n")
+    server = server_with(tmp_path.name)
+    server.begin()
+    server.prepare()
+    assert server.problem == "begun anew"
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_left_takes_the_place_of_what_was(
+    tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Only if it was left; a server without a key leaves nothing."""
+    earlier = kept("")
+    for answer, is_left in (("Readiness('a reason')", False), ("Copied(1)", True)):
+        server = server_with(tmp_path.name)
+        left = f"order = receive(connection); say({answer})\n"
+        server.command = (sys.executable, "-c", FAKE + READY + left)
+        server.start()
+        server.prepare()
+        server.leave()
+        assert (server.state, server.pids) == (State.NONE, set())
+        if is_left:
+            assert earlier.wait() == -9
+        else:
+            assert earlier.poll() is None

@@ -14,15 +14,19 @@ from typing import get_args
 import pytest
 from safe_launch.workers.forkserver.messages import (
     WARM,
+    AskEnd,
     Copied,
     EnvironmentDiffers,
     ForkWorker,
+    HasEnded,
     HostStore,
+    Keep,
     MakeCopy,
     Message,
     PerRankRead,
     Readiness,
     Start,
+    TakeOver,
     WorkersForked,
     receive,
     send,
@@ -37,6 +41,9 @@ WITHOUT_DESCRIPTORS = (
     WorkersForked([1, 2], None),
     WorkersForked([1], 7),
     Copied(5),
+    Keep("a-key", 1.5, 7),
+    AskEnd(7),
+    HasEnded(-11),
 )
 
 
@@ -62,16 +69,19 @@ def test_descriptors_arrive_as_the_receivers_own(ends: Ends, tmp_path: Path) -> 
     send(ends[0], HostStore(29500, listener=first, line=second))
     send(ends[0], ForkWorker({"RANK": "0"}, 3, stdout=second, stderr=first))
     send(ends[0], MakeCopy(None, connection=first, report=second))
-    store, worker, copy = receive(ends[1]), receive(ends[1]), receive(ends[1])
+    send(ends[0], TakeOver(stdin=second, launch=first))
+    store, worker, copy, taken = (receive(ends[1]) for _ in range(4))
     assert isinstance(store, HostStore)
     assert isinstance(worker, ForkWorker)
     assert isinstance(copy, MakeCopy)
+    assert isinstance(taken, TakeOver)
     assert (store.port, worker.environment, worker.remaining) == (29500, {"RANK": "0"}, 3)
     assert copy.excluded_package is None
     received = {
         *((store.listener, "first"), (store.line, "second")),
         *((worker.stdout, "second"), (worker.stderr, "first")),
         *((copy.connection, "first"), (copy.report, "second")),
+        *((taken.stdin, "second"), (taken.launch, "first")),
     }
     assert {descriptor for descriptor, _ in received}.isdisjoint((first, second))
     for descriptor, name in received:
@@ -83,7 +93,7 @@ def test_descriptors_arrive_as_the_receivers_own(ends: Ends, tmp_path: Path) -> 
 
 def test_every_message_is_tested_here() -> None:
     """A new one too."""
-    tested = {HostStore, ForkWorker, MakeCopy, *map(type, WITHOUT_DESCRIPTORS)}
+    tested = {HostStore, ForkWorker, MakeCopy, TakeOver, *map(type, WITHOUT_DESCRIPTORS)}
     assert tested == set(get_args(Message))
 
 
@@ -95,7 +105,7 @@ def test_the_end_of_a_connection_is_no_message(ends: Ends) -> None:
 
 def test_a_worker_doesnt_inherit_what_the_server_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable is gone from the environment when the server has read it."""
-    start = Start(3, 4, does_import=False, per_rank_variables=["RANK"])
+    start = Start(3, 4, does_import=False, per_rank_variables=["RANK"], may_be_kept=True)
     monkeypatch.setenv(WARM, start.to_text())
     assert Start.from_environment() == start
     assert WARM not in os.environ

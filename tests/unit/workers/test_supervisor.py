@@ -37,6 +37,7 @@ from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Board
+from safe_launch.system import children
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch
@@ -129,7 +130,11 @@ def node(
         if store is not None:
             stack.callback(store.wait)
         server: Any = SimpleNamespace(
-            store_host=store and store.pid, pids=set(), mark="no-run", store_failure=lambda: fault
+            store_host=store and store.pid,
+            pids=set(),
+            mark="no-run",
+            store_failure=lambda: fault,
+            exit_code=children.exit_code,
         )
         output = Output(folder, notices.append)
         output.open(range(len(commands)))

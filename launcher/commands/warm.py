@@ -1,0 +1,76 @@
+"""`safe-launch warm`: what launches with `--keep-warm` have left for the next ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import ExitCode
+from ..options.parser import Parser
+from ..planning.budget import gib
+from ..system import terminal
+from ..workers.forkserver import warm_servers
+from ..workers.forkserver.warm_servers import WarmServer
+
+TARGET = 5
+"""Where a worker's command line names the script or module."""
+NONE = "nothing is kept: launch with --keep-warm SECONDS"
+
+
+def warm(arguments: Sequence[str]) -> int:
+    """Lists or ends the kept servers of this user; returns the exit code."""
+    command = Parser(
+        prog="safe-launch warm",
+        description="lists or ends the processes that launches with --keep-warm have left, which "
+        "hold what a script has imported",
+        allow_abbrev=False,
+    )
+    command.add_argument("do", choices=("list", "stop"), nargs="?", default="list")
+    command.add_argument(
+        "script", metavar="SCRIPT", nargs="?", default="", help="only those with this in their name"
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    options = command.parse_intermixed_args(arguments)
+    servers = [server for server in warm_servers.found() if options.script in _script(server)]
+    if options.do == "stop":
+        servers = [server for server in servers if server.end()]
+    if options.json:
+        terminal.show(json.dumps([_document(server) for server in servers], indent=1))
+    elif options.do == "list":
+        terminal.show("\n".join(map(_line, servers)) or NONE)
+    else:
+        terminal.show("\n".join(f"ended: {_script(server)}" for server in servers) or NONE)
+    return ExitCode.SUCCESS
+
+
+def _line(server: WarmServer) -> str:
+    size = _bytes(server)
+    held = f", {gib(size)} GiB" if size else ""
+    return f"{_script(server)}  {server.left:.0f} s left{held}, process {server.pid}"
+
+
+def _document(server: WarmServer) -> dict[str, object]:
+    return {
+        "script": _script(server),
+        "pid": server.pid,
+        "seconds_left": round(server.left, 1),
+        "bytes": _bytes(server),
+    }
+
+
+def _script(server: WarmServer) -> str:
+    """The script or module; the process id where the process can't be read."""
+    with suppress(OSError, IndexError):
+        words = Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")
+        return words[TARGET].decode(errors="replace")
+    return f"process {server.pid}"
+
+
+def _bytes(server: WarmServer) -> int:
+    """Its memory, with its share of what it has in common with running workers; 0 if unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    return 0

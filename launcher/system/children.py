@@ -1,0 +1,45 @@
+"""Child processes: which become this one's, and how one has ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """The processes that descend from this one become its children when their parents end."""
+    adopt_descendants(wanted=True)
+    try:
+        yield
+    finally:
+        adopt_descendants(wanted=False)
+
+
+def adopt_descendants(*, wanted: bool) -> None:
+    """Makes this process the parent of descendants whose own parents end, or no longer."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def exit_code(child: int) -> int:
+    """The exit code of a child that has ended, -N for signal N; it isn't reaped.
+
+    Raises:
+        ChildProcessError: it is no child of this process.
+    """
+    status: Any = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    return int(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)
+
+
+def reap() -> None:
+    """Reaps every child that has ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return

@@ -1,0 +1,191 @@
+"""What imports depend on besides the environment: files, and the command line.
+
+What a process has imported can be used again later only if a fresh interpreter would find the same.
+So these files count: every one that an import has opened, those of the imported modules and
+libraries, what decides where modules are found, and the modules in folders of the user's own.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...workload.script.imports import Step, is_installed
+
+IGNORED = ("/proc/", "/sys/", "/dev/", "/memfd:", "/SYSV")
+"""Prefixes of paths that aren't files on a disk."""
+TICK = 20_000_000
+"""Nanoseconds by which a file's times may lag behind the clock (a timer tick of the kernel)."""
+HELD_HERE = 3
+"""References to an object that only `sys`, a local variable and the question hold."""
+Signature = tuple[int, int, int, int, int] | None
+"""A file's device, inode, size in bytes, and times in ns; None where there is none."""
+
+
+@dataclass(slots=True)
+class ImportTrace:
+    """What imports have opened and read, and what the files were like then.
+
+    Attributes:
+        opened: paths that were opened for reading, whether they exist or not.
+        written: paths that were opened for writing: what the imports write themselves.
+        signatures: the signature of every file and folder that counts.
+        own_modules: the names of the modules in each folder of the user's own on `sys.path`.
+        reads_arguments: an import reads the command line, or keeps it.
+        is_recording: whether what happens now is noted.
+    """
+
+    opened: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    own_modules: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    reads_arguments: bool = False
+    is_recording: bool = False
+
+    def watch(self) -> None:
+        """Watches this process and its forks from now on: an audit hook can't be removed."""
+        sys.addaudithook(self._note)
+
+    def during(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yields the steps, and records what is done with each, not what is done to find them."""
+        arguments = sys.argv if isinstance(sys.argv, _Arguments) else _Arguments(sys.argv)
+        arguments.trace, sys.argv = self, arguments
+        try:
+            for step in steps:
+                self.is_recording = True
+                yield step
+                self.is_recording = False
+        finally:
+            self.is_recording = False
+            if sys.getrefcount(arguments) == HELD_HERE:
+                sys.argv = [*arguments]
+            else:  # a module holds it, which must see the script's own later
+                self.reads_arguments = True
+
+    def settle(self, begun: int) -> str | None:
+        """Notes what each file is like now that it has been imported.
+
+        Args:
+            begun: when the imports began, in ns since the epoch.
+
+        Returns:
+            Why what was imported may not be what is there now; None where it is.
+        """
+        for path in sorted(self._paths() - self.signatures.keys()):
+            found = signature(path)
+            if found is not None and found[-1] > begun - TICK and path not in self.written:
+                return f"{path} has changed while it was imported"
+            self.signatures[path] = found
+        self.own_modules = _own_modules()
+        return None
+
+    def changed(self) -> str | None:
+        """What a fresh interpreter would find otherwise; None for nothing."""
+        for path, found in self.signatures.items():
+            if signature(path) != found:
+                return f"{path} has changed"
+        for folder, names in _own_modules().items():
+            if different := names ^ self.own_modules.get(folder, frozenset()):
+                return f"{folder} has other modules: {min(different)}"
+        return None
+
+    def _paths(self) -> set[str]:
+        files = {
+            *self.opened,
+            *_module_files(),
+            *_mapped_files(),
+            *_finding_files(),
+        }
+        return {path for path in files if not path.startswith(IGNORED)} - self.written
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook; it must be quick, since it is called for every event."""
+        if self.is_recording and event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str | bytes) and not os.fsdecode(path).endswith(".pyc"):
+                is_read = flags & os.O_ACCMODE == os.O_RDONLY
+                kind = self.opened if is_read else self.written
+                kind.add(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - links stay
+
+
+class _Arguments(list[str]):
+    """The command line while modules are imported: it notes that it is read.
+
+    The first is the script, which is the same in every launch.
+    """
+
+    trace: ImportTrace
+
+    def __getitem__(self, index: Any) -> Any:
+        self.trace.reads_arguments |= self.trace.is_recording and index != 0
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[str]:
+        self.trace.reads_arguments |= self.trace.is_recording
+        return super().__iter__()
+
+
+def signature(path: str) -> Signature:
+    """What identifies a file's contents without reading them."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path for each of thousands takes longer
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _module_files() -> Iterator[str]:
+    """The files of the imported modules; for a module in an archive, the archive."""
+    for module in list(sys.modules.values()):
+        # No `getattr`: a lazy module would import what is looked up.
+        path = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(path, str) and os.path.isabs(path):  # noqa: PTH117 - as above
+            while signature(path) is None and path != "/":
+                path = os.path.dirname(path)  # noqa: PTH120
+            yield path
+
+
+def _mapped_files() -> Iterator[str]:
+    """The libraries that are loaded."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            yield fields[5].removesuffix(" (deleted)")
+
+
+def _finding_files() -> Iterator[str]:
+    """What decides where modules are found: folders with packages, and the files that add more."""
+    yield f"{sys.prefix}/pyvenv.cfg"
+    for folder in {site.getusersitepackages(), *sys.path}:
+        if is_installed(folder):
+            yield folder
+            yield from map(str, Path(folder).glob("*.pth"))
+
+
+def _own_modules() -> dict[str, frozenset[str]]:
+    """The names of the modules in each folder of the user's own on `sys.path`.
+
+    A folder without `__init__.py` doesn't count: runs write folders beside their script.
+    """
+    return {
+        folder: frozenset(_names_of_modules(folder))
+        for folder in sys.path
+        if folder and not is_installed(folder)
+    }
+
+
+def _names_of_modules(folder: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        name, dot, suffix = entry.name.partition(".")
+        is_module = suffix == "py" or suffix.split(".")[-1] == "so"
+        if is_module or (not dot and signature(f"{entry.path}/__init__.py")):
+            yield name
