@@ -11,6 +11,7 @@ from pathlib import Path
 from ..core.hardware import Accelerator, Hardware, common_device
 from ..core.units import GIB
 from . import host
+from .probes import ascend
 from .probes.device import Device, visible
 from .probes.vendors import devices
 from .profiles import accelerator_of, in_use_note, matching, profile_named
@@ -31,11 +32,13 @@ DEVICE_FILES = {
 
 def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
     """This host's hardware, as far as this job may use it."""
+    problem = ascend.missing_libraries(environment)
     here = Hardware(
         accelerator=accelerator_of(profile_named("cpu")),
         accelerators=0,
         cores=host.cores(),
         host_memory=host.memory(),
+        notes=() if problem is None else (problem,),
     )
     found = devices(environment)
     if found:
@@ -51,7 +54,7 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
                 f"{device.memory / GIB:.1f} GiB each, the smallest known, and nothing is changed "
                 "because of that; --hardware names them"
             )
-            return replace(here, accelerator=device, accelerators=count, notes=(note,))
+            return replace(here, accelerator=device, accelerators=count, notes=(*here.notes, note))
     return here
 
 
@@ -91,7 +94,7 @@ def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -
 def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
     """The host with its devices; if they differ, with the least of each fact."""
     facts = [_facts(device) for device in found]
-    notes = list(dict.fromkeys(note for _, note in facts if note))
+    notes = [*here.notes, *dict.fromkeys(note for _, note in facts if note)]
     names = list(dict.fromkeys(device.name for device, _ in facts))
     if len(names) > 1:
         notes.append(f"the devices differ ({', '.join(names)}): planned for the least of each fact")

@@ -24,8 +24,8 @@ from ..nodes.messages import Join, Message, Refusal, RunEnded, Signalled
 from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
-from ..workers import start
 from ..workers.forkserver.client import Server
+from ..workers.forkserver.tcp_store import import_torch
 from . import follower
 from .launch import launch as launch_on_head
 from .launch import require_torch
@@ -43,7 +43,7 @@ def prepared(
         return None
     require_torch()
     if not server.pids:
-        start.prepare()  # before other nodes count on this one
+        import_torch()  # before other nodes count on this one
     return own_join(request, hardware, dict(workload.versions))
 
 

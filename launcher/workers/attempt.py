@@ -26,6 +26,7 @@ from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
 from .forkserver.client import Forked, Server
+from .forkserver.tcp_store import import_torch
 from .hang_watch import HangWatch
 from .output import Output, flush_console
 from .progress_watch import ProgressWatch
@@ -61,7 +62,7 @@ def run_attempt(
     """
     begun = time.monotonic()
     if not server.pids:
-        start.prepare()  # for seconds, in which a signal still ends the launcher at once
+        import_torch()  # for seconds, in which a signal still ends the launcher at once
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)

@@ -23,7 +23,6 @@ from ..progress import board
 from ..system import orphans, run_directory
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import local_rank_macro
-from .forkserver import tcp_store
 from .forkserver.client import Forked, Server
 from .output import Output
 from .warm_key import warm_key
@@ -54,18 +53,6 @@ class Own:
     resume: str = ""
     board: str = ""
     sockets: str = ""
-
-
-def prepare() -> None:
-    """Imports what starts workers; for these seconds the launcher answers no message.
-
-    Raises:
-        LaunchError: torch can't be imported.
-    """
-    try:
-        from torch.distributed.elastic import multiprocessing  # noqa: F401
-    except Exception as error:
-        raise tcp_store.store_error(tcp_store.one_line(error)) from error
 
 
 def environments(

@@ -38,6 +38,29 @@ def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_torch_that_cant_be_imported_is_told_as_it_fails(tmp_path: Path, method: str) -> None:
+    """By the script's own line where a worker can be started, and never by what follows from it."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "part.py").touch()
+    missing = "libhccl.so: cannot open shared object file: No such file or directory"
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "import sys\nfrom . import part\nassert not hasattr(part, 'twice')\npart.twice = True\n"
+        f"raise ImportError('{missing}')\n"
+    )
+    (tmp_path / "train.py").write_text("import torch\n")
+    done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(tmp_path))
+    assert missing in done.stderr
+    assert "AssertionError" not in done.stderr
+    assert "store that the workers meet at" not in done.stderr
+    if method == "spawn":
+        assert done.returncode == 64
+    else:
+        assert done.returncode == 1
+        assert "train.py:1 in <module>: import torch" in done.stderr
+        assert "(npu-libs-not-found)" in done.stderr
+
+
 @pytest.mark.parametrize("attempt", ["0", "1"])
 def test_a_host_that_is_killed_ends_the_run(tmp_path: Path, attempt: str) -> None:
     """In the middle of the first attempt, and of a later one."""
@@ -56,8 +79,8 @@ def test_a_host_that_cant_begin_ends_the_run(tmp_path: Path, method: str) -> Non
     (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libtorch.so:\\n no such file')")
     (tmp_path / "train.py").write_text("import signal\nsignal.pause()\n")
     done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 70, done.stderr
-    assert "has failed: OSError: libtorch.so: no such file" in done.stderr
+    assert done.returncode == 64, done.stderr
+    assert "torch can't be imported: OSError: libtorch.so: no such file" in done.stderr
     assert "Traceback" not in done.stderr
 
 

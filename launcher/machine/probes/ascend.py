@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
+from mmap import PROT_READ, mmap
+from pathlib import Path
 
 from ...core.units import MIB
 from .device import Device, said, visible
 
+HCCL = "libhccl.so"
+"""What torch_npu's library asks the dynamic linker for first (its wheel of 2.6, DT_NEEDED)."""
+CACHE = Path("/etc/ld.so.cache")
+SYSTEMS_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
 PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
@@ -20,6 +27,35 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
     if text is None:
         return ()
     return tuple(visible(parsed(text), environment.get("ASCEND_RT_VISIBLE_DEVICES")))
+
+
+def missing_libraries(environment: Mapping[str, str]) -> str | None:
+    """A sentence where torch_npu is installed and CANN's libraries aren't found; else None.
+
+    From 2.5 on torch loads torch_npu when it is imported itself (`_import_device_backends` in
+    torch/__init__.py), so that fails as well. The dynamic linker looks beside torch_npu's library,
+    in LD_LIBRARY_PATH, in its cache and in the system's folders (ld.so(8)).
+    """
+    spec = PathFinder.find_spec("torch_npu")
+    if spec is None or not spec.origin or environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return None
+    own = Path(spec.origin).parent / "lib"
+    try:
+        with (own / "libtorch_npu.so").open("rb") as file:
+            is_needed = mmap(file.fileno(), 0, prot=PROT_READ).find(f"\0{HCCL}\0".encode()) >= 0
+        is_cached = f"{HCCL}\0".encode() in CACHE.read_bytes()
+    except (OSError, ValueError):  # there is none, or it is empty
+        return None
+    listed = re.split("[:;]", environment.get("LD_LIBRARY_PATH", ""))
+    folders = [own, *map(Path, (*filter(None, listed), *SYSTEMS_FOLDERS))]
+    if not is_needed or is_cached or any((folder / HCCL).exists() for folder in folders):
+        return None
+    return (
+        f"torch_npu is installed, but {HCCL}, one of CANN's libraries, isn't found: importing it "
+        "will fail, and from torch 2.5 on so will `import torch`. Before the launch `source "
+        "/usr/local/Ascend/ascend-toolkit/set_env.sh`, or train on the CPU with `export "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0`"
+    )
 
 
 def parsed(text: str) -> list[Device]:

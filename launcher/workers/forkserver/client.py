@@ -33,9 +33,9 @@ from .messages import (
     Launch,
     MakeCopy,
     Message,
-    PerRankRead,
     Readiness,
     Start,
+    Unshared,
     WorkersForked,
     send,
 )
@@ -158,7 +158,7 @@ class Server:
         Raises:
             StoppedError: a signal has told the launcher to stop.
         """
-        per_rank: str | None = None
+        unshared: str | None = None
         while self._original is not None and self.state is State.IMPORTING:
             if not self.wakeup.wait_for(self._original.connection, QUIET):
                 terminal.reassure("importing what the script imports first, once for all workers")
@@ -167,14 +167,14 @@ class Server:
                     self._enter(State.READY)
                 case Readiness(problem=problem):
                     self.end(problem)
-                case PerRankRead(variable=variable, package=package):
-                    per_rank = f"{package} reads {variable}, which differs between ranks"
+                case Unshared(package=package, reason=reason):
+                    unshared = f"{package} {reason}"
                     self.end()
                     self.excluded_package = package
                     self.start()
                 case _:
                     self.end(ENDED)
-        self.problem = per_rank or self.problem
+        self.problem = unshared or self.problem
 
     def fork(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
@@ -289,18 +289,24 @@ class Server:
     def exit_code(self, pid: int) -> int:
         """How a worker or the store's host has ended: its exit code, -N for signal N.
 
-        It isn't reaped. Where it is the child of a server that was taken over, that is asked.
+        It isn't reaped. A server that was taken over is asked, whose child it is; if that has ended
+        too, it was killed with it.
         """
         with suppress(ChildProcessError):
             return children.exit_code(pid)
-        answer = self._original and self._original.ask(AskEnd(pid), COPY_SECONDS)
-        return answer.code if isinstance(answer, HasEnded) else -signal.SIGKILL
+        if self._original is not None and isinstance(self._process, TakenOver):
+            match self._original.ask(AskEnd(pid), COPY_SECONDS):
+                case HasEnded(code=code):
+                    return code
+        return -signal.SIGKILL
 
     def store_failure(self) -> LaunchError:
         """The error for a store whose host has ended by itself."""
         assert self.store is not None
         assert self.store_host is not None
         code = self.exit_code(self.store_host)
+        if code == tcp_store.NO_TORCH:
+            return tcp_store.torch_error(self.store.last_words() or "")
         if code >= 0:
             reason = self.store.last_words() or f"its process ended with code {code}"
         else:

@@ -27,7 +27,7 @@ from .module_marks import (
     replaced_by_user,
     torch_defaults,
 )
-from .preload import Preloaded
+from .preload import Preloaded, UnsharedImport
 
 UNSET = "\0"
 """The checksum of a variable that isn't set."""
@@ -141,7 +141,10 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     known = {name for name, _ in installed_modules()}
     before, late = _state(), Preloaded()
     drawing: list[str] = []
-    late.run(_imports(theirs, drawing))
+    try:
+        late.run(_imports(theirs, drawing))
+    except UnsharedImport as unshared:
+        return f"{unshared.package} {unshared.reason}"
     preloaded.late_reads.update(late.reads)
     if drawn := sorted(set(drawing).intersection(report.seeded)):
         return f"{drawn[0]} draws random numbers, which the script has seeded by then"

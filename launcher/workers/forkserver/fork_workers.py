@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -18,10 +19,12 @@ from ...system.signals import REPORT, STOPS
 from . import preload
 from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
-from .tcp_store import LAST_WORDS, one_line, store_at
+from .tcp_store import LAST_WORDS, NO_TORCH, one_line, store_at
 
 COMM = Path("/proc/self/comm")
 """The server's process name, in `top` and `ps -o comm`; its command line is a worker's."""
+FAREWELL = 10.0
+"""Seconds that workers get to say why torch can't be imported: their script's line says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,17 @@ def _host_store(store: HostStore) -> NoReturn:
     try:
         os.setsid()
         COMM.write_text("warm-store")
+        try:
+            import torch  # noqa: F401
+        except BaseException:
+            code = NO_TORCH
+            select.select([store.line], [], [], FAREWELL)
+            raise
         held = store_at(store.port, store.listener)
         os.read(store.line, 1)
         del held
     except BaseException as error:
-        code = 1
+        code = code or 1
         os.write(store.line, one_line(error).encode()[:LAST_WORDS])
     finally:
         os._exit(code)  # neither exit handlers nor finalizers: those are the workers'

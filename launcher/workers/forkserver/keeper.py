@@ -6,6 +6,7 @@ what was imported is still right for it (`takeover`). So it stays as it was afte
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import select
@@ -45,7 +46,11 @@ def keep(
     if kept.refused is not None:
         send(connection, Readiness(kept.refused))
         return None
-    if not _detached():
+    try:
+        if not _detached():
+            return None
+    except OSError as error:
+        send(connection, Readiness(f"it can't be copied: {error.strerror}"))
         return None
     try:
         leader = os.pidfd_open(order.leader)
@@ -73,18 +78,22 @@ def keep(
 
 
 def _detached() -> bool:
-    """Forks a process that is no child of this one; returns whether this is it."""
-    try:
-        intermediate = os.fork()
-    except OSError:
-        return False
+    """Forks a process that is no child of this one; returns whether this is it.
+
+    Raises:
+        OSError: there is no memory for it, or there are too many processes.
+    """
+    intermediate = os.fork()
     if intermediate:
-        os.waitpid(intermediate, 0)
+        if os.waitpid(intermediate, 0)[1]:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return False
-    with suppress(OSError):
+    try:
         os.setsid()
         if not os.fork():
             return True
+    except OSError:
+        os._exit(1)
     os._exit(0)
 
 
@@ -100,7 +109,8 @@ def _wait(listener: socket.socket, leader: int, server: WarmServer) -> socket.so
             break
         if ready:
             connection, _ = listener.accept()
-            if peer(connection)[1] == os.geteuid() and _detached():
-                return connection
+            with suppress(OSError):
+                if peer(connection)[1] == os.geteuid() and _detached():
+                    return connection
             connection.close()
     os._exit(0)  # exit handlers and finalizers are the workers'

@@ -191,16 +191,16 @@ class Readiness(_Message):
 
 
 @dataclass(frozen=True, slots=True)
-class PerRankRead(_Message):
-    """From the server, which then ends: an import looks up a variable that differs between ranks.
+class Unshared(_Message):
+    """From the server, which then ends: each worker has to do an import by itself.
 
     Attributes:
-        variable: its name.
-        package: the package that looks it up.
+        package: what is imported.
+        reason: why, as a predicate.
     """
 
-    variable: str
     package: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ Message = (
     | AskEnd
     | HasEnded
     | Readiness
-    | PerRankRead
+    | Unshared
     | EnvironmentDiffers
     | WorkersForked
     | Copied

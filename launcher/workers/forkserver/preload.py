@@ -25,23 +25,24 @@ QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 """Variables set while preloading: they keep libraries from doing what a fork can't inherit."""
+PER_RANK = "which differs between ranks"
 DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
 """Prefixes of the accelerators' device files."""
 
 
-class PerRankVariableRead(BaseException):
-    """An import looks up a variable that differs between ranks, so it can't be shared.
+class UnsharedImport(BaseException):
+    """An import that each worker has to do by itself.
 
     A BaseException, so that no `except Exception` in the imported module catches it.
 
     Attributes:
-        variable: its name.
-        package: the package that looks it up.
+        package: what can't be imported once for all.
+        reason: why, as a predicate.
     """
 
-    def __init__(self, variable: str, package: str) -> None:
-        super().__init__(variable, package)
-        self.variable, self.package = variable, package
+    def __init__(self, package: str, reason: str) -> None:
+        super().__init__(package, reason)
+        self.package, self.reason = package, reason
 
 
 class RecordingEnvironment(os._Environ[str]):
@@ -61,7 +62,7 @@ class RecordingEnvironment(os._Environ[str]):
         if self.line is not None:
             self.reads[name] = max(self.line, self.reads.get(name, 0))
             if name in self.per_rank:
-                raise PerRankVariableRead(name, _reading_package())
+                raise UnsharedImport(_reading_package(), f"reads {name}, {PER_RANK}")
         return super().__getitem__(name)
 
     def items(self) -> Any:
@@ -109,7 +110,7 @@ class Preloaded:
         """Runs the steps; a failing import is skipped, and will fail in the script.
 
         Raises:
-            PerRankVariableRead: an import looks up a variable that differs between ranks.
+            UnsharedImport: each worker has to do an import by itself.
         """
         with self._recording() as environment, _without_collector():
             for step in steps:
@@ -163,13 +164,24 @@ def _import(module: str, names: tuple[str, ...]) -> None:
     """Does `from module import names`; a lazy module imports what a name stands for.
 
     SystemExit is suppressed too: some modules raise it where they can't be imported.
+
+    Raises:
+        UnsharedImport: it has failed and left something, so that it would fail otherwise next time.
     """
-    with suppress(Exception, SystemExit):
+    before = set(sys.modules)
+    try:
         found = importlib.import_module(module)
-        for name in names:
-            with suppress(Exception, SystemExit):
-                if not hasattr(found, name) and hasattr(found, "__path__"):
-                    importlib.import_module(f"{module}.{name}")
+    except (Exception, SystemExit):
+        for name in sys.modules.keys() - before:
+            package = name.rpartition(".")[0]
+            if package and package not in sys.modules:
+                broken = UnsharedImport(package.partition(".")[0], "can't be imported")
+                raise broken from None
+        return
+    for name in names:
+        with suppress(Exception, SystemExit):
+            if not hasattr(found, name) and hasattr(found, "__path__"):
+                importlib.import_module(f"{module}.{name}")
 
 
 def prepare_to_fork() -> str | None:

@@ -31,9 +31,9 @@ from .messages import (
     HostStore,
     Keep,
     MakeCopy,
-    PerRankRead,
     Readiness,
     Start,
+    Unshared,
     receive,
     send,
 )
@@ -76,8 +76,8 @@ def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
     kept = Keepable(Preloaded(start.per_rank_variables), ImportTrace(), steps_of, None)
     try:
         _import(start, kept)
-    except preload.PerRankVariableRead as read:
-        send(connection, PerRankRead(read.variable, read.package))
+    except preload.UnsharedImport as unshared:
+        send(connection, Unshared(unshared.package, unshared.reason))
         os._exit(0)
     send(connection, Readiness(preload.prepare_to_fork()))
     parent = start.launcher  # of the workers
@@ -110,7 +110,7 @@ def _import(start: Start, kept: Keepable) -> None:
     """Imports what the script imports first; traces it where a later launch may use it.
 
     Raises:
-        PerRankVariableRead: an import looks up a variable that differs between ranks.
+        UnsharedImport: each worker has to do an import by itself.
     """
     begun = time.time_ns()
     steps = kept.steps_of() if start.does_import else ()

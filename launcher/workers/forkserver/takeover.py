@@ -22,7 +22,7 @@ from ...workload.script.imports import Step
 from . import preload
 from .captured_output import CapturedOutput, text_of
 from .import_trace import ImportTrace
-from .messages import Copied, Launch, Message, PerRankRead, Readiness, TakeOver, receive, send
+from .messages import Copied, Launch, Message, Readiness, TakeOver, Unshared, receive, send
 from .preload import Preloaded
 
 PATIENCE = 10.0
@@ -95,8 +95,8 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
     send(connection, Copied(os.getpid()))
     try:
         kept.preloaded.run(kept.trace.during(further))
-    except preload.PerRankVariableRead as read:
-        _refuse(connection, PerRankRead(read.variable, read.package))
+    except preload.UnsharedImport as unshared:
+        _refuse(connection, Unshared(unshared.package, unshared.reason))
     kept.refused = kept.trace.settle(begun)
     send(connection, Readiness(preload.prepare_to_fork()))
     return own_output
@@ -118,7 +118,7 @@ def _difference(
         if ours.get(name) != theirs.get(name):
             return f"{name} differs"
     for name in sorted(kept.preloaded.reads.keys() & launch.per_rank_variables):
-        return f"an import reads {name}, which differs between ranks"
+        return f"an import reads {name}, {preload.PER_RANK}"
     if kept.trace.reads_arguments and arguments != sys.argv[1:]:
         return "an import reads the arguments, which differ"
     if changed := kept.trace.changed():

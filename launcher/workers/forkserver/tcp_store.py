@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 
+NO_TORCH = 2
+"""The exit code of a host that can't import torch."""
 LAST_WORDS = 1 << 12
 """Bytes of a host's last message at most."""
 
@@ -63,6 +65,7 @@ class Store:
         Raises:
             LaunchError: torch can't host it.
         """
+        import_torch()
         try:
             self._hosted = store_at(self.port, os.dup(self.listener.fileno()))
         except Exception as error:
@@ -83,8 +86,27 @@ class Store:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """An exception as one line, with the one that it was raised from."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if error.__cause__ is None else f"{text} ({one_line(error.__cause__)})"
+
+
+def import_torch() -> None:
+    """Imports torch with what starts workers.
+
+    Raises:
+        LaunchError: torch can't be imported.
+    """
+    try:
+        from torch.distributed.elastic import multiprocessing  # noqa: F401
+    except Exception as error:
+        raise torch_error(one_line(error)) from error
+
+
+def torch_error(reason: str) -> LaunchError:
+    """The error where torch can't be imported."""
+    hint = "`python -c 'import torch'` has to work; `safe-launch catalogue MESSAGE` may know more"
+    return LaunchError(ExitCode.USAGE, f"torch can't be imported: {reason}", hint)
 
 
 def store_error(reason: str) -> LaunchError:
@@ -92,7 +114,7 @@ def store_error(reason: str) -> LaunchError:
     problem = f"the store that the workers meet at has failed: {reason}"
     hint = (
         "safe-launch hosts it with torch's TCPStore: unless something outside has killed it, "
-        "or this torch can't be imported, please report this"
+        "please report this"
     )
     return LaunchError(ExitCode.INTERNAL, problem, hint)
 

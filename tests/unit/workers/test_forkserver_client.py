@@ -105,12 +105,14 @@ def test_one_whose_import_reads_a_rank_begins_again_and_imports_nothing(begun: B
     """Workers can be forked from it, but import by themselves, which is said."""
     server = begun(
         "if start.does_import:\n"
-        "    say(PerRankRead(start.per_rank_variables[0], 'ranked')); os._exit(0)\n" + READY + FORK
+        "    say(Unshared('ranked', f'reads {start.per_rank_variables[0]}, which')); os._exit(0)\n"
+        + READY
+        + FORK
     )
     before = server.pids
     server.prepare()
     assert (server.state, server.excluded_package) == (State.READY, "ranked")
-    assert server.problem == "ranked reads RANK, which differs between ranks"
+    assert server.problem == "ranked reads RANK, which"
     assert server.pids != before
     assert server.fork(ENVIRONMENTS, STREAMS) is not None
 
@@ -215,18 +217,6 @@ def test_where_no_copy_is_made_all_stays_as_it_is(begun: Begun) -> None:
     assert (server.state, len(server.pids)) == (State.READY, 1)
 
 
-def test_a_process_that_isnt_ours_is_asked_for(begun: Begun) -> None:
-    """Its parent is the server then; an answer that doesn't come is the worst of ends."""
-    told = "assert receive(connection) == AskEnd(1); say(HasEnded(7))\n"
-    server = begun(READY + told + "receive(connection); os._exit(0)\n")
-    server.prepare()
-    assert server.exit_code(1) == 7
-    assert server.exit_code(1) == -9
-    child = subprocess.Popen(["sh", "-c", "exit 3"])
-    assert server.exit_code(child.pid) == 3
-    assert child.wait() == 3
-
-
 WAITING = """
 import os, socket, sys
 from safe_launch.workers.forkserver.captured_output import text_of
@@ -285,6 +275,25 @@ def test_a_kept_server_is_taken_over(
     assert (server.state, server.problem) == (State.READY, None)
     server.end()
     assert process.wait() == -9
+
+
+def test_how_a_worker_ended_is_asked_of_its_parent(
+    tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Which a server is that was taken over; an answer that doesn't come is the worst of ends."""
+    kept(
+        "send(connection, Copied(os.getpid()))\nassert receive(connection) == AskEnd(1)\n"
+        "send(connection, HasEnded(7))\nreceive(connection)\nos._exit(0)\n"
+    )
+    server = server_with(tmp_path.name)
+    server.begin()
+    assert server.exit_code(1) == 7
+    assert server.exit_code(1) == -9
+    child = subprocess.Popen(["sh", "-c", "exit 3"])
+    assert server.exit_code(child.pid) == 3
+    assert child.wait() == 3
+    server.end()
+    assert server.exit_code(1) == -9
 
 
 def test_one_that_isnt_right_is_ended_and_another_begun(

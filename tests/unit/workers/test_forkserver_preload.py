@@ -19,7 +19,7 @@ import pytest
 from safe_launch.workers.forkserver import preload
 from safe_launch.workers.forkserver.extra_imports import Fork, Report, follow
 from safe_launch.workers.forkserver.module_marks import Mark
-from safe_launch.workers.forkserver.preload import PerRankVariableRead, Preloaded
+from safe_launch.workers.forkserver.preload import Preloaded, UnsharedImport
 from safe_launch.workers.forkserver.restart_in_place import watch
 from safe_launch.workload.script.imports import FIRST, Filter, Import, Variable
 
@@ -62,11 +62,25 @@ def test_an_import_that_reads_a_rank_is_broken_off(
     (package / "inner.py").write_text(
         "import os\ntry:\n    os.environ.get('RANK')\nexcept Exception:\n    pass\n"
     )
-    with pytest.raises(PerRankVariableRead) as caught:
+    with pytest.raises(UnsharedImport) as caught:
         Preloaded(per_rank=("RANK",)).run([Import("ranked", (), 1)])
-    assert (caught.value.variable, caught.value.package) == ("RANK", "ranked")
+    assert caught.value.package == "ranked"
+    assert caught.value.reason == "reads RANK, which differs between ranks"
     assert type(os.environ) is os._Environ
     assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
+
+
+def test_an_import_that_leaves_half_a_package_is_broken_off(modules: Path) -> None:
+    """It would fail otherwise in a worker than in a fresh interpreter, as torch's does."""
+    (modules / "needs_half.py").write_text("import half_a\n")
+    (modules / "half_a").mkdir()
+    (modules / "half_a" / "inner.py").write_text("")
+    (modules / "half_a" / "__init__.py").write_text("from . import inner\n1 / 0\n")
+    for name in ("half_a", "needs_half"):
+        with pytest.raises(UnsharedImport) as caught:
+            Preloaded().run([Import(name, (), 1)])
+        assert (caught.value.package, caught.value.reason) == ("half_a", "can't be imported")
+        del sys.modules["half_a.inner"]
 
 
 def test_steps_are_done_in_their_order(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
