@@ -148,7 +148,7 @@ NPU = Stack(
     "npu",
     CURRENT.bin,
     CURRENT.extensions,
-    (ROOT / ".environments/npu",),
+    (ROOT / ".environments/npu/site-packages",),
     "npu",
     {
         "PATH": f"{TESTS / 'standins/npu/bin'}:{CURRENT.bin}:{os.environ['PATH']}",

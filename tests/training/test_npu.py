@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.hangs import Case as Hang
+from support.hangs import begun, line_of
 from support.stacks import CURRENT, EXAMPLES, NPU, RELEASING, SCENARIOS
 from support.trainings import (
     CASES,
@@ -85,6 +87,33 @@ def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
     stack = replace(NPU, packages=(*NPU.packages, *beside.packages))
     dies_under_torchrun(stack, without_cpu(case), tmp_path)
     trains_corrected(stack, without_cpu(case), tmp_path, beside)
+
+
+def test_a_device_that_the_last_attempt_still_holds(tmp_path: Path) -> None:
+    """HCCL's helper process outlives the workers: EJ0001; ten seconds later the device is free."""
+    case = without_cpu(next(case for case in CASES if case.name == "vision tower under ZeRO-2"))
+    expected = reference(CURRENT, case.script, *case.reference)
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
+    losses, told = launched(NPU, tmp_path, *run, STANDIN_HCCP_SECONDS="6", TMPDIR=str(tmp_path))
+    assert losses == pytest.approx(expected, rel=1e-4)
+    found = re.findall(r"attempt \d: failed: .*?\((\S+)\)", told)
+    assert found == ["zero2-gradient-reduced-twice", "hccp-still-running"]
+    assert attempts(told) == 3
+
+
+def test_hangs_and_stragglers_on_devices(tmp_path: Path) -> None:
+    """The rank that the others wait for, in a collective over HCCL, and the one that is slow."""
+    modes = ("stuck", "slow", "well")
+    cases = {mode: Hang("npu.py", (mode,), goes_on=mode == "stuck", stack=NPU) for mode in modes}
+    with begun(cases, tmp_path) as awaited:
+        stuck, slow, well = map(awaited, modes)
+    assert stuck.blamed() == {1: line_of("npu.py", "stuck: npu")}, stuck.output
+    assert "rank 1 on" in slow.words(), slow.output
+    assert "keeps the others waiting" in slow.words()
+    assert (slow.code, slow.reports) == (0, [])
+    assert (well.code, well.reports) == (0, []), well.output
+    for place in (0, 1):
+        assert f"rank {place} is done on {place}, True" in well.output
 
 
 def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> None:

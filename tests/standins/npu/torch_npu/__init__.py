@@ -5,9 +5,15 @@ register. Of the environment it reads ASCEND_RT_VISIBLE_DEVICES, as the original
 
     STANDIN_NPU_DEVICES: number of devices; 8 by default.
     STANDIN_NPU_MEMORY: bytes of memory of each, as this process sees it; 32 GiB by default.
+    STANDIN_HCCP_SECONDS: how long HCCL's helper process holds a device beyond the end of the
+        process that it helps; 0 by default.
 """
 
+import os
+import subprocess
 import sys
+import tempfile
+from functools import cache
 
 import torch
 
@@ -24,8 +30,41 @@ torch.utils.generate_methods_for_privateuse1_backend(
 )
 
 
+@cache
+def _begin_hccp(device):
+    """Starts HCCP, which belongs to the driver and not to the job, once for each device.
+
+    Raises:
+        RuntimeError: the one of another process holds the device.
+    """
+    seconds = os.environ.get("STANDIN_HCCP_SECONDS", "0")
+    visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
+    number = visible.split(",")[device] if visible else device
+    lock = f"{tempfile.gettempdir()}/hccp-{number}"
+    helps = f"tail --pid={os.getpid()} -f /dev/null; sleep {seconds}"
+    told = f"echo && exec >/dev/null && {helps}"
+    helper = subprocess.Popen(
+        ["flock", "--nonblock", lock, "sh", "-c", told],
+        env={"PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    if not helper.stdout.readline():
+        raise RuntimeError(
+            "create_config:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:102 HCCL function "
+            "error: hcclCommInitRootInfoConfig(numRanks, &rootInfo, rank, config, "
+            "&(comm->hcclComm_)), error code is 7\n"
+            f"EJ0001: [PID: {os.getpid()}] Failed to initialize the HCCP process. Reason: Maybe "
+            "the last training process is running.\n        Solution: Wait for 10s after killing "
+            "the last training process and try again."
+        )
+
+
 def _hccl(options, _group_options=None):
     from torch.distributed import ProcessGroupGloo
+
+    if "STANDIN_HCCP_SECONDS" in os.environ:
+        _begin_hccp(int(os.environ["LOCAL_RANK"]))
 
     arguments = options.store, options.group_rank, options.group_size, options.timeout
     return _C.hccl(ProcessGroupGloo(*arguments), options.group_rank, options.group_size)
