@@ -217,10 +217,10 @@ def share(launcher: Launcher, folder: Path) -> float:
     return float(re.findall(r"SHARE (\S+)", text)[0])
 
 
-def memory(launcher: Launcher, folder: Path, with_workers: bool) -> float:
-    """MiB that the launcher's processes hold, shared pages shared out; while two workers train."""
+def memory(launcher: Launcher, folder: Path, count: int, with_workers: bool) -> float:
+    """MiB that the launcher's processes hold, shared pages shared out, while its workers train."""
     process = subprocess.Popen(
-        launcher.line(2, "heavy.py", "stay"),
+        launcher.line(count, "heavy.py", "stay"),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -231,9 +231,9 @@ def memory(launcher: Launcher, folder: Path, with_workers: bool) -> float:
     for line in process.stdout:
         if found := re.search(r"MARK \S+ (\d+)", line):
             workers.add(int(found[1]))
-        if len(workers) == 2:
+        if len(workers) == count:
             break
-    time.sleep(1)
+    time.sleep(3)  # at rest
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     total = 0
     for one in tree:
@@ -277,14 +277,16 @@ CASES: dict[str, tuple[str, Measure]] = {
     "a failure to the first step of the relaunch": ("s", relaunched),
     "a tiny step in steady state": ("ms", step),
     "what guards add to such a step (without any: noise)": ("%", share),
-    "memory of the launcher, its server included": (
+    "memory of the launcher, its server included, two workers": (
         "MiB",
-        lambda one, folder: memory(one, folder, False),
+        lambda one, folder: memory(one, folder, 2, False),
     ),
+    "the same, eight workers": ("MiB", lambda one, folder: memory(one, folder, 8, False)),
     "memory of the launcher and two workers": (
         "MiB",
-        lambda one, folder: memory(one, folder, True),
+        lambda one, folder: memory(one, folder, 2, True),
     ),
+    "the same with eight workers": ("MiB", lambda one, folder: memory(one, folder, 8, True)),
     "--help": ("s", helped),
     "plan": ("s", planned),
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ...system import children, orphans
+from ...system import children, mapped_files, orphans
 from ...workload.script.imports import Step
 from . import extra_imports, preload
 from .captured_output import CapturedOutput, text_of
@@ -42,6 +43,8 @@ from .takeover import Keepable
 
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Prefixes of variables that libraries read at load time, unseen by Python."""
+IDLE = 1.0
+"""Seconds without an order after which memory is given back that only an order needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ def _receive_order(connection: socket.socket) -> Request | MakeCopy | Keep | Ask
     """The launcher's next order; each worker is a message. Exits when the launcher has ended."""
     store: HostStore | None = None
     workers: list[ForkWorker] = []
+    if not select.select([connection], [], [], IDLE)[0]:
+        mapped_files.release()
     while True:
         match receive(connection):
             case HostStore() as store:
