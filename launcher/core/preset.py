@@ -31,6 +31,8 @@ class Preset:
         precision: type of the forward and backward computation.
         static_graph: DDP's promise that the graph is the same in every step.
         find_unused_parameters: whether DDP looks for parameters without a gradient in every step.
+        reshard_after_forward: whether FSDP frees a layer's gathered parameters after its forward
+            pass, and gathers them again for its backward pass.
     """
 
     zero_stage: int | None = None
@@ -41,6 +43,7 @@ class Preset:
     precision: Precision | None = None
     static_graph: bool | None = None
     find_unused_parameters: bool | None = None
+    reshard_after_forward: bool | None = None
 
     def settings(self) -> dict[Setting, Value]:
         """The settings that are decided, by name."""

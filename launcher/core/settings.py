@@ -6,7 +6,10 @@ from enum import Enum, StrEnum
 
 
 class Offload(StrEnum):
-    """What DeepSpeed keeps in host memory instead of on the accelerator."""
+    """What is kept in host memory instead of on the accelerator.
+
+    FSDP knows all or nothing: its offload is that of optimizer and parameters.
+    """
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -106,6 +109,15 @@ class Output(StrEnum):
     """A few numbers a sequence: classes, a reward, an embedding."""
 
 
+class Units(StrEnum):
+    """The modules whose parameters FSDP gathers together."""
+
+    LAYERS = "layers"
+    """Each layer is a unit; what is outside of layers is one too, or few."""
+    WHOLE = "whole"
+    """The model is one unit."""
+
+
 class Adapter(StrEnum):
     """What is trained in addition to, or instead of, the model's own weights."""
 
@@ -124,6 +136,7 @@ class Setting(StrEnum):
     PRECISION = "precision"
     STATIC_GRAPH = "static_graph"
     FIND_UNUSED_PARAMETERS = "find_unused_parameters"
+    RESHARD_AFTER_FORWARD = "reshard_after_forward"
 
 
 class Fact(StrEnum):
@@ -220,6 +233,13 @@ class Fact(StrEnum):
     """Hugging Face fills in DeepSpeed's bucket sizes by the hidden width ("auto")."""
     OVERLAP_COMM = "overlap_comm"
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
+    FSDP_VERSION = "fsdp_version"
+    """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
+    FSDP_UNITS = "fsdp_units"
+    MASTER_PRECISION = "master_precision"
+    """Type of the sharded weights that FSDP's optimizer steps on; if absent, as they are loaded."""
+    REDUCE_PRECISION = "reduce_precision"
+    """Type in which FSDP reduces gradients; if absent, that of the computation."""
 
 
 Name = Setting | Fact
@@ -237,6 +257,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Setting.PRECISION: Precision,
     Setting.STATIC_GRAPH: bool,
     Setting.FIND_UNUSED_PARAMETERS: bool,
+    Setting.RESHARD_AFTER_FORWARD: bool,
     Fact.ENGINE: Engine,
     Fact.FROZEN_PARAMETERS: bool,
     Fact.BLOCK_RUNS_TWICE: bool,
@@ -286,6 +307,10 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.AUTO_BUCKETS: bool,
     Fact.OVERLAP_COMM: bool,
     Fact.CONTIGUOUS_GRADIENTS: bool,
+    Fact.FSDP_VERSION: int,
+    Fact.FSDP_UNITS: Units,
+    Fact.MASTER_PRECISION: Precision,
+    Fact.REDUCE_PRECISION: Precision,
 }
 """The type of every setting's and every fact's value."""
 _NAMES = {name.value: name for name in VALUES}
