@@ -19,6 +19,7 @@ from .readers import (
     accelerate_environment,
     deepspeed_json,
     flag_embedding,
+    fsdp,
     llama_factory,
     ms_swift,
     peft_flags,
@@ -49,6 +50,7 @@ class Reader(Protocol):
 READERS: tuple[Reader, ...] = (
     training_arguments,
     deepspeed_json,
+    fsdp,
     ms_swift,
     accelerate_environment,
     llama_factory,

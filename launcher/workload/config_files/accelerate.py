@@ -83,13 +83,13 @@ def read(path: Path) -> Configuration:
     text = path.read_text(encoding="utf-8")
     kind = _kind(config, path, text)
     machines, processes = config.get("num_machines") or 1, config.get("num_processes")
-    notes = []
-    if kind not in MODELLED:
+    variables, notes = _variables(config, kind, path, text), []
+    if kind not in MODELLED and variables.get("FSDP_VERSION") != "2":
         notes.append(f"{path}: {kind} isn't modelled: it is launched as asked")
     if machines != 1:
         notes.append(f"{path}: num_machines isn't read: --nnodes sets the number of nodes")
     return Configuration(
-        variables=_variables(config, kind, path, text),
+        variables=variables,
         workers=_workers(processes, machines),
         source=f"{path}: num_processes" + (" of each machine" if machines != 1 else ""),
         notes=tuple(notes),

@@ -18,6 +18,7 @@ from ..config_files.deepspeed import OFFLOADS, ConfigError, load
 from ..script.files import module_file, parsed, script_file
 from ..script.given import TRUE
 from ..script.script import Script
+from . import fsdp
 from .deepspeed_json import FLAGS, statements
 
 MIXED = {
@@ -54,9 +55,10 @@ def read(script: Script) -> Iterator[Statement]:
     def known(value: Value, name: str) -> Known:
         return Known(value, Origin.CONFIG, f"${name}")
 
-    mixed = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()
-    if mixed in MIXED:
-        yield Setting.PRECISION, known(MIXED[mixed], "ACCELERATE_MIXED_PRECISION")
+    text = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()
+    mixed = known(MIXED[text], "ACCELERATE_MIXED_PRECISION") if text in MIXED else None
+    if mixed is not None:
+        yield Setting.PRECISION, mixed
     engines = {
         engine: name
         for engine in (Engine.FSDP, Engine.DEEPSPEED)
@@ -75,6 +77,8 @@ def read(script: Script) -> Iterator[Statement]:
         return  # what isn't a literal the script decides as it runs
     for engine, name in engines.items():
         yield Fact.ENGINE, known(engine.value, name)
+    if Engine.FSDP in engines and "fsdp_plugin" not in own and fsdp.flag(script) is None:
+        yield from fsdp.of_variables(variables, known, mixed)
     if Engine.DEEPSPEED not in engines or own.keys() & PLUGINS:
         return
     if any(script.text(flag) for flag in FLAGS):

@@ -14,6 +14,7 @@ from ...core.workload import Known, Statement
 from ..script.decisive_calls import ANYTHING
 from ..script.given import TRUE, Given
 from ..script.script import Script
+from . import fsdp
 from .deepspeed_json import FLAGS, is_bare
 
 SIGNS = (
@@ -43,12 +44,12 @@ def is_trainers(script: Script) -> bool:
 
 def read(script: Script) -> Iterator[Statement]:
     """Batch, checkpointing, precision and DDP in the arguments."""
+    yield from _checkpointing(script)
     if is_trainers(script):
         yield from _engine(script)
         yield from _batch(script)
     else:
         yield from _own_batch(script)
-    yield from _checkpointing(script)
     yield from _precision(script)
     for setting, flag in (
         (Setting.FIND_UNUSED_PARAMETERS, "ddp_find_unused_parameters"),
@@ -60,20 +61,21 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _engine(script: Script) -> Iterator[Statement]:
-    fsdp = _fsdp(script)
-    if fsdp is not None:
-        yield Fact.ENGINE, _known(fsdp, Engine.FSDP.value)
+    asked, on_cpu = fsdp.flag(script), script.boolean("use_cpu")
+    if asked is not None and on_cpu is not None and on_cpu.value:
+        script.notes.append(
+            f"{asked.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with DDP "
+            "(safe-launch explain fsdp-trains-ddp-on-cpu)"
+        )
+        yield Fact.ENGINE, _known(on_cpu, Engine.DDP.value)
+    elif asked is not None:
+        mixed = next((known for _, known in _precision(script)), None)
+        yield from fsdp.of_trainer(script, asked, mixed)
     elif not (
         is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp", ANYTHING)
     ):
         yield Fact.ENGINE, Known(Engine.DDP.value, script.left, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, script.left, "DDP's default of static_graph")
-
-
-def _fsdp(script: Script) -> Given | None:
-    """The flag for FSDP: with a value or, in late 5.x, alone."""
-    given = script.flags.get("fsdp")
-    return given if given is not None and given.value is None else script.text("fsdp")
 
 
 def _known(where: Given, value: Any) -> Known:

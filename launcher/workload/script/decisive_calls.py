@@ -62,7 +62,7 @@ def found_in_calls(evaluator: Evaluator, bases: Mapping[str, Sequence[str]]) -> 
     """
     yield from _training(evaluator, bases)
     yield from _trained_by(evaluator, bases)
-    for find in (_lora, _quantized, _loaded, _checkpointed, _accelerated, _made):
+    for find in (_lora, _quantized, _loaded, _checkpointed, _accelerated, _sharded, _made):
         yield from find(evaluator)
 
 
@@ -182,6 +182,22 @@ def _accelerated(evaluator: Evaluator) -> Iterator[Found]:
             for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
                 if name in ("config", "config_params") and value is not None:
                     yield "deepspeed_config", value, *rest
+
+
+def _sharded(evaluator: Evaluator) -> Iterator[Found]:
+    """The version of FSDP that the source applies, and what it tells it."""
+    versions = {"fully_shard": 2, "FullyShardedDataParallel": 1, "FSDP": 1}
+    for site, call, is_sure in reached_calls(evaluator, versions.__contains__):
+        yield "source_fsdp_version", versions[called(call)] if is_sure else Unknown(), site, call
+        for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
+            if name == "reshard_after_forward":
+                yield f"source_{name}", value, *rest
+    for site, call, is_sure in reached_calls(
+        evaluator, lambda name: name == "MixedPrecisionPolicy"
+    ):
+        for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
+            if name in ("param_dtype", "reduce_dtype"):
+                yield f"source_{name}", value, *rest
 
 
 def _made(evaluator: Evaluator) -> Iterator[Found]:

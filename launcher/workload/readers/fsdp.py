@@ -1,0 +1,148 @@
+"""Reads what is asked of FSDP: the Trainer's flags, accelerate's variables, calls in the source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...core.certainty import Origin
+from ...core.settings import Checkpointing, Engine, Fact, Offload, Precision, Setting, Units, Value
+from ...core.workload import Known, Statement
+from ..script.given import FALSE, TRUE, Given
+from ..script.known_values import Unknown
+from ..script.script import Script
+from .vocabulary import dtype_named
+
+LAYERS = "TRANSFORMER_BASED_WRAP"
+UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}
+"""accelerate's policies; which units one by size makes depends on the model."""
+PREFIX = "fsdp_"
+"""Keys of `--fsdp_config` may have it (transformers/training_args.py, `_process_fsdp_args`)."""
+
+
+def flag(script: Script) -> Given | None:
+    """The Trainer's flag for FSDP: with a value or, in late 5.x, alone."""
+    given = script.flags.get("fsdp")
+    return given if given is not None and given.value is None else script.text("fsdp")
+
+
+def read(script: Script) -> Iterator[Statement]:
+    """The engine that the source makes itself, where it is certain to."""
+    version = script.flags.get("source_fsdp_version")
+    if version is None or script.is_open("source_fsdp_version"):
+        return
+    yield Fact.ENGINE, _known(version, Engine.FSDP.value)
+    yield Fact.FSDP_VERSION, _known(version, version.value)
+    reshard = script.flags.get("source_reshard_after_forward")
+    if reshard is not None and isinstance(reshard.value, bool):
+        yield Setting.RESHARD_AFTER_FORWARD, _known(reshard, reshard.value)
+    for name, flagged in (
+        (Setting.PRECISION, "source_param_dtype"),
+        (Fact.REDUCE_PRECISION, "source_reduce_dtype"),
+    ):
+        given = script.flags.get(flagged)
+        named = None if given is None else dtype_named(str(given.value))
+        if given is not None and named is not None:
+            yield name, _known(given, named.value)
+
+
+def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[Statement]:
+    """What `--fsdp` and `--fsdp_config` ask for, put into accelerate's words.
+
+    transformers 4 sets accelerate's variables, 5 the arguments that they stand for
+    (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`).
+
+    Args:
+        script: whose arguments they are.
+        asked: the flag.
+        mixed: the type of mixed precision; None without.
+    """
+    yield Fact.ENGINE, Known(Engine.FSDP.value, asked.origin, asked.source)
+    config = _config(script)
+    where = script.text("fsdp_config") or asked
+    items = str(asked.value or "").split()
+    is_recent = not script.versions.get("transformers", "4").startswith("4.")
+    variables: dict[str, object] = {
+        "FSDP_AUTO_WRAP_POLICY": config.get("auto_wrap_policy", LAYERS),
+        "FSDP_RESHARD_AFTER_FORWARD": config.get(
+            "reshard_after_forward", "shard_grad_op" not in items
+        ),
+        "FSDP_OFFLOAD_PARAMS": config.get("cpu_offload", "offload" in items),
+        "FSDP_ACTIVATION_CHECKPOINTING": config.get("activation_checkpointing"),
+        "FSDP_VERSION": config.get("version", 2),
+    }
+    if not is_recent:
+        by_size = "SIZE_BASED_WRAP" if config.get("min_num_params") else LAYERS
+        variables = {
+            **{name: each for name, each in script.environment.items() if name.startswith("FSDP_")},
+            "FSDP_OFFLOAD_PARAMS": "offload" in items,
+            **({"FSDP_AUTO_WRAP_POLICY": by_size} if "auto_wrap" in items else {}),
+        }
+    assumed = Known(2, Origin.DEFAULT, "the default of transformers 5")
+
+    def known(value: Value, name: str) -> Known:
+        is_default = name == "FSDP_VERSION" and is_recent and "version" not in config
+        return assumed if is_default else _known(where, value)
+
+    yield from of_variables(variables, known, mixed)
+
+
+def of_variables(
+    variables: Mapping[str, object], known: Callable[[Value, str], Known], mixed: Known | None
+) -> Iterator[Statement]:
+    """What accelerate's variables ask for (accelerate/utils/dataclasses.py, its FSDP plugin).
+
+    Args:
+        variables: by name.
+        known: a statement of a value and the variable's name.
+        mixed: the type of mixed precision; None without.
+    """
+    version = str(variables.get("FSDP_VERSION", 1))
+    if version in ("1", "2"):
+        yield Fact.FSDP_VERSION, known(int(version), "FSDP_VERSION")
+    name = "FSDP_AUTO_WRAP_POLICY"
+    units = UNITS.get(str(variables.get(name, "NO_WRAP")).upper())
+    if units is not None:
+        yield Fact.FSDP_UNITS, known(units.value, name)
+    name = "FSDP_RESHARD_AFTER_FORWARD"
+    reshard = str(variables.get(name, True)).lower()
+    if version == "2" and reshard in TRUE + FALSE:  # the first version has strategies instead
+        yield Setting.RESHARD_AFTER_FORWARD, known(reshard in TRUE, name)
+    name = "FSDP_OFFLOAD_PARAMS"
+    offload = variables.get(name)
+    if not isinstance(offload, Unknown):
+        held = Offload.OPTIMIZER_AND_PARAMETERS if _is_true(offload) else Offload.NONE
+        yield Setting.OFFLOAD, known(held.value, name)
+    name = "FSDP_ACTIVATION_CHECKPOINTING"
+    if _is_true(variables.get(name)):
+        # accelerate/accelerator.py: `checkpoint_wrapper` with NO_REENTRANT.
+        yield Setting.GRADIENT_CHECKPOINTING, known(Checkpointing.NON_REENTRANT.value, name)
+    if mixed is not None and mixed.value != Precision.FP32:
+        # accelerate casts what is trained (utils/fsdp_utils.py, `fsdp2_prepare_model`).
+        masters = Known(Precision.FP32.value, mixed.origin, mixed.source)
+        yield Fact.MASTER_PRECISION, masters
+
+
+def _known(given: Given, value: Value) -> Known:
+    return Known(value, given.origin, given.source)
+
+
+def _config(script: Script) -> dict[str, Any]:
+    """The content of `--fsdp_config`, a file or a mapping; empty where it can't be read."""
+    given = script.text("fsdp_config")
+    value = None if given is None else given.value
+    if isinstance(value, str):
+        try:
+            text = value if value.lstrip().startswith("{") else Path(value).read_text("utf-8")
+            value = json.loads(text)
+        except (OSError, ValueError, RecursionError) as error:
+            script.notes.append(f"--fsdp_config: {error}")
+            value = None
+    found = value if isinstance(value, dict) else {}
+    return {str(key).removeprefix(PREFIX): each for key, each in found.items()}
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in TRUE
