@@ -173,8 +173,9 @@ class Observations:
 
 
 def bytes_of(parameter: Any) -> int:
-    """Bytes that a parameter holds in this process."""
-    return int(parameter.numel()) * int(parameter.element_size())
+    """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
+    own = getattr(parameter, "_local_tensor", parameter)
+    return int(own.numel()) * int(own.element_size())
 
 
 def shape_of(model: Any) -> dict[str, Any]:

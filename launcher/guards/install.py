@@ -20,6 +20,7 @@ from . import (
     checkpointing,
     data_parallel,
     deepspeed,
+    fsdp,
     optimizer,
     progress,
     resuming,
@@ -43,6 +44,7 @@ GUARDS: tuple[Guard, ...] = (
     checkpointing,
     data_parallel,
     deepspeed,
+    fsdp,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
     resuming,

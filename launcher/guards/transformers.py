@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from contextlib import suppress
@@ -15,7 +16,7 @@ from ..core.settings import Checkpointing, Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
 from ..workload.readers.vocabulary import dtype_named, optimizer_named
-from . import first_batch
+from . import first_batch, fsdp
 from .enforced import overrides, replaced
 from .loss import loss_of
 from .model_facts import see_facts, see_no_checkpointing
@@ -50,6 +51,8 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         instance.deepspeed = with_settings(load(instance.deepspeed), settings)
     elif Setting.ZERO_STAGE in settings:
         instance.deepspeed = minimal(settings)
+    elif Setting.RESHARD_AFTER_FORWARD in settings and not instance.fsdp:
+        os.environ.update(fsdp.VARIABLES)
     return wrapped(*args, **kwargs)
 
 
