@@ -38,7 +38,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", *INDEXES)
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 ARCHIVE = re.compile(
     r".*_states\.pt|(?:optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
-    r"|(?:pytorch|adapter)_model.*\.bin"
+    r"|(?:pytorch|adapter)_model.*\.bin|optimizer\.bin"
 )
 """Files of `torch.save` are zip archives, with their directory at the end."""
 DEEPSPEED_STEPS = "global_step*"
@@ -125,17 +125,16 @@ def _read(folder: Path, step: int, worlds: Collection[int], local: int | None) -
     is_alone = (folder / "rng_state.pth").exists()
     ranks = {int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth")}
     ranks |= {0} if is_alone else set()
+    written = [world for world in worlds if world > max(ranks, default=0)]
+    world = 1 if is_alone else min(written, default=max(ranks, default=0) + 1)
     if list(folder.glob("*fsdp*")):
-        raise _ForeignError("it was written by FSDP, and resuming from that isn't supported yet")
-    if list(folder.glob(DEEPSPEED_STEPS)) or (folder / "latest").exists():
+        checkpoint = _fsdp(folder, step, world)
+    elif list(folder.glob(DEEPSPEED_STEPS)) or (folder / "latest").exists():
         checkpoint = _deepspeed(folder, step, local)
     elif not ranks and not (folder / "optimizer.pt").exists():
         raise _ForeignError("it has the weights alone (save_only_model)")
     else:
-        fitting = [world for world in worlds if world > max(ranks, default=0)]
-        checkpoint = _plain(
-            folder, step, 1 if is_alone else min(fitting, default=max(ranks, default=0) + 1)
-        )
+        checkpoint = _plain(folder, step, world)
     _check_ranks("random state", ranks, checkpoint.world, local)
     return checkpoint
 
@@ -244,6 +243,20 @@ def _plain(folder: Path, step: int, world: int) -> Checkpoint:
         if not (folder / name).exists():
             raise _CutOffError(f"{name} is missing")
     return Checkpoint(folder, step, Engine.DDP, world)
+
+
+def _fsdp(folder: Path, step: int, world: int) -> Checkpoint:
+    """Reads what accelerate writes of FSDP: a file of the whole, or a folder of shards.
+
+    A folder's `.metadata` is written last (torch/distributed/checkpoint/filesystem.py, `finish`).
+    """
+    for names in (("pytorch_model_fsdp.bin", *ADAPTERS), ("optimizer.bin",), ("scheduler.pt",)):
+        folders = [folder / f"{names[0].removesuffix('.bin')}_0" / ".metadata"]
+        if not any(path.exists() for path in (*(folder / name for name in names), *folders)):
+            raise _CutOffError(f"{names[0]} is missing")
+    if list(folder.glob("*_rank*.bin")):
+        raise _ForeignError("it has FSDP's local states, and resuming from those isn't supported")
+    return Checkpoint(folder, step, Engine.FSDP, world)
 
 
 def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:

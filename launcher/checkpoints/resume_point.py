@@ -16,6 +16,11 @@ from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 PATIENCE = 3
 """Attempts in a row without a new step after which a job that had made steps ends."""
 ALLOW = "--allow-restart"
+WRITERS = {
+    Engine.DDP: "a Trainer without DeepSpeed",
+    Engine.DEEPSPEED: "DeepSpeed",
+    Engine.FSDP: "FSDP",
+}
 
 
 class Loading(StrEnum):
@@ -79,12 +84,11 @@ class Start:
 def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
     """How a checkpoint can be loaded with the optimizer's state."""
     if target.engine not in (None, checkpoint.engine):
-        is_deepspeed = checkpoint.engine is Engine.DEEPSPEED
-        writer = "DeepSpeed" if is_deepspeed else "a Trainer without DeepSpeed"
+        writer = WRITERS[checkpoint.engine]
         return Refused(
             f"{writer} wrote it, and the optimizer's state is now kept by another engine"
         )
-    if checkpoint.engine is Engine.DDP:
+    if checkpoint.engine is not Engine.DEEPSPEED:  # FSDP shards what it loads anew
         return Loading.AS_IT_IS
     old = checkpoint.zero_stage
     new = old if target.zero_stage is None else target.zero_stage

@@ -43,6 +43,19 @@ def plain_checkpoint(output_dir: Path, step: int, world: int = 2) -> Path:
     return folder
 
 
+def fsdp_checkpoint(output_dir: Path, step: int, world: int = 2, *, sharded: bool) -> Path:
+    """Accelerate's of FSDP, as a file or as a folder of shards."""
+    folder = _trainers_own(output_dir, step, world)
+    archive(folder / "scheduler.pt")
+    for name in ("pytorch_model_fsdp", "optimizer"):
+        if sharded:
+            (folder / f"{name}_0").mkdir()
+            (folder / f"{name}_0" / ".metadata").write_bytes(b"written last")
+        else:
+            archive(folder / f"{name}.bin")
+    return folder
+
+
 def zero_checkpoint(
     output_dir: Path, step: int, *, stage: int, world: int = 2, offloaded: bool = False
 ) -> Path:

@@ -9,7 +9,13 @@ import pytest
 from safe_launch.checkpoints import discovery
 from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Resume, Saves
 from safe_launch.core.settings import Engine
-from support.checkpoints import archive, plain_checkpoint, safetensors, zero_checkpoint
+from support.checkpoints import (
+    archive,
+    fsdp_checkpoint,
+    plain_checkpoint,
+    safetensors,
+    zero_checkpoint,
+)
 
 
 def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
@@ -122,7 +128,6 @@ def test_what_is_cut_off_of_deepspeeds(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda folder: (folder / "pytorch_model_fsdp_0").mkdir(), "it was written by FSDP"),
         (
             lambda folder: (folder / INNER / "offloaded_tensors").mkdir(),
             "it holds states swapped to disk",
@@ -141,6 +146,27 @@ def test_what_may_be_whole_but_is_of_no_use(
     change(zero_checkpoint(tmp_path, 4, stage=2))
     (unusable,) = found(tmp_path).unusable
     assert reason in unusable.reason
+    assert not unusable.is_cut_off
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+def test_what_fsdp_wrote(tmp_path: Path, sharded: bool) -> None:
+    """Of the whole or in shards; what was written last tells that it is complete."""
+    fsdp_checkpoint(tmp_path, 2, sharded=sharded)
+    newest = fsdp_checkpoint(tmp_path, 4, sharded=sharded)
+    (newest / ("optimizer_0/.metadata" if sharded else "optimizer.bin")).unlink()
+    checkpoints = found(tmp_path)
+    (complete,), (unusable,) = checkpoints.complete, checkpoints.unusable
+    assert (complete.step, complete.engine, complete.world) == (2, Engine.FSDP, 2)
+    assert unusable.reason == "optimizer.bin is missing"
+    assert unusable.is_cut_off
+
+
+def test_fsdps_local_states(tmp_path: Path) -> None:
+    """Each rank's own file: they are whole, but accelerate alone knows how to load them."""
+    archive(fsdp_checkpoint(tmp_path, 2, sharded=False) / "pytorch_model_fsdp_rank0.bin")
+    (unusable,) = found(tmp_path).unusable
+    assert "local states" in unusable.reason
     assert not unusable.is_cut_off
 
 

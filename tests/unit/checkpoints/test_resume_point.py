@@ -31,8 +31,19 @@ def checkpoint(step: int, stage: int | None, world: int = 2) -> Checkpoint:
 
 def cut(step: int, is_cut_off: bool = True) -> Unusable:
     """A checkpoint that can't be used."""
-    reason = "trainer_state.json is missing" if is_cut_off else "it was written by FSDP"
+    reason = "trainer_state.json is missing" if is_cut_off else "it holds states swapped to disk"
     return Unusable(Path(f"out/checkpoint-{step}"), step, reason, is_cut_off)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_fsdp_loads(world: int) -> None:
+    """Its own, by any number of ranks; no other engine's, and no other engine loads it."""
+    written = Checkpoint(Path("out/checkpoint-4"), 4, Engine.FSDP, 2)
+    assert loading(written, Target(Engine.FSDP, None, world)) is Loading.AS_IT_IS
+    refused = loading(written, Target(DDP, None, world))
+    assert isinstance(refused, Refused)
+    assert "FSDP wrote it" in refused.sentence
+    assert isinstance(loading(checkpoint(4, None), Target(Engine.FSDP, None, 2)), Refused)
 
 
 @pytest.mark.parametrize(
