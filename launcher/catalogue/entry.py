@@ -43,7 +43,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     """A smaller plan cures it; which one, the memory model computes."""
     SILENT = "silent"
-    """It raises no error but trains wrongly: refused before the launch."""
+    """It raises no error but trains otherwise than asked: avoided, or told, before the launch."""
 
 
 @dataclass(frozen=True, slots=True)

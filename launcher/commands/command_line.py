@@ -89,10 +89,12 @@ class Training:
 
     def workload(self, request: LaunchRequest) -> Workload:
         """What is known of the training, given the number of workers of all nodes."""
-        from ..planning import named_presets
+        from ..planning import engine_on_device, named_presets
         from ..workload.read_workload import read_workload
 
-        return named_presets.with_wanted(read_workload(request), self.wanted)
+        engine_on_device.check(self.wanted, self.hardware)
+        found = engine_on_device.on_device(read_workload(request), self.hardware)
+        return named_presets.with_wanted(found, self.wanted)
 
 
 def command_of(arguments: Sequence[str]) -> Command:

@@ -86,6 +86,8 @@ def describe(setting: Setting, value: Value) -> str:
                 Checkpointing.REENTRANT.value: "reentrant checkpointing",
                 Checkpointing.NON_REENTRANT.value: "non-reentrant checkpointing",
             }[str(value)]
+        case Setting.RESHARD_AFTER_FORWARD:
+            return "FSDP2 with parameters freed after the forward pass"
         case Setting.MICRO_BATCH:
             return f"micro batch {value}"
         case Setting.ACCUMULATION:

@@ -15,6 +15,7 @@ HOST_SHARE = 0.95
 CONCERNED = (
     Setting.ZERO_STAGE,
     Setting.OFFLOAD,
+    Setting.RESHARD_AFTER_FORWARD,
     Setting.GRADIENT_CHECKPOINTING,
     Setting.MICRO_BATCH,
 )

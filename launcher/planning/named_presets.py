@@ -12,13 +12,25 @@ from typing import Any
 
 from ..core.certainty import Origin
 from ..core.errors import ExitCode, LaunchError
-from ..core.settings import Engine, Fact, Framework, Setting, parse_value, range_of
-from ..core.workload import Known, Workload
+from ..core.settings import (
+    Engine,
+    Fact,
+    Framework,
+    Precision,
+    Setting,
+    Units,
+    parse_value,
+    range_of,
+)
+from ..core.workload import Known, Statement, Workload
 from ..system.typed_yaml import DocumentError, check_depth, line_of, near, text_of
+from .estimates.versions import is_at_least
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
 """A call of one of OmegaConf's functions, such as `${oc.env:NAME}`, however it is spelt."""
+FSDP_NEEDS = {"accelerate": (1, 6), "torch": (2, 6)}
+"""The first versions with FSDP2 (accelerate/utils/constants.py, FSDP2_PYTORCH_VERSION)."""
 DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 
@@ -84,11 +96,15 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
 def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     """The workload with what the launcher's own options ask for.
 
-    A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration.
+    A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration,
+    or FSDP2.
 
     Raises:
         LaunchError: the script can't be trained with these settings.
     """
+    reshard = asked.get(Setting.RESHARD_AFTER_FORWARD)
+    if reshard is not None and workload.engine is not Engine.FSDP:
+        return _with_fsdp(workload, asked, reshard)
     stage = asked.get(Setting.ZERO_STAGE)
     plain = workload.engine not in (None, Engine.DEEPSPEED)
     if stage is None or not plain:
@@ -106,9 +122,42 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
         (Fact.ENGINE, Known(Engine.DEEPSPEED.value, Origin.LESSON, stage.source)),
         (Fact.AUTO_BUCKETS, Known(True, Origin.LESSON, stage.source)),
     )
+    return _switched(workload, asked).informed(statements)
+
+
+def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) -> Workload:
+    """The workload with FSDP2 instead of DDP, by accelerate's variables.
+
+    Raises:
+        LaunchError: the script doesn't leave its engine to accelerate, or trains with another one.
+    """
+    if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
+        problem = (
+            f"{by.source}: the script trains with {workload.engine or 'its own loop'}, not FSDP"
+        )
+        hint = "only scripts on Hugging Face's Trainer can be given FSDP from outside"
+        raise LaunchError(ExitCode.USAGE, problem, hint)
+    too_old = [
+        name for name, least in FSDP_NEEDS.items() if not is_at_least(workload, name, *least)
+    ]
+    if too_old:
+        least = ", ".join(f"{name} {'.'.join(map(str, FSDP_NEEDS[name]))}" for name in too_old)
+        raise LaunchError(ExitCode.USAGE, f"{by.source}: FSDP2 needs {least} or newer")
+    statements: list[Statement] = [
+        (Fact.ENGINE, Known(Engine.FSDP.value, Origin.LESSON, by.source)),
+        (Fact.FSDP_VERSION, Known(2, Origin.LESSON, by.source)),
+        (Fact.FSDP_UNITS, Known(Units.LAYERS.value, Origin.LESSON, by.source)),
+    ]
+    if workload.value(Setting.PRECISION) not in (None, Precision.FP32):
+        masters = Known(Precision.FP32.value, Origin.LESSON, by.source)
+        statements.append((Fact.MASTER_PRECISION, masters))
+    return _switched(workload, asked).informed(statements)
+
+
+def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
+    """The workload without what DDP alone has."""
     own = {name: known for name, known in workload.known.items() if name not in DDP_ONLY}
-    switched = replace(workload, known=MappingProxyType(own), wanted=asked)
-    return switched.informed(statements)
+    return replace(workload, known=MappingProxyType(own), wanted=asked)
 
 
 def _path(name: str) -> Path:

@@ -40,6 +40,7 @@ PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("offload: host memory, its traffic, and an extension to build", _differs(Setting.OFFLOAD)),
     ("checkpointing on or off: activations in memory, or recomputed", _toggles),
     ("ZeRO stage: memory against communication", _distance(Setting.ZERO_STAGE)),
+    ("FSDP's parameters freed or kept: the same trade", _differs(Setting.RESHARD_AFTER_FORWARD)),
     ("micro batch: more and smaller passes", _distance(Setting.MICRO_BATCH)),
     ("DDP's static_graph: the script must keep a promise", _differs(Setting.STATIC_GRAPH)),
     ("DDP's find_unused_parameters", _differs(Setting.FIND_UNUSED_PARAMETERS)),
@@ -74,13 +75,23 @@ def rank(
     """
     asked = workload.asked
     departed = departure(candidate, asked)
-    precision, offload, switched, stage, *rest = departed
+    precision, offload, switched, stage, reshard, *rest = departed
     given_up = (
         offload,
         switched * workload.is_pinned(Setting.GRADIENT_CHECKPOINTING),
         stage * workload.is_pinned(Setting.ZERO_STAGE),
+        reshard * workload.is_pinned(Setting.RESHARD_AFTER_FORWARD),
     )
     slower = 0
     if evaluated.seconds is not None and reference.seconds:
         slower = max(0, int((evaluated.seconds / reference.seconds - 1) / SLOWER))
-    return (precision, *given_up, float(slower), switched, stage, *rest, evaluated.seconds or 0.0)
+    return (
+        precision,
+        *given_up,
+        float(slower),
+        switched,
+        stage,
+        reshard,
+        *rest,
+        evaluated.seconds or 0.0,
+    )

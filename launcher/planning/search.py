@@ -224,6 +224,13 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
             return [0, 1, 2, 3]
         case Setting.OFFLOAD if workload.engine is Engine.DEEPSPEED:
             return [place.value for place in Offload]
+        case Setting.RESHARD_AFTER_FORWARD if _is_planned_fsdp(workload):
+            return list(dict.fromkeys([asked, True]))  # freed, it needs the least
+        case Setting.GRADIENT_CHECKPOINTING if workload.engine is Engine.FSDP:
+            # accelerate's own, and the Trainer's switch, which only turns it on.
+            can_turn_on = asked != Checkpointing.OFF or workload.framework is Framework.TRANSFORMERS
+            others = [Checkpointing.NON_REENTRANT.value] if can_turn_on else []
+            return list(dict.fromkeys([asked, *others]))
         case Setting.GRADIENT_CHECKPOINTING:
             # The user's own loop has no switch to turn checkpointing on.
             switchable = workload.framework is Framework.TRANSFORMERS
@@ -234,6 +241,12 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
             return [False, True]
         case _:
             return [asked]
+
+
+def _is_planned_fsdp(workload: Workload) -> bool:
+    """Whether accelerate makes FSDP2's units, which takes its settings from outside."""
+    is_second = workload.engine is Engine.FSDP and workload.value(Fact.FSDP_VERSION) == 2
+    return is_second and workload.framework is not Framework.NONE
 
 
 def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:

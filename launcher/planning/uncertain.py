@@ -50,6 +50,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.ENGINE: Engine.DEEPSPEED.value,
         Setting.ZERO_STAGE: 3,
         Setting.OFFLOAD: Offload.OPTIMIZER_AND_PARAMETERS.value,
+        Setting.RESHARD_AFTER_FORWARD: True,
         Setting.GRADIENT_CHECKPOINTING: Checkpointing.NON_REENTRANT.value,
         Setting.MICRO_BATCH: 1,
         Setting.PRECISION: Precision.BF16.value,
@@ -69,6 +70,7 @@ OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
 """A model without adapters can't be trained in fewer bits."""
 TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
 OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
+OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 
 
 def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doubt | None:
@@ -115,10 +117,13 @@ def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
     device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
     vague = () if _is_seen(workload) else workload.not_understood
     several = hardware.accelerators > 1
+    version = workload.known.get(Fact.FSDP_VERSION)
+    is_guess = workload.engine is Engine.FSDP and not workload.is_certain(Fact.FSDP_VERSION)
     return (
         *(f"{argument} (not understood)" for argument in vague),
         *(() if device.sized else (f"the memory of {device.name} (not known)",)),
         *((f"the devices of a worker ({spread.source})",) if spread and several else ()),
+        *((f"FSDP's version ({version.source})",) if version and is_guess else ()),
     )
 
 
@@ -137,11 +142,13 @@ def uncertain(workload: Workload) -> list[Name]:
     has_tower = workload.model is not None and workload.model.vision is not None
     is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
     is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP
+    is_fsdp = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.FSDP
     pointless: set[Name] = {
+        *((Fact.ENGINE, *OF_DEEPSPEED[:1]) if is_fsdp else OF_FSDP),
         *(IN_THE_MODEL if _is_seen(workload) else ()),
         *(OF_ADAPTERS if is_whole else ()),
         *(() if has_tower else TOWERS),
-        *(OF_DEEPSPEED if is_plain else ()),
+        *((*OF_DEEPSPEED, *OF_FSDP) if is_plain else ()),
         *({Fact.OUTPUT} - workload.known.keys()),
     }
     is_limit = Fact.SEQUENCE_LENGTH in workload.known and not workload.is_length_stated

@@ -28,6 +28,10 @@ def cost_text(
                 if new
                 else "nothing; but a trainable parameter outside the loss would now be an error"
             )
+        case Setting.RESHARD_AFTER_FORWARD if new:
+            return "every layer's parameters are gathered once more, for the backward pass"
+        case Setting.RESHARD_AFTER_FORWARD:
+            return "the gathered parameters of all layers stay in memory through the backward pass"
         case Setting.OFFLOAD if new == Offload.NONE:
             return "device memory; in return nothing moves between host and device"
         case Setting.OFFLOAD:

@@ -76,7 +76,9 @@ def label(candidate: Considered) -> str:
     """A candidate's name in the table, e.g. `zero3+optimizer/non_reentrant 2x8`."""
     settings = candidate.preset.settings()
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
+    reshard = settings.get(Setting.RESHARD_AFTER_FORWARD)
     name = "as the script has it" if stage is None else f"zero{stage}"
+    name = name if reshard is None else f"fsdp2{'' if reshard else ' unfreed'}"
     if offload not in (None, Offload.NONE):
         name += "+offload" if offload == Offload.OPTIMIZER else "+offload-all"
     mode = settings.get(Setting.GRADIENT_CHECKPOINTING)

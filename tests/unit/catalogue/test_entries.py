@@ -243,7 +243,11 @@ def test_patterns_are_taken_literally(tmp_path: Path) -> None:
 
 
 def test_a_plan_reads_all_that_tells_on_it() -> None:
-    """Entries that forbid something or point at lines, the silent ones among them; no others."""
+    """Entries that forbid something or point at lines, and no others.
+
+    The silent ones are among them, but for the one that another engine trains, which a note tells.
+    """
     expected = [entry.id for entry in CATALOGUE if entry.forbids or entry.points_at]
     assert [entry.id for entry in read_catalogue(for_plan=True)] == expected
-    assert {entry.id for entry in CATALOGUE if entry.kind is Kind.SILENT} <= set(expected)
+    silent = {entry.id for entry in CATALOGUE if entry.kind is Kind.SILENT}
+    assert silent - set(expected) == {"fsdp-trains-ddp-on-cpu"}

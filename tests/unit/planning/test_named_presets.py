@@ -89,6 +89,40 @@ def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> No
         with_wanted(workload, wanted("zero2", ()))
 
 
+NEWER = {"accelerate": "1.15.0", "torch": "2.13.0"}
+
+
+def test_a_trainer_on_ddp_is_given_fsdp() -> None:
+    """Layer by layer; accelerate keeps the masters in fp32 where it computes in 16 bit."""
+    mixed: dict[Name, Value] = {**DDP, Setting.PRECISION: "bf16"}
+    workload = replace(world(mixed), versions=NEWER)
+    switched = with_wanted(workload, wanted("fsdp2", ()))
+    assert switched.engine is Engine.FSDP
+    assert Setting.STATIC_GRAPH not in switched.known
+    assert switched.asked[Setting.RESHARD_AFTER_FORWARD] is True
+    facts = (Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION)
+    assert [switched.value(fact) for fact in facts] == [2, "layers", "fp32"]
+    plain = with_wanted(replace(world(DDP), versions=NEWER), wanted("fsdp2", ()))
+    assert plain.value(Fact.MASTER_PRECISION) is None
+    own = replace(world({Fact.ENGINE: "fsdp"}), versions=NEWER)
+    assert with_wanted(own, wanted("fsdp2", ())).known == own.known
+
+
+@pytest.mark.parametrize(
+    ("workload", "problem"),
+    [
+        (on_ddp(Framework.NONE), "the script trains with ddp, not FSDP"),
+        (world({Fact.ENGINE: "deepspeed"}), "the script trains with deepspeed, not FSDP"),
+        (replace(on_ddp(), versions={**NEWER, "torch": "2.5.1"}), r"FSDP2 needs torch 2\.6 or"),
+        (replace(on_ddp(), versions={}), r"FSDP2 needs accelerate 1\.6, torch 2\.6 or newer"),
+    ],
+)
+def test_where_fsdp_cannot_be_given(workload: Workload, problem: str) -> None:
+    """To another engine, a loop of the user's own, or where it doesn't exist yet."""
+    with pytest.raises(LaunchError, match=problem):
+        with_wanted(workload, wanted("fsdp2", ()))
+
+
 @pytest.mark.parametrize(
     "value",
     ["${oc.env:TOKEN}", "${oc.select:a,${oc.env:TOKEN}}", "${${name}:TOKEN}", "[1, '${oc.env:X}']"],

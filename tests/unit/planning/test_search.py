@@ -176,6 +176,7 @@ def test_the_order_of_giving_up() -> None:
         "offload",
         "checkpointing on or off",
         "ZeRO stage",
+        "FSDP's parameters freed or kept",
         "micro batch",
         "DDP's static_graph",
         "DDP's find_unused_parameters",

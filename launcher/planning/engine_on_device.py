@@ -1,0 +1,49 @@
+"""The engine that trains on a kind of device, whatever is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Hardware
+from ..core.settings import Engine, Fact, Framework, Setting
+from ..core.workload import Known, Workload
+
+FSDP_ONLY = (Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD)
+WITHOUT_EFFECT = (
+    "FSDP is asked for without effect: on a CPU accelerate trains with DDP, and every rank holds "
+    "all (safe-launch explain fsdp-trains-ddp-on-cpu)"
+)
+
+
+def on_device(workload: Workload, hardware: Hardware) -> Workload:
+    """The workload with the engine that accelerate takes there.
+
+    It makes FSDP of a training on several accelerators, not of one on CPUs (accelerate/state.py,
+    `AcceleratorState.__init__`, 1.6 to 1.15).
+    """
+    asked = workload.known.get(Fact.ENGINE)
+    is_cpu, is_own = hardware.accelerator.kind == "cpu", workload.framework is Framework.NONE
+    if asked is None or workload.engine is not Engine.FSDP or is_own or not is_cpu:
+        return workload
+    engine = Known(Engine.DDP.value, asked.origin, f"{asked.source}, on a CPU")
+    known = {name: each for name, each in workload.known.items() if name not in FSDP_ONLY}
+    return replace(
+        workload,
+        known=MappingProxyType({**known, Fact.ENGINE: engine}),
+        notes=(*workload.notes, WITHOUT_EFFECT),
+    )
+
+
+def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:
+    """Checks that what the launcher's options ask for can be had there.
+
+    Raises:
+        LaunchError: FSDP on a CPU.
+    """
+    reshard = wanted.get(Setting.RESHARD_AFTER_FORWARD)
+    if reshard is not None and hardware.accelerator.kind == "cpu":
+        problem = f"{reshard.source}: accelerate trains with FSDP on accelerators alone"
+        raise LaunchError(ExitCode.USAGE, problem, "on CPUs use --preset zero3, or DDP")

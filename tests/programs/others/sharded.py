@@ -1,0 +1,66 @@
+"""A loop of one's own over torch's `fully_shard`, layer by layer, as its documentation has it."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(64, width)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU())
+            for _ in range(depth)
+        )
+        self.head = nn.Linear(width, 64)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(tokens)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden)
+        return self.head(hidden)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--loss_file", type=Path, required=True)
+    parser.add_argument(
+        "--keep", action="store_true", help="keep parameters after the forward pass"
+    )
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = Net(width=32, depth=3)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model.layers:
+        fully_shard(layer, mp_policy=policy, reshard_after_forward=not args.keep)
+    fully_shard(model, mp_policy=policy, reshard_after_forward=not args.keep)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = torch.randint(0, 64, (8, 16), generator=torch.Generator().manual_seed(1))
+    own = data[rank::world]
+    losses = []
+    for _ in range(4):
+        logits = model(own)
+        loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), own.roll(-1).flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        losses.append(float(total) / world)
+    if rank == 0:
+        args.loss_file.write_text(json.dumps(losses))
+        print(os.environ["WORLD_SIZE"], "ranks:", *losses)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""FSDP2: left alone where it works, given by a preset, resumed from what it has saved.
+
+A loop of one's own shards over gloo on CPUs. accelerate does so on accelerators alone: here on the
+NPU that stands in for one (docs/design/devices.md).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.stacks import CURRENT, NPU, TESTS
+from support.trainings import FINETUNE, TRAINER, attempts, launched, reference
+
+SHARDED = TESTS / "programs" / "others" / "sharded.py"
+KILLED = TESTS / "programs" / "killed_once.py"
+ON_DEVICE = [option for option in TRAINER if option != "--use_cpu"]
+KINDS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
+def observed(folder: Path, attempt: int = 1) -> dict[str, object]:
+    """What the workers reported before the first step."""
+    (path,) = folder.glob(f"runs/*/attempt-{attempt}/observed.json")
+    found: dict[str, object] = json.loads(path.read_text())["observed"]
+    return found
+
+
+@pytest.mark.parametrize("keep", [(), ("--keep",)], ids=["freed", "kept"])
+def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path) -> None:
+    """The same losses as under torchrun; what `fully_shard` was told is seen."""
+    own = (SHARDED, *keep, "--loss_file=losses.json")
+    plain = CURRENT.run("torchrun", "--nproc-per-node=2", *own, cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    expected = json.loads((tmp_path / "losses.json").read_text())
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, *keep)
+    losses, told = launched(CURRENT, tmp_path, *run)
+    assert losses == expected
+    assert "nothing is changed" in told
+    seen = observed(tmp_path)
+    assert (
+        seen.items()
+        >= {
+            "engine": "fsdp",
+            "fsdp_version": 2,
+            "fsdp_units": "layers",
+            "reshard_after_forward": not keep,
+            "offload": "none",
+            "precision": "bf16",
+            "master_precision": "fp32",
+            "reduce_precision": "fp32",
+        }.items()
+    )
+
+
+def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:
+    """The plan says so, and the workers show it."""
+    own = (*TRAINER, "--per_device_train_batch_size=4", "--fsdp=full_shard")
+    _, told = launched(
+        CURRENT, tmp_path, "safe-launch", "--nproc=2", "--log-dir=runs", FINETUNE, *own
+    )
+    assert "fsdp-trains-ddp-on-cpu" in told
+    assert observed(tmp_path)["engine"] == "ddp"
+
+
+def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
+    """A script without any configuration trains in shards, to the losses of a single process."""
+    expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", "--preset=fsdp2", FINETUNE)
+    losses, told = launched(NPU, tmp_path, *run, *ON_DEVICE, "--per_device_train_batch_size=4")
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert "reshard_after_forward: True (not set by the script)" in " ".join(told.split())
+    seen = observed(tmp_path)
+    assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "layers")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
+    """Whether accelerate wrote the whole or shards: no step's loss differs."""
+    expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
+    saves = [option for option in ON_DEVICE if not option.startswith("--save_strategy")]
+    config = json.dumps({"version": 2, "state_dict_type": kind})
+    own = (*saves, "--save_steps=2", "--per_device_train_batch_size=4")
+    run = ("safe-launch", "--nproc=2", "--max-restarts=1", "--log-dir=runs", KILLED, FINETUNE)
+    losses, told = launched(
+        NPU, tmp_path, *run, *own, "--fsdp=full_shard", f"--fsdp_config={config}"
+    )
+    assert "resumes from checkpoint-4 (5 steps had been done)" in " ".join(told.split())
+    assert attempts(told) == 2
+    assert losses == pytest.approx(expected, rel=1e-4)
