@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.certainty import Origin
 from ..core.constraint import CauseKind
+from ..core.errors import LaunchError
 from ..core.settings import (
     Adapter,
     Engine,
@@ -24,11 +26,17 @@ from ..core.workload import Known, Workload
 from .budget import capacity, gib
 from .estimates.memory import calibrated_sizes
 from .estimates.training_states import optimizer_of
+from .named_presets import with_wanted
 from .plan import Considered, NoPlan, Plan
 from .search import Rules, evaluate, resolve
 
 MOST_TIMES = 64
 """The largest multiple of the requested devices that is tried."""
+OF_ENGINES = (
+    *(Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS),
+    *(Setting.RESHARD_AFTER_FORWARD, Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
+)
+"""What DDP or FSDP alone have."""
 SHORTEST = 512
 """Tokens below which shorter sequences aren't proposed."""
 
@@ -43,7 +51,7 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     """Single changes that make something fit, where memory forbids all; the nearest first."""
     if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
         return ()
-    ways = (_deepspeed, _optimizers, _sequences, _adapters, _devices)
+    ways = (_deepspeed, _fsdp, _optimizers, _sequences, _adapters, _devices)
     found = [text for way in ways for text in way(refused, rules)]
     limits = [measured.limit for measured in refused.workload.measured]
     usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
@@ -72,19 +80,37 @@ def _need(candidate: Considered) -> str:
 
 
 def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """Proposes ZeRO for a script on the Trainer that trains with DDP."""
+    """Proposes ZeRO for a script on the Trainer that trains with DDP or FSDP.
+
+    A configuration of FSDP's own is the user's to take out: the two refuse each other.
+    """
     workload = refused.workload
     switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
-    if workload.engine is not Engine.DDP or not switchable:
+    if workload.engine not in (Engine.DDP, Engine.FSDP) or not switchable:
         return
-    own = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
-    others = {name: known for name, known in workload.known.items() if name not in own}
+    others = {name: known for name, known in workload.known.items() if name not in OF_ENGINES}
     variant = replace(workload, known=MappingProxyType(others))
     variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
     found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
     if found is not None:
-        yield f"--preset zero{found.preset.zero_stage}: {_need(found)}"
+        instead = " in the place of FSDP" if workload.engine is Engine.FSDP else ""
+        yield f"--preset zero{found.preset.zero_stage}{instead}: {_need(found)}"
+
+
+def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
+    """Proposes FSDP2 where ZeRO could be, but isn't installed."""
+    workload = refused.workload
+    is_plain = workload.framework is Framework.TRANSFORMERS and workload.engine is Engine.DDP
+    if not is_plain or "deepspeed" in workload.versions or not rules.hardware.accelerator.memory:
+        return
+    asked = {
+        Setting.RESHARD_AFTER_FORWARD: Known(value=True, origin=Origin.FLAG, source="--preset")
+    }
+    with suppress(LaunchError):  # an accelerate or a torch without it
+        found = best(refused, with_wanted(workload, asked), rules)
+        if found is not None:
+            yield f"--preset fsdp2: {_need(found)}"
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
