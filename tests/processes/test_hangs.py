@@ -44,6 +44,16 @@ STUCK = {
     "collate": (Case("loaders.py", ("own", 1)), "absent", {1: "stuck: collate"}),
     "pool": (Case("loaders.py", ("pool", 1)), "absent", {1: "stuck: pool"}),
     "cache": (Case("rank_0_alone.py", ("locked", ".")), "absent", {0: "stuck: locked"}),
+    "FSDP's state dict": (
+        Case("fsdp.py", ("first",), 3, goes_on=False),
+        "divergent",
+        {0: "stuck: first"},
+    ),
+    "FSDP2's state dict": (
+        Case("fsdp.py", ("second",), 3, goes_on=False),
+        "divergent",
+        {0: "stuck: second"},
+    ),
 }
 """By a name: the case, the kind of hang, and the marks of the lines of those who are named."""
 LINES = {"inherited lock": "stuck: fork"}
@@ -53,6 +63,7 @@ WELL = {
     "first step": Case("first_step.py", (8,)),
     "compilation": Case("first_step.py", (0, "compile"), options=("--hang-report=10",)),
     "rank 0 alone": Case("rank_0_alone.py", ("well", ".")),
+    "whole state dict": Case("fsdp.py", ("well",), 3),
     "shorter than the limit": Case("loop.py", ("--fault=nap", "--seconds=1.5")),
 }
 
@@ -75,6 +86,14 @@ def test_who_is_waited_for(name: str, runs: Await) -> None:
     named = [*lines.values(), *([line_of(case.script, LINES[name])] if name in LINES else [])]
     assert [line for line in named if line not in run.words()] == []
     assert (run.code == 143) == case.goes_on, run.output
+
+
+@pytest.mark.parametrize("name", ["FSDP's state dict", "FSDP2's state dict"])
+def test_a_state_dict_by_rank_0_alone(name: str, runs: Await) -> None:
+    """The entry, with what FSDP wants."""
+    words = runs(name).words()
+    assert "(checkpoint-saved-by-one-rank)" in words
+    assert "FSDP's state dict is gathered by all ranks" in words
 
 
 @pytest.mark.parametrize("name", WELL)
