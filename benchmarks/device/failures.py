@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from support.trainings import Case
 
 TITLE = "Failures, corrected"
-NEEDS = ("torch", "deepspeed", "transformers", "peft", "accelerate", "pytest")
+NEEDS = ("torch", "pytest")
+MORE = {"ds": ("deepspeed",), "hf": ("deepspeed", "transformers", "peft", "accelerate"), "ddp": ()}
+"""What a scenario needs beyond that, by the beginning of its name."""
 SECONDS = 170
 CLOSE = 1e-4
 """Relative difference of losses that are the same."""
@@ -58,9 +61,12 @@ def tried(bench: Bench, case: Case) -> Figure:
 
 def figure_of(bench: Bench, case: Case) -> Figure:
     """How a case dies, and how it is corrected."""
+    what = f"{case.name}, {bench.ranks_told}"
+    needed = MORE[case.script.name.partition("_")[0]]
+    if absent := [name for name in needed if find_spec(name) is None]:
+        return Figure(what, f"not run: not installed: {', '.join(absent)}")
     folder = bench.folder / case.id
     folder.mkdir()
-    what = f"{case.name}, {bench.ranks_told}"
     variables = {}
     if "current" not in case.fails_on:
         from support.stacks import RELEASING

@@ -45,7 +45,7 @@ def run(bench: Bench) -> Iterator[Figure]:
         tree = [psutil.Process(launcher.pid)]
         tree += tree[0].children(recursive=True)
         others = [process.pid for process in tree if process.pid not in workers]
-        yield from _who_holds(bench, others, workers, before)
+        yield from who_holds(bench, others, workers, before)
         (bench.folder / "go").touch()
         code = launcher.wait()
     close = all(math.isclose(*pair, rel_tol=1e-4) for one in said for pair in _pairs(one))
@@ -63,9 +63,17 @@ def _pairs(said: dict[str, list[float]]) -> list[tuple[float, float]]:
     return list(zip(said["device"], said["cpu"], strict=True))
 
 
-def _who_holds(
+def who_holds(
     bench: Bench, others: Sequence[int], workers: set[int], before: Mapping[int, int]
 ) -> Iterator[Figure]:
+    """Figures of what processes that are no workers have of the devices.
+
+    Args:
+        bench: the devices.
+        others: the launcher and its servers.
+        workers: who may hold a device.
+        before: who held one before the launch, which is nobody's of ours.
+    """
     opened = {pid: files for pid in others if (files := device_files(pid))}
     own = sum(bool(device_files(pid)) for pid in workers)
     yield Figure(
@@ -93,11 +101,11 @@ def _who_holds(
 def device_files(pid: int) -> list[str]:
     """The accelerators' files that a process has open."""
     found = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # closed by now
-            if (target := str(link.readlink())).startswith(DEVICES):
-                found.append(target)
-    return found
+    with suppress(OSError):  # it has ended by now
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed by now
+                found.append(str(link.readlink()))
+    return [target for target in found if target.startswith(DEVICES)]
 
 
 def compute_processes() -> dict[int, int]:

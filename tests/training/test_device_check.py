@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from support.stacks import NPU, ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-from device import page, running
+from device import forked, page, running
+from device.bench import Bench
 from device.machine import Machine
 
 CHECK = str(ROOT / "scripts" / "device-check")
@@ -118,6 +121,29 @@ def test_a_part_that_ends_badly_keeps_its_figures(
     assert reason in found[name].reason
     assert found[name].figures[0]["here"] == "here"
     assert said[-1].startswith(f"{name}: {verdict}")
+
+
+def test_what_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By process over all GPUs; whoever holds memory and is no worker is wrong."""
+    here, worker = os.getpid(), 1
+    running_on = {0: [(here, 3 << 20), (worker, 5 << 20)], 1: [(worker, None), (2, 7 << 20)]}
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(running_on),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetComputeRunningProcesses=lambda index: [
+            SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in running_on[index]
+        ],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(forked.nvidia, "has_driver", lambda: True)
+    assert forked.compute_processes() == {here: 3 << 20, worker: 5 << 20, 2: 7 << 20}
+    bench = Bench("cuda", "h100-80gb", 1, 2**36, tmp_path, tmp_path, tiny=False)
+    files, memory = forked.who_holds(bench, [here], {worker}, {2: 7 << 20})
+    assert not files.wrong
+    assert (memory.here, memory.wrong) == ("3 MiB", True)
+    assert "2 new processes hold 8 MiB, for 1 workers" in memory.beside
 
 
 def test_the_page_is_that_of_the_records() -> None:
