@@ -63,6 +63,7 @@ def optimizer_of(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
 
 def train_plainly(model: nn.Module, loss_of: Callable[..., torch.Tensor]) -> list[float]:
     """The reference: one process, the whole global batch at once."""
+    model.to(device())
     optimizer = optimizer_of([one for one in model.parameters() if one.requires_grad])
     losses = []
     for inputs, targets in batches():

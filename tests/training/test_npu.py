@@ -104,10 +104,10 @@ def test_a_device_that_the_last_attempt_still_holds(tmp_path: Path) -> None:
 def test_hangs_and_stragglers_on_devices(tmp_path: Path) -> None:
     """The rank that the others wait for, in a collective over HCCL, and the one that is slow."""
     modes = ("stuck", "slow", "well")
-    cases = {mode: Hang("npu.py", (mode,), goes_on=mode == "stuck", stack=NPU) for mode in modes}
+    cases = {mode: Hang("device.py", (mode,), goes_on=mode == "stuck", stack=NPU) for mode in modes}
     with begun(cases, tmp_path) as awaited:
         stuck, slow, well = map(awaited, modes)
-    assert stuck.blamed() == {1: line_of("npu.py", "stuck: npu")}, stuck.output
+    assert stuck.blamed() == {1: line_of("device.py", "stuck: device")}, stuck.output
     assert "rank 1 on" in slow.words(), slow.output
     assert "keeps the others waiting" in slow.words()
     assert (slow.code, slow.reports) == (0, [])

@@ -1,0 +1,168 @@
+"""The device that is measured on, and what the parts of the check have in common."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from safe_launch.machine.probes.vendors import devices
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB, GIB = 2**20, 2**30
+ALLOCATOR = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
+"""The variables that torch's and torch_npu's allocators read."""
+MARK = "DEVICE_CHECK_PART"
+"""A variable of all processes of a part: its folder."""
+COMMANDS = {
+    "safe-launch": "-m safe_launch",
+    "torchrun": "-m torch.distributed.run",
+    "python": "",
+}
+
+
+class SkippedError(Exception):
+    """What a part can't do on this machine, and why."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing that was measured.
+
+    Attributes:
+        what: it is.
+        here: its value on this device, with its unit.
+        beside: what it stands beside: a prediction, a peer in the same run, what a CPU said.
+        wrong: whether it isn't as it must be.
+        raw: numbers, in bytes or seconds.
+    """
+
+    what: str
+    here: str
+    beside: str = ""
+    wrong: bool = False
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a part works.
+
+    Attributes:
+        kind: of the devices, as torch calls it: cuda or npu.
+        profile: the name of their profile in hardware/accelerators.
+        count: how many there are.
+        memory: bytes of one.
+        folder: a part's own folder.
+        bin: a folder with safe-launch, torchrun and python.
+        tiny: whether sizes are for a dry run.
+    """
+
+    kind: str
+    profile: str
+    count: int
+    memory: int
+    folder: Path
+    bin: Path
+    tiny: bool
+
+    @classmethod
+    def read(cls, path: Path) -> Bench:
+        """What `write` has written."""
+        values = json.loads(path.read_text())
+        return cls(**{**values, "folder": Path(values["folder"]), "bin": Path(values["bin"])})
+
+    def write(self, path: Path) -> None:
+        """Writes it as JSON."""
+        path.write_text(json.dumps(asdict(self), default=str))
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a launch: NCCL and HCCL want a device for each."""
+        return min(self.count, 2)
+
+    @property
+    def ranks_told(self) -> str:
+        """The ranks and their backend, in words."""
+        backend = {"cuda": "NCCL", "npu": "HCCL"}[self.kind]
+        return f"{self.ranks} rank{'s' * (self.ranks > 1)} over {backend}"
+
+    def run(
+        self, *command: object, folder: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end; stdout and stderr are kept apart."""
+        return subprocess.run(
+            [str(self.bin / str(command[0])), *map(str, command[1:])],
+            cwd=folder or self.folder,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+
+
+def make_commands(folder: Path) -> None:
+    """Writes the commands for this Python: an installation needn't have its own on the PATH."""
+    folder.mkdir()
+    for name, module in COMMANDS.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        path.chmod(0o755)
+
+
+def used(index: int = 0) -> int:
+    """Bytes in use of a device, by all processes, as its vendor's tool counts them."""
+    return devices(os.environ)[index].used
+
+
+def results_of(output: str) -> list[dict[str, Any]]:
+    """What a program has told in lines that begin with RESULT."""
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    return [json.loads(line.removeprefix("RESULT ")) for line in lines]
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What the first rank of a program has told.
+
+    Raises:
+        RuntimeError: it has told nothing.
+    """
+    found = results_of(done.stdout)
+    if not found:
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-1500:]}")
+    return found[0]
+
+
+def kill_all(mark: str) -> None:
+    """Kills the processes of a part, wherever they have fled to."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                process.kill()
+
+
+@contextmanager
+def started(*command: object, folder: Path, **files: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that is running, and gone afterwards."""
+    process = subprocess.Popen(
+        list(map(str, command)), cwd=folder, stdin=subprocess.DEVNULL, text=True, **files
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,114 @@
+"""The first failures that safe-launch was made for: each dies plainly, and trains corrected.
+
+The reference is the same training in a single process on the device. Where there is one device
+there is one rank, in which these failures show as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .bench import Bench, Figure, last_line
+
+if TYPE_CHECKING:
+    from support.trainings import Case
+
+TITLE = "Failures, corrected"
+NEEDS = ("torch", "pytest")
+MORE = {"ds": ("deepspeed",), "hf": ("deepspeed", "transformers", "peft", "accelerate"), "ddp": ()}
+"""What a scenario needs beyond that, by the beginning of its name."""
+SECONDS = 170
+CLOSE = 1e-4
+"""Relative difference of losses that are the same."""
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    """A figure for each case; several at a time where there are cores for it."""
+    from support.trainings import CASES, FIRST_FIVE
+
+    wanted = FIRST_FIVE[-1:] if bench.tiny else FIRST_FIVE
+    cases = [on_device(case, bench) for case in CASES if case.name in wanted]
+    with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 4)) as pool:
+        yield from pool.map(lambda case: tried(bench, case), cases)
+
+
+def on_device(case: Case, bench: Bench) -> Case:
+    """The case where the device is taken that is there; the same global batch."""
+
+    def fitting(arguments: tuple[str, ...]) -> tuple[str, ...]:
+        batch = {"--per_device_train_batch_size=4": f"--per_device_train_batch_size={8 // ranks}"}
+        return tuple(batch.get(one, one) for one in arguments if one != "--use_cpu")
+
+    ranks = bench.ranks
+    return replace(case, arguments=fitting(case.arguments), reference=fitting(case.reference))
+
+
+def tried(bench: Bench, case: Case) -> Figure:
+    """What became of a case; one that fails stops no other."""
+    try:
+        return figure_of(bench, case)
+    except Exception as error:
+        return Figure(case.name, f"failed: {error}", wrong=True)
+
+
+def figure_of(bench: Bench, case: Case) -> Figure:
+    """How a case dies, and how it is corrected."""
+    what = f"{case.name}, {bench.ranks_told}"
+    needed = MORE[case.script.name.partition("_")[0]]
+    if absent := [name for name in needed if find_spec(name) is None]:
+        return Figure(what, f"not run: not installed: {', '.join(absent)}")
+    folder = bench.folder / case.id
+    folder.mkdir()
+    variables = {}
+    if "current" not in case.fails_on:
+        from support.stacks import RELEASING
+
+        if not RELEASING.packages[0].exists():
+            return Figure(what, "not run: it needs DeepSpeed 0.19.2", "scripts/environment current")
+        own = [*map(str, RELEASING.packages), os.environ.get("PYTHONPATH", "")]
+        variables["PYTHONPATH"] = ":".join(filter(None, own))
+    plain = bench.run(
+        *("torchrun", f"--nproc-per-node={bench.ranks}", case.script, *case.arguments),
+        folder=folder,
+        **variables,
+    )
+    dies = plain.returncode != 0 and re.search(case.dies, plain.stderr, re.DOTALL)
+    expected = losses(bench, folder, "python", case.script, *case.reference)
+    ours = ("safe-launch", f"--nproc={bench.ranks}", "--log-dir=runs", case.script)
+    found = losses(bench, folder, *ours, *case.arguments, **variables)
+    told = (folder / "said").read_text()
+    attempts = len(re.findall(r"^\[safe-launch\] attempt \d+: ", told, re.MULTILINE))
+    off = max(abs(one / other - 1) for one, other in zip(found, expected, strict=True))
+    return Figure(
+        what,
+        f"{'corrected' if case.change in told else 'not corrected'} in {attempts} attempts, "
+        f"losses within {off:.1e} of the reference's",
+        f"plainly it {'dies as known' if dies else 'does not: ' + last_line(plain.stderr)}; on a "
+        "CPU: corrected in at most 2, within 1e-4",
+        wrong=not dies or case.change not in told or attempts > 2 or off > CLOSE,
+        raw={"losses": found, "reference": expected},
+    )
+
+
+def losses(bench: Bench, folder: Path, *command: object, **variables: str) -> list[float]:
+    """The losses of a training that succeeds; `said` then has its stderr.
+
+    Raises:
+        RuntimeError: it has failed.
+    """
+    target = folder / "losses.json"
+    target.unlink(missing_ok=True)
+    done = bench.run(*command, f"--loss_file={target}", folder=folder, **variables)
+    (folder / "said").write_text(done.stderr)
+    if done.returncode or not target.exists():
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-1500:]}")
+    found: list[float] = json.loads(target.read_text())
+    return found

@@ -1,0 +1,45 @@
+"""A rank that never enters a collective on the device is named, with its line.
+
+Two ranks: each on its own device, or both on the only one. Time sharing is enough for that, so no
+MPS is started. As NCCL may refuse, gloo reduces the same tensors of that one device as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .bench import Bench, Figure
+
+TITLE = "Hangs"
+NEEDS = ("torch", "pytest")
+SECONDS = 75
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    """The vendor's backend; and gloo, which knows of GPUs, where two ranks share one."""
+    shared = bench.count < 2
+    yield figure_of(bench, "NCCL" if bench.kind == "cuda" else "HCCL", (), shared=shared)
+    if shared and bench.kind == "cuda":
+        yield figure_of(bench, "gloo", ("gloo",), shared=shared)
+
+
+def figure_of(bench: Bench, backend: str, arguments: tuple[str, ...], *, shared: bool) -> Figure:
+    """One launch."""
+    from support.hangs import Case, ended, line_of
+    from support.stacks import Stack
+
+    stack = Stack("device", bench.bin, Path("unused"), accelerator=bench.kind)
+    case = Case("device.py", ("stuck", *arguments), stack=stack)
+    result = ended(case, bench.folder / backend)
+    what = f"rank 1 sleeps in a step, two ranks over {backend}" + ", one device" * shared
+    beside = "on a CPU the rank is right in 208 of 210 (docs/measured/hangs.md)"
+    if not result.reports and shared and backend == "NCCL" and "NCCL error" in result.output:
+        cause = next(line for line in result.output.splitlines() if "NCCL error" in line)
+        return Figure(what, f"skipped: NCCL refuses two ranks on one device: {cause}", beside)
+    if not result.reports:
+        return Figure(what, f"no report: {result.output[-1000:]}", beside, wrong=True)
+    blamed = result.blamed()
+    right = blamed == {1: line_of("device.py", "stuck: device")}
+    named = ", ".join(f"rank {rank} at {line}" for rank, line in blamed.items()) or "nobody"
+    return Figure(what, f"named: {named}", beside, wrong=not right)
