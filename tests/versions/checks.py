@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from support.stacks import EXAMPLES, SCENARIOS, Stack
-from support.trainings import ALREADY_REDUCED, FINETUNE, OTHER, READY_TWICE, REENTRANT, TRAINER
+from support.stacks import EXAMPLES, ROOT, Stack
+from support.trainings import ALREADY_REDUCED, FINETUNE, OTHER, REENTRANT, TRAINER
 
 LOOP = Path(__file__).resolve().parent / "loop.py"
+PRESENT = LOOP.parent / "present.py"
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 SPAWNED = (*OURS, "--start-method=spawn")
 TORCHRUN = ("torchrun", "--nproc-per-node=2")
@@ -27,7 +28,7 @@ APART = 1e-4
 """How far losses may be apart, relative; the sum over ranks has no fixed order."""
 
 
-class DiffersError(Exception):
+class DifferenceError(Exception):
     """Something is otherwise than it should be; the message says what, in one line."""
 
 
@@ -77,7 +78,7 @@ def launched(
         process.kill()
         for one in _left(mark):
             one.kill()
-        raise DiffersError(f"{command[0]} hangs") from None
+        raise DifferenceError(f"{command[0]} hangs") from None
     left = _left(mark)
     for one in left:
         one.kill()
@@ -106,7 +107,7 @@ def last_line(said: str) -> str:
 def trained(done: Done, name: str) -> Done:
     """A launch that has trained to its end."""
     if done.code or not done.losses:
-        raise DiffersError(f"{name} ends with {done.code}: {last_line(done.said)}")
+        raise DifferenceError(f"{name} ends with {done.code}: {last_line(done.said)}")
     return done
 
 
@@ -115,21 +116,21 @@ def same(expected: Done, found: Done, name: str) -> None:
     pairs = zip(expected.losses, found.losses, strict=True)
     apart = max(abs(one - other) / abs(one) for one, other in pairs)
     if apart > APART:
-        raise DiffersError(f"{name}: losses are {apart:.0e} apart")
+        raise DifferenceError(f"{name}: losses are {apart:.0e} apart")
 
 
 def says(done: Done, words: str, name: str) -> None:
     """Words are in what was printed, as the launcher breaks its lines."""
     if words not in " ".join(done.said.replace("[safe-launch]", "").split()):
-        raise DiffersError(f"{name} doesn't say {words!r}, but {last_line(done.said)}")
+        raise DifferenceError(f"{name} doesn't say {words!r}, but {last_line(done.said)}")
 
 
 def ended(done: Done, code: int, name: str) -> None:
     """A launch has ended with a code, and has left no process."""
     if done.code != code:
-        raise DiffersError(f"{name} ends with {done.code}, not {code}: {last_line(done.said)}")
+        raise DifferenceError(f"{name} ends with {done.code}, not {code}: {last_line(done.said)}")
     if done.left:
-        raise DiffersError(f"{name} leaves {done.left} processes")
+        raise DifferenceError(f"{name} leaves {done.left} processes")
 
 
 def corrected(
@@ -140,7 +141,7 @@ def corrected(
     plain = launched(stack, folder, (*TORCHRUN, script, *common, *REENTRANT))
     fails = re.search(dies, plain.said, re.DOTALL) is not None
     if plain.code and not fails:
-        raise DiffersError(f"torchrun ends with {plain.code}: {last_line(plain.said)}")
+        raise DifferenceError(f"torchrun ends with {plain.code}: {last_line(plain.said)}")
     healthy = (*TORCHRUN, script, *common, *OTHER)
     reference = plain if not fails else trained(launched(stack, folder, healthy), "torchrun")
     ours = trained(launched(stack, folder, (*OURS, script, *common, *REENTRANT)), "safe-launch")
@@ -161,27 +162,28 @@ def example(stack: Stack, folder: Path) -> str:
     return corrected(stack, folder, FINETUNE, own, ALREADY_REDUCED, change)
 
 
-def lora_trainer(stack: Stack, folder: Path) -> str:
-    """The Trainer with adapters of peft's under DDP, with reentrant checkpointing."""
-    script, change = SCENARIOS / "hf_lora.py", "gradient_checkpointing: reentrant -> non_reentrant"
-    return corrected(stack, folder, script, (*TRAINER, "--use_lora=True"), READY_TWICE, change)
-
-
-def loop(stack: Stack, folder: Path, *own: str) -> str:
+def loop(stack: Stack, folder: Path) -> str:
     """A loop of the user's own under DDP, with both ways to start workers."""
-    script = (LOOP, *own, "--loss_file=losses.json")
-    reference = trained(launched(stack, folder, (*TORCHRUN, *script)), "torchrun")
-    for name, way in (("safe-launch", OURS), ("--start-method spawn", SPAWNED)):
-        ours = trained(launched(stack, folder, (*way, *script)), name)
-        same(reference, ours, name)
-        if "Traceback" in ours.said:
-            raise DiffersError(f"{name}: a traceback in a run that trains")
-    return ""
+    return as_torchrun(stack, folder, (), {"safe-launch": OURS, "--start-method spawn": SPAWNED})
 
 
 def lora_loop(stack: Stack, folder: Path) -> str:
     """The same with adapters of peft's."""
-    return loop(stack, folder, "--lora")
+    return as_torchrun(stack, folder, ("--lora",), {"safe-launch": OURS})
+
+
+def as_torchrun(
+    stack: Stack, folder: Path, own: Sequence[str], ways: Mapping[str, Sequence[str]]
+) -> str:
+    """The loop trains as under torchrun, and nothing else is said."""
+    script = (LOOP, *own, "--loss_file=losses.json")
+    reference = trained(launched(stack, folder, (*TORCHRUN, *script)), "torchrun")
+    for name, way in ways.items():
+        ours = trained(launched(stack, folder, (*way, *script)), name)
+        same(reference, ours, name)
+        if "Traceback" in ours.said:
+            raise DifferenceError(f"{name}: a traceback in a run that trains")
+    return ""
 
 
 def killed(stack: Stack, folder: Path) -> str:
@@ -209,15 +211,23 @@ def interrupted(stack: Stack, folder: Path) -> str:
     return ""
 
 
+def names(stack: Stack, _folder: Path) -> str:
+    """The private names that are used are in the versions that are said to have them."""
+    done = stack.run("python", PRESENT, cwd=ROOT)
+    if done.returncode:
+        raise DifferenceError(last_line(done.stdout + done.stderr))
+    return ""
+
+
 CHECKS: Mapping[str, Callable[[Stack, Path], str]] = {
     "example": example,
-    "Trainer, LoRA": lora_trainer,
     "loop": loop,
     "loop, LoRA": lora_loop,
     "killed": killed,
     "Ctrl-C": interrupted,
+    "names": names,
 }
-"""By the column's name; each returns a remark, or raises DiffersError."""
+"""By the column's name; each returns a remark, or raises DifferenceError."""
 
 
 def result(name: str, stack: Stack, folder: Path) -> str:
@@ -226,6 +236,6 @@ def result(name: str, stack: Stack, folder: Path) -> str:
     folder.mkdir(parents=True)
     try:
         remark = CHECKS[name](stack, folder)
-    except DiffersError as error:
+    except DifferenceError as error:
         return str(error)
     return f"ok, {remark}" if remark else "ok"

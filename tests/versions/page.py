@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from support.stacks import ROOT
-
 from versions.record import Record, read
 from versions.table import PACKAGES
 
@@ -11,18 +10,22 @@ TARGET = ROOT / "docs" / "using" / "versions.md"
 HEAD = """\
 # Versions
 
-What was really run, beside torchrun, on two CPU ranks with gloo; `scripts/versions` repeats all of it,
-`scripts/versions 2024-06` a row, and writes this page. Each row is an environment of its own, with what
-people combined in that month.
+What was really run, beside torchrun, on two CPU ranks with gloo. Each row is an environment of its
+own, with what people combined in that month. `scripts/versions` repeats all of it, and
+`scripts/versions 2024-06` a row; it writes this page, and what the runs have shown to
+`docs/measured/versions.json`.
 """
 CHECKS = """\
-- `example`: `scripts/demo`'s, ZeRO-2 with reentrant checkpointing, dies under torchrun, is corrected,
-  and then has the losses of torchrun with the other kind of checkpointing;
-- `Trainer, LoRA`: the same of adapters under DDP;
-- `loop`, `loop, LoRA`: a loop of one's own under DDP, with peft's adapters too: torchrun's losses with
-  both ways to start workers, and no traceback;
-- `killed`: SIGKILL of one rank ends the other, the code is 137 and the rank is named; torchrun's is 1;
-- `Ctrl-C`: all ranks end, the code is 130, no process is left.
+- `example`: that of `scripts/demo`, ZeRO-2 with reentrant checkpointing. It dies under torchrun, is
+  corrected, and then has the losses of torchrun with non-reentrant checkpointing.
+- `loop`: a loop of one's own under DDP. Both ways to start workers have torchrun's losses, and no
+  traceback is printed.
+- `loop, LoRA`: the same with peft's adapters.
+- `killed`: SIGKILL of one rank ends the other. The code is 137, and the rank is named; torchrun's
+  code is 1.
+- `Ctrl-C`: all ranks end, and no process is left. The code is 130.
+- `names`: what safe-launch uses inside these packages though nobody promises it
+  (`launcher/core/private_names.py`) is there.
 """
 
 

@@ -98,8 +98,12 @@ def main() -> None:
         if python is None:
             print(f"{name}: there is no python{known[name].python}: left out", file=sys.stderr)
             continue
-        stack = install(known[name], python)
-        found = tried(known[name], stack, [options.only] if options.only else CHECKS)
+        try:
+            stack = install(known[name], python)
+            found = tried(known[name], stack, [options.only] if options.only else CHECKS)
+        except subprocess.CalledProcessError as error:  # the others are tried all the same
+            print(f"{name}: {error}\n{error.stderr or ''}", file=sys.stderr)
+            continue
         if not options.only:
             record.keep(found)
         if not options.keep:
