@@ -100,12 +100,21 @@ def require_torch() -> None:
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
         raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
-    version = installed(["torch"]).get("torch", "")
-    found = re.match(r"(\d+)\.(\d+)", version)  # a build of one's own may have none
-    if found and (int(found[1]), int(found[2])) < OLDEST_TORCH:
-        oldest = ".".join(map(str, OLDEST_TORCH))
-        problem = f"torch {version} is installed: safe-launch needs {oldest}"
-        raise LaunchError(ExitCode.USAGE, f"{problem} or newer", "torchrun launches with this one")
+    if (refusal := refusal_of(installed(["torch"]).get("torch", ""))) is not None:
+        raise refusal
+
+
+def refusal_of(version: str) -> LaunchError | None:
+    """Why this version of torch can't be used; None where it can, or where nobody knows.
+
+    A build of one's own may have no number.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) >= OLDEST_TORCH:
+        return None
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    problem = f"torch {version} is installed: safe-launch needs {oldest} or newer"
+    return LaunchError(ExitCode.USAGE, problem, "torchrun launches with this one")
 
 
 def _train(
