@@ -7,7 +7,7 @@ from safe_launch.session.launch import refusal_of
 from support.stacks import ROOT
 from versions.checks import CHECKS
 from versions.record import Record, read
-from versions.table import PACKAGES
+from versions.table import COMBINATIONS, PACKAGES
 
 TARGET = ROOT / "docs" / "using" / "versions.md"
 HEAD = """\
@@ -76,6 +76,8 @@ def page(records: list[Record]) -> str:
         f"- {one.name}: run on {one.date} with safe-launch {one.commit}, in {one.seconds} s"
         for one in records
     )
+    missing = [one.name for one in COMBINATIONS if one.name not in {one.name for one in records}]
+    when += f"\n\nIn the table, but not run yet: {', '.join(missing)}." if missing else ""
     refusal = refusal_of("2.2.2")
     assert refusal is not None
     refused = REFUSED.format(
