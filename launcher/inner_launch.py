@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from .commands.wrap_failure import end_quietly, error_of
 from .commands.wrap_protocol import MARK, OPTIONS, address, unhooked
+from .core.private_names import ACTIONS
 from .evidence import failed_workers
 from .system import orphans
 from .system.signals import REPORT, STOPS
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
 def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """The command line for parsed options, without defaults."""
     found = []
-    for action in parser._actions:
+    for action in ACTIONS.of(parser):
         value = getattr(options, action.dest, None)
         if not action.option_strings or value is None or str(value) == str(action.default):
             continue

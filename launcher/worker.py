@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
             sender = Sender(os.environ.get(VARIABLE), rank)
             observations.report_to(sender.send)
             observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
-            answering.begin(rank)
+            answering.begin(rank, observations)
             if warmth is not None:
                 fork = extra_imports.Fork(warmth.preloaded.environment)
                 if warmth.is_first:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.private_names import ACTIONS
 from ..options.parser import Parser, parser
 from ..system import terminal
 
@@ -50,11 +51,11 @@ def _with_places() -> argparse.ArgumentParser:
     import shtab
 
     known = parser()
-    for action in known._actions:
+    for action in ACTIONS.of(known):
         metavar = str(action.metavar or "")
         if action.nargs != 0 and ("FOLDER" in metavar or "FILE" in metavar):
             kind = shtab.DIRECTORY if "FOLDER" in metavar else shtab.FILE
-            action.complete = kind  # type: ignore[attr-defined]
+            action.complete = kind
     first = known.add_argument("script", nargs="?", help="a command, or the script")
     fish = "(__fish_complete_path (commandline -ct))"
     first.complete = {"bash": FIRST, "zsh": FIRST, "fish": f"({FIRST}) {fish}"}  # type: ignore[attr-defined]

@@ -11,11 +11,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..core.private_names import MissingNameError
 from ..core.settings import Checkpointing, Fact, Setting, Value
 from ..progress.board import Phase, Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of
-from .worker_messages import Imports, Message, ModelShape, Observed
+from .worker_messages import Imports, Lacking, Message, ModelShape, Observed
 
 
 class Observations:
@@ -40,11 +41,14 @@ class Observations:
         self._others = OtherModels()
         self._steps: list[Callable[[], int | None]] = []
         self._send: Callable[[Message], None] | None = None
+        self._lacking: list[str] = []
         self._report_imports: Callable[[], dict[str, Any]] | None = None
 
     def report_to(self, send: Callable[[Message], None]) -> None:
         """Sets the function that sends messages, once the worker is forked from the fork server."""
         self._send = send
+        for sentence in self._lacking:
+            send(Lacking(sentence))
 
     def show_on(self, progress: Slot) -> None:
         """Sets this rank's slot of the board, which belongs to this process alone."""
@@ -64,6 +68,20 @@ class Observations:
         self.progress.moved()
         if self._send is not None:
             self._send(message)
+
+    def lack(self, sentence: str) -> None:
+        """Tells the launcher, once, what doesn't work for lack of something in a package."""
+        if sentence not in self._lacking:
+            self._lacking.append(sentence)
+            self.send(Lacking(sentence))
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Leaves the block where a package lacks a name that it uses, tells so, and goes on."""
+        try:
+            yield
+        except MissingNameError as error:
+            self.lack(error.problem)
 
     def see(self, **seen: Value | None) -> None:
         """Notes settings in force and facts, and sends the new ones to the launcher.
@@ -174,7 +192,7 @@ class Observations:
 
 def bytes_of(parameter: Any) -> int:
     """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
-    own = getattr(parameter, "_local_tensor", parameter)
+    own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
     return int(own.numel()) * int(own.element_size())
 
 

@@ -72,8 +72,23 @@ class Reexecution:
     variable: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A package lacks what a guard uses of it; what doesn't work without, in a sentence."""
+
+    sentence: str
+
+
 Message = (
-    FailureBegun | Failure | Finished | Observed | ModelShape | Imports | SaveLocation | Reexecution
+    FailureBegun
+    | Failure
+    | Finished
+    | Observed
+    | ModelShape
+    | Imports
+    | SaveLocation
+    | Reexecution
+    | Lacking
 )
 
 

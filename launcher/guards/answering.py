@@ -22,7 +22,9 @@ from typing import Any
 
 import wrapt
 
+from ..core.private_names import LOG_LEVEL, WORKER_SERVER, MissingNameError
 from ..evidence import inquiry, socket_folder
+from ..evidence.observations import Observations
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
@@ -35,7 +37,7 @@ SHARE = 8
 """The threads of all ranks may take an eighth of the processes that may still be made here."""
 
 
-def begin(rank: int) -> None:
+def begin(rank: int, observations: Observations) -> None:
     """Lets the launcher ask this process; called once in the worker's own process."""
     folder = os.environ.get(inquiry.VARIABLE)
     if not folder:
@@ -46,7 +48,7 @@ def begin(rank: int) -> None:
         if os.getpid() == own:  # a forked child isn't a rank
             version = tuple(map(int, torch.__version__.split(".")[:2]))
             for begin_it in (_keep_dumps, partial(_serve, torch, folder, rank)):
-                with suppress(Exception):  # the training matters more
+                with suppress(Exception), observations.going_on():  # the training matters more
                     begin_it(version)
 
     with suppress(Exception):  # another C library's, another kernel's: the same
@@ -141,15 +143,14 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
         return
     if version < (2, 11) and not is_asked:
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
-    from torch._C._distributed_c10d import _WorkerServer
-
+    server_of = WORKER_SERVER.found()
     with (
         socket_folder.at_folder(folder, inquiry.name_of(rank)) as path,
         _silence(torch),
         _small_threads(),
     ):
         Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
-        server = _WorkerServer(path)
+        server = server_of(path)
         # It prints where it is taken down, and waits for its threads: it ends with the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         _wait_for(path)
@@ -188,11 +189,13 @@ def _silence(torch: ModuleType) -> Iterator[None]:
     """Keeps torch's C++ from printing warnings, by its own level (c10/util/Logging.cpp).
 
     Raises:
-        OSError: this build of torch has another way to print.
-        ValueError: the same.
+        MissingNameError: this build of torch has another way to print.
     """
-    library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / "libc10.so"))
-    level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    try:
+        library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / LOG_LEVEL.module))
+        level = ctypes.c_int.in_dll(library, LOG_LEVEL.path)
+    except (OSError, ValueError):
+        raise MissingNameError(LOG_LEVEL) from None
     before, level.value = level.value, 3  # fatal errors alone
     try:
         yield

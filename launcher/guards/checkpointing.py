@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..core.private_names import CHECKPOINT_FUNCTION, NON_REENTRANT
 from ..core.settings import Checkpointing, Setting
 from ..evidence.observations import Observations
 from .enforced import overrides
@@ -45,7 +46,10 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
     parameters = inspect.signature(original).parameters.values()
     keywords = {given.name for given in parameters if given.kind is given.KEYWORD_ONLY}
     own = keywords | {"preserve_rng_state"}
-    reentrant = inspect.signature(module.CheckpointFunction.forward).parameters
+    reentrant = own
+    with observations.going_on():
+        forward = CHECKPOINT_FUNCTION.of(module).forward
+        reentrant = {*inspect.signature(forward).parameters}
     recomputations = Recomputations(observations)
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -131,16 +135,18 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _for_deepspeed(module: ModuleType, observations: Observations) -> Callable[..., Any]:
     """Wraps DeepSpeed's `checkpoint`; from 0.19.5 on it takes keyword arguments."""
-    original = module.checkpoint
+    original, other = module.checkpoint, None
+    with observations.going_on():
+        other = NON_REENTRANT.of(module)
 
     def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         match _mode_asked():
             case Checkpointing.OFF:
                 return function(*args, **kwargs)
-            case Checkpointing.NON_REENTRANT:
+            case Checkpointing.NON_REENTRANT if other is not None:
                 observations.see(gradient_checkpointing=Checkpointing.NON_REENTRANT.value)
                 function, args = _positional(function, args, kwargs)
-                return module.non_reentrant_checkpoint(function, *args)
+                return other(function, *args)
             case _:
                 observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
                 return original(function, *args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import wrapt
 
+from ..core.private_names import IGNORED, SYNCS
 from ..core.settings import Engine, Setting
 from ..evidence.observations import Observations
 from .enforced import overrides
@@ -44,11 +45,15 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def reduced() -> set[int]:
-    """Ids of the parameters whose gradients this backward pass reduces over several ranks."""
+    """Ids of the parameters whose gradients this backward pass reduces over several ranks.
+
+    Raises:
+        MissingNameError: this torch doesn't tell.
+    """
     return {
         id(parameter)
         for model in wrapped
-        if model.require_backward_grad_sync and model.process_group.size() > 1
+        if SYNCS.of(model) and model.process_group.size() > 1
         for name, parameter in model.module.named_parameters()
-        if parameter.requires_grad and name not in model.parameters_to_ignore
+        if parameter.requires_grad and name not in IGNORED.of(model)
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 import wrapt
 
+from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
 from ..core.settings import Engine, Precision, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of, with_settings
@@ -106,8 +107,9 @@ def _see_engine(engine: Any, observations: Observations) -> None:
         ),
         precision=precision.value,
     )
-    with suppress(AttributeError, TypeError):
-        observations.see(offload=offload_of(engine._config._param_dict).value)
+    with observations.going_on(), suppress(AttributeError, TypeError):
+        config = PARAM_DICT.of(ENGINE_CONFIG.of(engine))
+        observations.see(offload=offload_of(config).value)
 
 
 def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:

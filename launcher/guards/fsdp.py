@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
+from ..core.private_names import FSDP_BEGINS
 from ..core.settings import Engine, Offload, Setting, Units
 from ..evidence.observations import Observations
 from ..workload.readers.vocabulary import dtype_named
 from .enforced import overrides
 
 PLUGIN = "accelerate.utils.dataclasses"
-FIRST = "torch.distributed.fsdp.fully_sharded_data_parallel"
-STATES = (
-    "torch.distributed.fsdp._fully_shard._fsdp_state",
-    "torch.distributed._composable.fsdp._fsdp_state",  # before torch 2.6
-)
-HOOKED = (PLUGIN, FIRST, *STATES)
+TORCHS = "torch.distributed.fsdp"
+HOOKED = (PLUGIN, TORCHS, FSDP_BEGINS.module)
 VARIABLES = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
@@ -31,16 +30,47 @@ VARIABLES = {
 """By which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A module that `fully_shard` has made a unit of, and what it was told.
+
+    Attributes:
+        module: the module; where it was given several, the first of them.
+        arguments: by name.
+    """
+
+    module: weakref.ref[Any]
+    arguments: Mapping[str, Any]
+
+
+_units: list[Unit] = []
+
+
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps accelerate's plugin, the first version's constructor, or the second's beginning."""
+    """Wraps accelerate's plugin, torch's two versions, or the second's first pass."""
     wrap = wrapt.wrap_function_wrapper
-    with suppress(AttributeError):  # as another version has it
-        if module.__name__ == PLUGIN:
+
+    def construct(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
+        observations.see(engine=Engine.FSDP.value, fsdp_version=1)
+        wrapped(*args, **kwargs)
+
+    def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
+        wrapped(*args, **kwargs)
+        if _units:
+            with suppress(AttributeError, TypeError, ValueError):  # as another version has it
+                _see(observations)
+
+    if module.__name__ == PLUGIN:
+        if hasattr(module, "FullyShardedDataParallelPlugin"):
             wrap(module, "FullyShardedDataParallelPlugin.__post_init__", _configure)
-        elif module.__name__ == FIRST:
-            wrap(module, "FullyShardedDataParallel.__init__", partial(_construct, observations))
-        else:
-            wrap(module, "FSDPState._lazy_init", partial(_begin, observations))
+    elif module.__name__ == TORCHS:
+        wrap(module, "FullyShardedDataParallel.__init__", construct)
+        if hasattr(module, "fully_shard"):  # from torch 2.6 on
+            wrap(module, "fully_shard", _shard)
+    else:
+        with observations.going_on():
+            FSDP_BEGINS.of(module.FSDPState)
+            wrap(module, FSDP_BEGINS.path, begin)
 
 
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -51,55 +81,58 @@ def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         instance.reshard_after_forward = reshard
 
 
-def _construct(
-    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
-) -> None:
-    observations.see(engine=Engine.FSDP.value, fsdp_version=1)
-    wrapped(*args, **kwargs)
+def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """Remembers what a module was sharded with, until all that is sharded has begun."""
+    result = wrapped(*args, **kwargs)
+    given = args[0] if args else kwargs["module"]
+    first = next(iter(given)) if isinstance(given, list | tuple) else given
+    _units.append(Unit(weakref.ref(first), kwargs))
+    return result
 
 
-def _begin(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    """Notes what `fully_shard` has made, once the root of its modules begins its first pass."""
-    was_begun = instance._is_root is not None
-    wrapped(*args, **kwargs)
-    if not was_begun and instance._is_root:
-        with suppress(AttributeError, LookupError, TypeError):  # as another version has it
-            _see(instance, observations)
-
-
-def _see(root: Any, observations: Observations) -> None:
+def _see(observations: Observations) -> None:
+    """Notes what `fully_shard` was told, once the first of the modules begins its first pass."""
     import torch.distributed as dist
 
-    model = root._modules[0]
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        return  # a reference model, say
-    groups = [group for state in root._state_ctx.all_states for group in _groups(state)]
-    own = _groups(root)
-    freed = [group.post_forward_mesh_info is not None for group in groups if group not in own]
-    policy = groups[0].mp_policy
-    trained = [each for each in model.parameters() if each.requires_grad]
-    master = dtype_named(str(trained[0].dtype))
-    computed = dtype_named(str(policy.param_dtype)) or master
-    shards = groups[0].mesh_info.mesh.size(-1)
-    is_offloaded = type(groups[0].offload_policy).__name__ == "CPUOffloadPolicy"
-    held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
-    observations.see(
-        engine=Engine.FSDP.value,
-        fsdp_version=2,
-        fsdp_units=(Units.LAYERS if len(groups) > 1 else Units.WHOLE).value,
-        # Every copy of the model has shards of its own.
-        model_parallel=shards if shards < dist.get_world_size() else None,
-        reshard_after_forward=any(freed) if freed else None,
-        offload=held.value,
-        precision=computed,
-        master_precision=master,
-        reduce_precision=dtype_named(str(policy.reduce_dtype)) or computed,
-    )
-    observations.see_model(model)
+    alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
+    _units.clear()
+    for root, own in _outermost(alive):
+        trained = next((each for each in root.parameters() if each.requires_grad), None)
+        if trained is None:
+            continue  # a reference model, say
+        told, others = own[0].arguments, own[1:]
+        freed = [unit.arguments.get("reshard_after_forward") is not False for unit in others]
+        policy, mesh = told.get("mp_policy"), told.get("mesh")
+        master = dtype_named(str(trained.dtype))
+        computed = dtype_named(str(getattr(policy, "param_dtype", None))) or master
+        reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
+        is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
+        held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
+        world = dist.get_world_size()
+        shards = world if mesh is None else mesh.size(-1)
+        observations.see(
+            engine=Engine.FSDP.value,
+            fsdp_version=2,
+            fsdp_units=(Units.LAYERS if others else Units.WHOLE).value,
+            # Every copy of the model has shards of its own.
+            model_parallel=shards if shards < world else None,
+            reshard_after_forward=any(freed) if freed else None,
+            offload=held.value,
+            precision=computed,
+            master_precision=master,
+            reduce_precision=reduced,
+        )
+        observations.see_model(root)
 
 
-def _groups(state: Any) -> list[Any]:
-    """The groups of parameters that a state gathers together; several since torch 2.12."""
-    several = getattr(state, "_fsdp_param_groups", None)
-    only = state._fsdp_param_group if several is None else None
-    return list(several or ()) if only is None else [only]
+def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:
+    """The modules that lie in no other, each with the units within it, its own first."""
+    modules = [module for unit in units.values() if (module := unit.module()) is not None]
+    within = {
+        id(module): [units[id(each)] for each in module.modules() if id(each) in units]
+        for module in modules
+    }
+    inner = {id(unit) for own in within.values() for unit in own[1:]}
+    for module in modules:
+        if id(units[id(module)]) not in inner:
+            yield module, within[id(module)]

@@ -31,6 +31,8 @@ from . import (
 class Guard(Protocol):
     """What every module in `GUARDS` provides."""
 
+    __name__: str
+
     @property
     def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
         """Names of the modules whose import it waits for."""
@@ -60,4 +62,13 @@ def install(observations: Observations) -> None:
     """
     for guard in GUARDS:
         for name in guard.HOOKED:
-            wrapt.register_post_import_hook(partial(guard.install, observations=observations), name)
+            wrapt.register_post_import_hook(partial(_install, guard, observations), name)
+
+
+def _install(guard: Guard, observations: Observations, module: ModuleType) -> None:
+    """Lets a guard wrap a module; where it isn't as it was, the training goes on without."""
+    try:
+        guard.install(module, observations)
+    except AttributeError as error:
+        name = guard.__name__.rpartition(".")[2]
+        observations.lack(f"{error}: what is seen and set there ({name}) is left out")

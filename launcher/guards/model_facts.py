@@ -5,12 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from ..core.private_names import ATTENTION
 from ..core.settings import Checkpointing, Setting
 from ..evidence.observations import Observations
 from ..workload.readers.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
 """Packages whose modules checkpoint nothing unless they are told to."""
+
+
+NAMES = ("activation_checkpointing", "gradient_checkpointing")
+"""The switch's names in transformers: that of late 5.x, and the older, which goes with 6."""
 
 
 def see_facts(model: Any, observations: Observations) -> None:
@@ -21,11 +26,19 @@ def see_facts(model: Any, observations: Observations) -> None:
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
         weight = next(floating, None)
-        config = getattr(model, "config", None)
         observations.see(
-            attention=attention_named(str(getattr(config, "_attn_implementation", ""))),
+            attention=_attention(getattr(model, "config", None), observations),
             loaded_precision=None if weight is None else dtype_named(str(weight.dtype)),
         )
+
+
+def _attention(config: Any, observations: Observations) -> str | None:
+    """The kind of attention, which transformers' configurations have; None for others'."""
+    kinds = {kind.__module__ for kind in type(config).__mro__}
+    if ATTENTION.module in kinds or hasattr(config, ATTENTION.attribute):
+        with observations.going_on():
+            return attention_named(str(ATTENTION.of(config)))
+    return None
 
 
 def see_no_checkpointing(model: Any, observations: Observations) -> None:
@@ -33,5 +46,6 @@ def see_no_checkpointing(model: Any, observations: Observations) -> None:
     if Setting.GRADIENT_CHECKPOINTING in observations.observed:
         return
     packages = {type(module).__module__.partition(".")[0] for module in model.modules()}
-    if not getattr(model, "is_gradient_checkpointing", True) and packages <= SWITCHED:
+    switch = next((name for name in NAMES if hasattr(model, f"is_{name}")), None)
+    if switch and not getattr(model, f"is_{switch}") and packages <= SWITCHED:
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import wrapt
 
+from ..core.private_names import SAVE_CHECKPOINT, SKIP_CODE, SYNC_BUFFERS
 from ..evidence.observations import Observations
 from ..progress.board import Phase, Slot
 from .step_times import StepTimes
@@ -43,13 +44,13 @@ PHASES = {
         "Trainer.evaluate": Phase.EVALUATION,
         "Trainer.predict": Phase.EVALUATION,
         "Trainer.save_model": Phase.SAVING,
-        "Trainer._save_checkpoint": Phase.SAVING,
+        SAVE_CHECKPOINT.path: Phase.SAVING,
     },
 }
 """Functions that are a phase of their own, by module."""
 HOOKED = (
     *PHASES,
-    "torch._dynamo.eval_frame",
+    SKIP_CODE.module,
     "torch.autograd",
     "torch.distributed.distributed_c10d",
     "torch.nn.modules.module",
@@ -68,15 +69,19 @@ def install(module: Any, observations: Observations) -> None:
     """Wraps what moves; what runs in every step by plain functions, which cost least."""
     times = _times(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
-        wrapt.wrap_function_wrapper(module, name, _within(phase, times))
+        with observations.going_on():
+            if name == SAVE_CHECKPOINT.path:
+                SAVE_CHECKPOINT.of(module.Trainer)
+            wrapt.wrap_function_wrapper(module, name, _within(phase, times))
     match module.__name__:
         case "deepspeed.runtime.engine":
             wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", _marked_last(times.stepped))
             wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.forward", _gathering(times))
-        case "torch._dynamo.eval_frame":
-            for kind in (StepTimes, Slot):
-                for code in _codes(vars(kind).values()):
-                    module.skip_code(code)  # there is nothing in it to compile
+        case SKIP_CODE.module:
+            with observations.going_on():
+                skip = SKIP_CODE.of(module)
+                for code in _codes([*vars(StepTimes).values(), *vars(Slot).values()]):
+                    skip(code)  # there is nothing in it to compile
         case "torch.autograd":
             module.backward = times.backward(module.backward)
         case "torch.distributed.distributed_c10d":
@@ -86,7 +91,9 @@ def install(module: Any, observations: Observations) -> None:
             _watch_eval(module.Module, times, observations)
         case "torch.nn.parallel.distributed":
             parallel = module.DistributedDataParallel
-            parallel._sync_buffers = times.waiting(parallel._sync_buffers)
+            with observations.going_on():
+                waiting = times.waiting(SYNC_BUFFERS.of(parallel))
+                setattr(parallel, SYNC_BUFFERS.attribute, waiting)
         case "torch.optim.optimizer":
             module.register_optimizer_step_post_hook(times.stepped)
         case "transformers.trainer_callback":

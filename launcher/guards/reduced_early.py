@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..core.private_names import ENGINE, GRAPH_TASK
 from ..core.settings import Fact
 from ..evidence.observations import Observations
 from . import data_parallel
@@ -40,7 +41,8 @@ class Recomputations:
 
             outputs = function(*args, **kwargs)
             if torch.is_grad_enabled():  # false in the first, forward run
-                self.note(outputs if isinstance(outputs, tuple) else (outputs,))
+                with self._observations.going_on():
+                    self.note(outputs if isinstance(outputs, tuple) else (outputs,))
             return outputs
 
         return block
@@ -49,17 +51,17 @@ class Recomputations:
         """Notes a recomputed block; a second run is reported at the end of the backward pass.
 
         Where DDP fails because of it, the pass never ends, and the failure says more.
-        """
-        import torch
 
-        task = torch._C._current_graph_task_id()
+        Raises:
+            MissingNameError: this torch doesn't tell enough.
+        """
+        task = GRAPH_TASK.found()()
         found = _parameters(outputs)
         if task != self.task:
             self.task, self.parameters = task, set()
         if task >= 0 and found & self.parameters & data_parallel.reduced():
-            engine = torch.autograd.Variable._execution_engine
             early = {Fact.REDUCED_EARLY.value: True}
-            engine.queue_callback(lambda: self._observations.see(**early))
+            ENGINE.found().queue_callback(lambda: self._observations.see(**early))
         self.parameters |= found
 
 

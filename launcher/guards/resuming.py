@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ import wrapt
 
 from ..checkpoints.checkpoint import UNIVERSAL, VARIABLE, Saves
 from ..checkpoints.discovery import present
+from ..core.private_names import ENGINE_CONFIG, INNER_LOOP, LOAD_UNIVERSAL
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import SaveLocation
 
@@ -28,9 +30,12 @@ def install(module: ModuleType, observations: Observations) -> None:
     """Wraps the Trainer's loop, or `DeepSpeedEngine.load_checkpoint`."""
     if module.__name__ == HOOKED[0]:
         wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
-        wrapt.wrap_function_wrapper(module, "Trainer._inner_training_loop", _loop)
+        with observations.going_on():
+            INNER_LOOP.of(module.Trainer)
+            wrapt.wrap_function_wrapper(module, INNER_LOOP.path, _loop)
     else:
-        wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.load_checkpoint", _load)
+        load = partial(_load, observations)
+        wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.load_checkpoint", load)
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -69,7 +74,7 @@ def resumed() -> tuple[int, str]:
     return int(number or 0), folder
 
 
-def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Loads the launcher's folder as a universal checkpoint, and every other folder as usual.
 
     `"checkpoint": {"load_universal": true}` in the JSON would apply to every later loading too,
@@ -78,15 +83,24 @@ def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     folder = str(inspect.signature(wrapped).bind(*args, **kwargs).arguments["load_dir"])
     if folder != resumed()[1]:
         return wrapped(*args, **kwargs)
-    config, before = instance._config, instance._config.load_universal_checkpoint
-    config.load_universal_checkpoint = before or (Path(folder) / UNIVERSAL).is_file()
-    try:
+    with ExitStack() as meanwhile:
+        with observations.going_on():
+            meanwhile.enter_context(_universal(ENGINE_CONFIG.of(instance), folder))
         loaded = wrapped(*args, **kwargs)
-    finally:
-        config.load_universal_checkpoint = before
     with suppress(AttributeError):
         _fit_steps(instance.optimizer.optimizer)
     return loaded
+
+
+@contextmanager
+def _universal(config: Any, folder: str) -> Iterator[None]:
+    """Has DeepSpeed load a universal checkpoint meanwhile, where the folder is one."""
+    name, before = LOAD_UNIVERSAL.attribute, LOAD_UNIVERSAL.of(config)
+    setattr(config, name, before or (Path(folder) / UNIVERSAL).is_file())
+    try:
+        yield
+    finally:
+        setattr(config, name, before)
 
 
 def _fit_steps(optimizer: Any) -> None:

@@ -19,12 +19,9 @@ from ..workload.readers.vocabulary import dtype_named, optimizer_named
 from . import first_batch, fsdp
 from .enforced import overrides, replaced
 from .loss import loss_of
-from .model_facts import see_facts, see_no_checkpointing
+from .model_facts import NAMES, see_facts, see_no_checkpointing
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
-
-NAMES = ("activation_checkpointing", "gradient_checkpointing")
-"""The switch's names: that of late 5.x, and the older name, which still works there."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:

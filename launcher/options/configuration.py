@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from ..system.typed_yaml import meant
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
 TABLE = b"[tool.safe-launch]"
+REPEATED = type(argparse.ArgumentParser().add_argument("--any", action="append"))
+"""The kind of options that may be given several times."""
 NO_DEFAULT = {"help", "version", "module", "no_python", "json"}
 """Options that belong to one call; a default of theirs would change what a script is."""
 
@@ -35,12 +37,14 @@ class Default:
 
 
 def defaults(
-    options: Mapping[str, argparse.Action], folder: Path, environment: Mapping[str, str]
+    options: Callable[[], Mapping[str, argparse.Action]],
+    folder: Path,
+    environment: Mapping[str, str],
 ) -> list[Default]:
     """The defaults that files set, those of the user before those of the project, which win.
 
     Args:
-        options: the parser's, by their spellings.
+        options: gives the parser's, by their spellings.
         folder: the script's, from which on upwards the project is looked for.
         environment: the launcher's.
 
@@ -50,7 +54,7 @@ def defaults(
     found = []
     for file, document in _documents(folder, environment):
         for key, value in document.items():
-            words = tuple(_words(options, file, str(key), value))
+            words = tuple(_words(options(), file, str(key), value))
             found += [Default(words, str(key), file)] if words else []
     return found
 
@@ -151,7 +155,7 @@ def _words(
         problem = "it belongs to a single launch"
     elif option.nargs == 0:
         problem = "" if isinstance(value, bool) else "true or false is expected"
-    elif isinstance(value, list) and not isinstance(option, argparse._AppendAction):
+    elif isinstance(value, list) and not isinstance(option, REPEATED):
         problem = "a single value is expected, as on the command line"
     elif not all(isinstance(each, str | int | float) for each in values) or isinstance(value, bool):
         problem = "a number or a text is expected"

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from ..core.errors import MEANINGS
+from ..core.private_names import ACTIONS
 from .parser import COMMANDS_HELP, USAGE, parser
 
 FILES = (
@@ -31,7 +32,7 @@ def _lines() -> Iterator[str]:
         name, _, does = line.strip().partition(" ")
         yield from _item(name, does.strip())
     yield ".SH OPTIONS"
-    for action in known._actions:
+    for action in ACTIONS.of(known):
         if action.help != argparse.SUPPRESS:
             value = "" if action.nargs == 0 else f" {_value(action)}"
             yield from _item(", ".join(action.option_strings) + value, action.help or "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
+from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
 from ..system.typed_yaml import meant
@@ -260,7 +261,7 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
     Raises:
         LaunchError: a file is invalid, or what it says.
     """
-    found = configuration.defaults(parser()._option_string_actions, folder, environment)
+    found = configuration.defaults(lambda: OPTION_ACTIONS.of(parser()), folder, environment)
     for default in found:
         try:
             parsed(default.words)

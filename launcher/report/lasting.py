@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..core.request import LaunchRequest
 from ..core.settings import Checkpointing, Framework, Setting, Value
+from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
 from ..workload.script.decisive_calls import TRAINING
 from ..workload.script.harmless_calls import dotted
@@ -34,6 +35,8 @@ COMMAND_LINE = "the script's arguments"
 Arguments = Mapping[str, str | int | bool | dict[str, bool]]
 """Values by the names of a function's arguments."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
+NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
+"""The same from late 5.x on, which goes before the older; with 6 it is alone."""
 CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
     Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
     Setting.FIND_UNUSED_PARAMETERS: (("DistributedDataParallel",), "find_unused_parameters"),
@@ -100,7 +103,9 @@ def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
         text = f"{found['key']}: {json.dumps(new)}"
         path = _file_named(plan.request, found["file"])
         yield Edit(found["file"], text, path, values={found["key"]: new})
-    elif plan.workload.framework is Framework.TRANSFORMERS and (given := _arguments(setting, new)):
+    elif plan.workload.framework is Framework.TRANSFORMERS and (
+        given := _arguments(setting, new, _names_of_checkpointing(plan, change.source))
+    ):
         yield from _of_trainer(files, change.source, given)
     elif setting in DEEPSPEED:
         yield Edit("DeepSpeed's configuration", f"{DEEPSPEED[setting]}: {new}")
@@ -115,10 +120,17 @@ def _file_named(request: LaunchRequest, name: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _arguments(setting: Setting, new: Value) -> Arguments:
+def _names_of_checkpointing(plan: Plan, source: str) -> tuple[str, str]:
+    """The names that the script's own arguments have, or that the installed transformers has."""
+    given = any(word.lstrip("-").startswith(NEWER[0]) for word in plan.request.arguments)
+    is_newer = given or NEWER[0] in source or is_at_least(plan.workload, "transformers", 6, 0)
+    return NEWER if is_newer else OF_CHECKPOINTING
+
+
+def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) -> Arguments:
     """The Trainer's arguments for a value; none where it has none."""
     if setting is Setting.GRADIENT_CHECKPOINTING:
-        is_on, kwargs = OF_CHECKPOINTING
+        is_on, kwargs = of_checkpointing
         if new == Checkpointing.OFF.value:
             return {is_on: False}
         return {is_on: True, kwargs: {"use_reentrant": new == Checkpointing.REENTRANT.value}}
@@ -130,7 +142,8 @@ def _arguments(setting: Setting, new: Value) -> Arguments:
 def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:
     """Where arguments of the Trainer's are given: in the source, by a flag, by none yet."""
     keywords = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    names = {*arguments, *(OF_CHECKPOINTING if OF_CHECKPOINTING[0] in arguments else ())}
+    both = {*OF_CHECKPOINTING, *NEWER}
+    names = {*arguments, *(both if both & arguments.keys() else ())}
     flag = FLAG.fullmatch(source)
     is_trainers = flag is not None and flag["name"].replace("-", "_") in names
     if (found := IN_SOURCE.match(source)) and found["name"] in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from ..nodes.rendezvous import Joined
 from ..report import summary
 from ..system import kept_runs, launcher_record, orphans, run_directory
 from ..workers.forkserver.client import Server
+from ..workload.script.versions import installed
 from . import metrics_process
 from .all_nodes import AllNodes
 from .console import ConsoleReporter
@@ -33,6 +35,8 @@ from .lessons import learning
 from .loop import Effects, run_attempts
 from .resume import prepare
 
+OLDEST_TORCH = (2, 3)
+"""The first whose elastic has what workers are started with (`LOGS_SPECS`)."""
 SETTLING = 0.5
 """Seconds from the start in which the plan and the workers' start are what matters."""
 
@@ -88,14 +92,29 @@ def launch(
 
 
 def require_torch() -> None:
-    """Checks that torch is installed.
+    """Checks that torch is installed, and isn't too old.
 
     Raises:
-        LaunchError: it isn't.
+        LaunchError: it isn't, or is.
     """
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
         raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
+    if (refusal := refusal_of(installed(["torch"]).get("torch", ""))) is not None:
+        raise refusal
+
+
+def refusal_of(version: str) -> LaunchError | None:
+    """Why this version of torch can't be used; None where it can, or where nobody knows.
+
+    A build of one's own may have no number.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) >= OLDEST_TORCH:
+        return None
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    problem = f"torch {version} is installed: safe-launch needs {oldest} or newer"
+    return LaunchError(ExitCode.USAGE, problem, "torchrun launches with this one")
 
 
 def _train(

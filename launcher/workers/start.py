@@ -15,6 +15,7 @@ from ..checkpoints import checkpoint
 from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
+from ..core.private_names import AFFINITY_MODE, LOGS_DEST, LOGS_SPECS, NUMA_OPTIONS
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers, inquiry, worker_channel
 from ..machine import cpu_affinity
@@ -256,7 +257,7 @@ def _spawned(
         StoppedError: a signal has told the launcher to stop.
         LaunchError: the program can't be executed, or torch can't bind them.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing import SignalException
 
     waiting = () if request.is_program else (*STOPS, REPORT)
     signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
@@ -280,12 +281,13 @@ def _spawn(
     """Starts workers as fresh processes with torch elastic.
 
     Raises:
-        LaunchError: the program can't be executed, or torch can't bind them.
+        LaunchError: the program can't be executed, torch can't bind them, or has no such start.
     """
     from torch.distributed.elastic.multiprocessing import start_processes
-    from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 
-    class Pipes(LogsSpecs):  # type: ignore[misc]  # torch is typed as Any
+    specs, destinations = LOGS_SPECS.found(), LOGS_DEST.found()
+
+    class Pipes(specs):  # type: ignore[misc, valid-type]  # torch is typed as Any
         """Sends each worker's stdout and stderr into our pipes instead of into files."""
 
         def reify(self, envs: dict[int, Variables]) -> Any:
@@ -293,7 +295,7 @@ def _spawn(
             for stream in pipes.streams:
                 paths[stream.console][stream.rank - first] = stream.path
             errors = {place: env[ERROR_FILE] for place, env in envs.items()}
-            return LogsDest(stdouts=paths[1], stderrs=paths[2], error_files=errors)
+            return destinations(stdouts=paths[1], stderrs=paths[2], error_files=errors)
 
         @property
         def root_log_dir(self) -> str:
@@ -329,6 +331,5 @@ def _binding(request: LaunchRequest) -> dict[str, Any]:
     """Arguments for torch to bind workers near their GPUs, where that is requested."""
     if not request.worker_options.numa_binding:
         return {}
-    from torch.numa.binding import AffinityMode, NumaOptions
-
-    return {"numa_options": NumaOptions(AffinityMode(request.worker_options.numa_binding))}
+    mode = AFFINITY_MODE.found()(request.worker_options.numa_binding)
+    return {"numa_options": NUMA_OPTIONS.found()(mode)}

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import CURRENT, ROOT
+from versions import page as versions_page
+from versions.record import read
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
@@ -62,6 +64,12 @@ def test_pages_that_the_code_names_are_there() -> None:
             if path.suffix in (".py", ".yaml", ".sbatch") and "logs" not in path.parts:
                 for name in NAMED.findall(path.read_text(encoding="utf-8")):
                     assert (ROOT / name).exists(), f"{path}: {name}"
+
+
+def test_the_page_of_versions_is_what_the_runs_have_shown() -> None:
+    """`scripts/versions --page` writes it from the record, the list of names and the refusal."""
+    text = versions_page.TARGET.read_text(encoding="utf-8")
+    assert text == versions_page.page([*read().values()]), "run scripts/versions --page"
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ INDIFFERENT = re.compile(
     r"|output|resume\w*|overwrite_\w+|verbose|disable_tqdm|local_?rank"
     # what a plan decides: a lesson is about the script under any of these
     r"|(?:per_device_\w+|train|eval|micro)_?batch_size\w*|batch_size|\w*accumulation\w*|deepspeed\w*"
-    r"|gradient_checkpointing\w*|zero_stage|bf16|fp16|tf32|offload\w*"
+    r"|(?:gradient|activation)_checkpointing\w*|zero_stage|bf16|fp16|tf32|offload\w*"
     # what is trained on
     r"|(?:.*_)?(?:data|dataset|datasets|corpus)(?:_\w+)?|(?:train|validation|valid|test|eval)_files?"
     r"|num_workers|\w*num_proc|\w*_samples)"

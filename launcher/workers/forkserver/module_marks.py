@@ -9,12 +9,11 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from ...core.private_names import DEFAULT_DEVICE
 from ...workload.script.imports import is_installed
 
 OURS = str(Path(__file__).parents[2])
 """Prefix of this package's files: guards are neither installed modules nor the user's."""
-DEFAULT_DEVICE = "CURRENT_DEVICE"
-"""The device for new tensors, in torch/utils/_device.py; torch's getter would import more."""
 DEPTH = 3
 """How many levels of wrapped functions are followed."""
 
@@ -115,7 +114,11 @@ def _is_users(value: Any) -> bool:
 
 def torch_defaults() -> str:
     """The type and device of new tensors; empty without torch."""
-    torch, device = sys.modules.get("torch"), sys.modules.get("torch.utils._device")
+    torch, device = sys.modules.get("torch"), sys.modules.get(DEFAULT_DEVICE.module)
     if torch is None:
         return ""
-    return f"{torch.get_default_dtype()} {vars(device or torch).get(DEFAULT_DEVICE)}"
+    if device is None or DEFAULT_DEVICE.path in vars(device):  # torch's getter would import more
+        current = vars(device or torch).get(DEFAULT_DEVICE.path)
+    else:
+        current = torch.get_default_device()
+    return f"{torch.get_default_dtype()} {current}"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...workload.script.imports import Filter, Import, Step, Variable
 
@@ -45,7 +45,13 @@ class UnsharedImport(BaseException):
         self.package, self.reason = package, reason
 
 
-class RecordingEnvironment(os._Environ[str]):
+if TYPE_CHECKING:
+    Environment = os._Environ[str]
+else:
+    Environment = type(os.environ)
+
+
+class RecordingEnvironment(Environment):
     """`os.environ` while modules are preloaded: it records what they look up.
 
     Attributes:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from .preload import Preloaded
+from .preload import Environment, Preloaded
 
 
-class WatchedEnvironment(os._Environ[str]):
+class WatchedEnvironment(Environment):
     """`os.environ` in a forked worker.
 
     Attributes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
 from ...system.typed_yaml import DocumentError, line_of, near, read_mapping
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
@@ -37,15 +38,15 @@ DEEPSPEED = {
     "deepspeed_config_file": "CONFIG_FILE",
 }
 """Keys of `deepspeed_config`, and the suffixes of their variables ACCELERATE_DEEPSPEED_*."""
-QUESTION = """
+QUESTION = f"""
 import json, sys
-from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from {VALIDATE_LAUNCH.module} import {VALIDATE_LAUNCH.path}, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
 line = ["--config_file", sys.argv[1], "--num_processes", "2", "--main_process_port", "0", "x.py"]
-options = _validate_launch_command(launch_command_parser().parse_args(line))[0]
+options = {VALIDATE_LAUNCH.path}(launch_command_parser().parse_args(line))[0]
 names = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_")
 found = prepare_multi_gpu_env(options).items()
-print(json.dumps({name: value for name, value in found if name.startswith(names)}))
+print(json.dumps(dict(one for one in found if one[0].startswith(names))))
 """
 """Prints the variables that the installed accelerate sets; they differ from version to version."""
 
@@ -169,6 +170,8 @@ def _by_accelerate(path: Path) -> dict[str, str]:
     )
     if done.returncode:
         last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
+        if f"cannot import name '{VALIDATE_LAUNCH.path}'" in last:
+            raise MissingNameError(VALIDATE_LAUNCH)
         raise LaunchError(ExitCode.USAGE, f"{path}: accelerate can't use it: {last}")
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -34,8 +34,8 @@ OUTPUTS = {
 }
 """What models of transformers' classes make of their last hidden states, by the classes' names."""
 CHECKPOINTED = (
-    *("gradient_checkpointing_enable", "prepare_model_for_kbit_training"),
-    "prepare_model_for_int8_training",
+    *("gradient_checkpointing_enable", "activation_checkpointing_enable"),
+    *("prepare_model_for_kbit_training", "prepare_model_for_int8_training"),
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
     *("checkpoint", "checkpoint_sequential"),
 )
@@ -44,7 +44,7 @@ transformers' implementation, then diffusers', timm's and torch's."""
 LOADING = ("from_pretrained", "from_config")
 HANDED_ON = ("attn_implementation", "device_map", *LOADED_IN)
 """Arguments of loading a model that mean the same as a flag of their name."""
-OF_TRANSFORMERS = CHECKPOINTED[:3]
+OF_TRANSFORMERS = CHECKPOINTED[:4]
 OPTIMIZERS = re.compile(r"^(Fused|DeepSpeedCPU|Paged)*(Adam|AdamW|Lamb|SGD|Lion|Adafactor)(8bit)?$")
 
 ANYTHING = "**"
@@ -131,8 +131,9 @@ def _checkpointed(evaluator: Evaluator) -> Iterator[Found]:
         if any(function.name == name for function in site.functions):
             continue  # a method that hands on what others call it for
         words = {name: value for name, value, *_ in _words(evaluator, site, call, is_sure=True)}
-        kwargs = words.get("gradient_checkpointing_kwargs")
-        if name == OF_TRANSFORMERS[0] and call.args:
+        older = words.get("gradient_checkpointing_kwargs")
+        kwargs = words.get("activation_checkpointing_kwargs", older)
+        if name in OF_TRANSFORMERS[:2] and call.args:
             kwargs = evaluator.value_or_unknown(call.args[0], site)
         mode = kwargs.get("use_reentrant") if isinstance(kwargs, dict) else None
         mode = words.get("use_reentrant", mode)

@@ -79,6 +79,7 @@ SEARCHES: Mapping[str, Search] = {
         unguarded_calls.frozen_block_inputs,
         unless={
             "enable_input_require_grads",
+            "activation_checkpointing_enable",
             "gradient_checkpointing_enable",
             "prepare_model_for_kbit_training",
             "prepare_model_for_int8_training",

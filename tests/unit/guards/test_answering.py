@@ -18,8 +18,9 @@ BEGINS = """
 import json, os, signal, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
 {before}
+from safe_launch.evidence.observations import Observations
 from safe_launch.guards import answering
-answering.begin(0)
+answering.begin(0, Observations())
 threads = os.listdir("/proc/self/task")
 other = max(threads, key=int)
 def mask(thread):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,65 +17,68 @@ class CPUOffloadPolicy:
     """Called like torch's."""
 
 
-def group(*, freed: bool, shards: int = 2, policy: object = None) -> SimpleNamespace:
-    """Parameters that are gathered together."""
-    return SimpleNamespace(
-        post_forward_mesh_info=object() if freed else None,
-        mp_policy=SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None),
-        mesh_info=SimpleNamespace(mesh=SimpleNamespace(size=lambda _dimension: shards)),
-        offload_policy=policy,
-    )
-
-
-class FSDPState:
-    """Torch's, since 2.12 with several groups for a module."""
-
-    _is_root: bool | None = None
-
-    def __init__(
-        self, model: torch.nn.Module, own: Any, others: Sequence[Any], several: bool
-    ) -> None:
-        self._modules = (model,)
-        groups = [SimpleNamespace(_fsdp_param_group=each) for each in others]
-        if several:
-            groups = [SimpleNamespace(_fsdp_param_groups=[each]) for each in others]
-            self._fsdp_param_groups = [own]
-        else:
-            self._fsdp_param_group = own
-        self._state_ctx = SimpleNamespace(all_states=[self, *groups])
-
-    def _lazy_init(self) -> None:
-        self._is_root = True
+POLICY = SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None)
 
 
 @pytest.fixture(autouse=True)
 def of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world."""
+    """The world; what other tests have sharded is forgotten."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(fsdp, "_units", [])
 
 
-def seen(own: Any, *others: Any, several: bool = True, trained: bool = True) -> dict[str, Value]:
-    """What is noted when the root begins its first pass, and nothing at its second."""
-    module = ModuleType(fsdp.STATES[0])
-    module.FSDPState = type("FSDPState", (FSDPState,), {})  # type: ignore[attr-defined]
-    observations = Observations()
-    fsdp.install(module, observations)
-    model = torch.nn.Linear(2, 2).requires_grad_(trained)
-    root = module.FSDPState(model, own, others, several)
-    root._lazy_init()
-    found = dict(observations.observed)
-    observations.observed.clear()
-    root._lazy_init()
-    assert not observations.observed
-    return found
+def fully_shard(module: Any, **_told: Any) -> Any:
+    """As torch's."""
+    return module
 
 
-@pytest.mark.parametrize("several", [True, False], ids=["2.13", "2.6"])
-def test_layers_that_are_freed(several: bool) -> None:
-    """The root isn't; without a type of their own gradients are reduced as they are computed."""
-    found = seen(group(freed=False), group(freed=True), group(freed=True), several=several)
+class FullyShardedDataParallel:
+    """As torch's."""
+
+
+class FSDPState:
+    """As torch's."""
+
+    def _lazy_init(self) -> None:
+        """At the beginning of every pass."""
+
+
+@pytest.fixture
+def torchs() -> tuple[Any, Any, Observations]:
+    """Torch's modules with the guard: the public one and that of the states."""
+    public, states, seen = (
+        ModuleType(fsdp.TORCHS),
+        ModuleType(fsdp.FSDP_BEGINS.module),
+        Observations(),
+    )
+    public.fully_shard = fully_shard  # type: ignore[attr-defined]
+    public.FullyShardedDataParallel = type("F", (FullyShardedDataParallel,), {})  # type: ignore[attr-defined]
+    states.FSDPState = type("FSDPState", (FSDPState,), {})  # type: ignore[attr-defined]
+    for module in (public, states):
+        fsdp.install(module, seen)
+    return public, states, seen
+
+
+Torchs = tuple[Any, Any, Observations]
+
+
+def model(*, trained: bool = True) -> torch.nn.Sequential:
+    """Two layers."""
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    return layers.requires_grad_(trained)
+
+
+def test_layers_that_are_freed(torchs: Torchs) -> None:
+    """Seen once all is sharded and begins; without a type of its own reduction is as computed."""
+    public, states, seen = torchs
+    net = model()
+    for layer in net:
+        public.fully_shard(layer, mp_policy=POLICY)
+    assert public.fully_shard(net, mp_policy=POLICY) is net
+    assert not seen.observed
+    states.FSDPState()._lazy_init()
     assert (
-        found.items()
+        seen.observed.items()
         >= {
             "engine": "fsdp",
             "fsdp_version": 2,
@@ -88,23 +90,58 @@ def test_layers_that_are_freed(several: bool) -> None:
             "reduce_precision": "bf16",
         }.items()
     )
-    assert "model_parallel" not in found
+    assert "model_parallel" not in seen.observed
+    assert list(seen.models()) == [net]
+    seen.observed.clear()
+    states.FSDPState()._lazy_init()
+    assert not seen.observed
 
 
-def test_other_ways() -> None:
-    """Kept, offloaded, the whole at once, copies of shards, and a model that isn't trained."""
-    assert seen(group(freed=False), group(freed=False))["reshard_after_forward"] is False
-    offloaded = group(freed=False, policy=CPUOffloadPolicy())
-    assert seen(offloaded)["offload"] == "optimizer_and_parameters"
-    assert seen(group(freed=False))["fsdp_units"] == "whole"
-    assert "reshard_after_forward" not in seen(group(freed=False))
-    assert seen(group(freed=False, shards=1))["model_parallel"] == 1
-    assert not seen(group(freed=False), trained=False)
+@pytest.mark.parametrize(
+    ("told", "by_layers", "expected"),
+    [
+        ({"reshard_after_forward": False}, True, {"reshard_after_forward": False}),
+        ({}, False, {"fsdp_units": "whole", "precision": "fp32", "reduce_precision": "fp32"}),
+        ({"offload_policy": CPUOffloadPolicy()}, False, {"offload": "optimizer_and_parameters"}),
+        ({"mesh": SimpleNamespace(size=lambda _: 1)}, True, {"model_parallel": 1}),
+    ],
+)
+def test_other_ways(
+    told: dict[str, Any], by_layers: bool, expected: dict[str, Value], torchs: Torchs
+) -> None:
+    """Kept, the whole at once, offloaded, copies of shards."""
+    public, states, seen = torchs
+    net = model()
+    if by_layers:
+        public.fully_shard([net[0], net[1]], **told)
+    public.fully_shard(net, **told)
+    states.FSDPState()._lazy_init()
+    assert seen.observed.items() >= expected.items()
 
 
-def test_another_version_has_other_names() -> None:
-    """Then nothing is seen, and the training goes on."""
-    assert not seen(SimpleNamespace())
+def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
+    """A reference model, and one that nobody holds any more."""
+    public, states, seen = torchs
+    reference = model(trained=False)
+    public.fully_shard(reference)
+    public.fully_shard(model())
+    states.FSDPState()._lazy_init()
+    assert not seen.observed
+
+
+def test_the_first_version(torchs: Torchs) -> None:
+    """Which is only told from the second."""
+    public, _, seen = torchs
+    public.FullyShardedDataParallel()
+    assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}
+
+
+def test_a_torch_without_the_second_version() -> None:
+    """Nothing is wrapped but the first."""
+    public = ModuleType(fsdp.TORCHS)
+    public.FullyShardedDataParallel = FullyShardedDataParallel  # type: ignore[attr-defined]
+    fsdp.install(public, Observations())
+    assert not hasattr(public, "fully_shard")
 
 
 @pytest.mark.parametrize(("version", "expected"), [(2, False), (1, "FULL_SHARD")])

@@ -216,7 +216,6 @@ class Accelerator:
         return models
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("mixed", "engine", "observed"),
     [

@@ -108,8 +108,9 @@ ANSWERS = """
 import os, signal, sys, threading, time
 sys.path[:0] = {path}
 os.environ["{variable}"] = "/nowhere"
+from safe_launch.evidence.observations import Observations
 from safe_launch.guards import answering
-answering.begin(0)
+answering.begin(0, Observations())
 def work():
     {work}
 print(threading.get_ident(), flush=True)
@@ -121,7 +122,7 @@ work()
 def process(work: str, begins: bool = True) -> Iterator[tuple[int, int]]:
     """A process that does something and can be asked: its number, its main thread's identifier."""
     script = ANSWERS.format(path=sys.path, variable=inquiry.VARIABLE, work=work)
-    script = script if begins else script.replace("answering.begin(0)", "")
+    script = script if begins else script.replace("answering.begin(0, Observations())", "")
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
         try:

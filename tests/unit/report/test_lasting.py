@@ -17,6 +17,7 @@ CAUSE = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it failed"))
 TRAINER, OWN = Framework.TRANSFORMERS, Framework.NONE
 ARGUMENTS = "the script's arguments"
 CHECKPOINTING = "--gradient_checkpointing true --gradient_checkpointing_kwargs"
+NEWER = CHECKPOINTING.replace("gradient", "activation")
 IN_CALL = (
     "{script}:2: TrainingArguments(..., gradient_checkpointing=True, "
     "gradient_checkpointing_kwargs={{'use_reentrant': False}})"
@@ -49,6 +50,15 @@ def plan_with(
         (
             *(TRAINER, "gradient_checkpointing", "non_reentrant", "a flag"),
             f"{ARGUMENTS}: {CHECKPOINTING} '{{\"use_reentrant\": false}}'",
+        ),
+        (
+            *(
+                TRAINER,
+                "gradient_checkpointing",
+                "non_reentrant",
+                "--activation_checkpointing_kwargs",
+            ),
+            f"{ARGUMENTS}: {NEWER} '{{\"use_reentrant\": false}}'",
         ),
         (
             *(TRAINER, "gradient_checkpointing", "off", "a flag"),

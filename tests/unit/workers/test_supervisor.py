@@ -25,6 +25,7 @@ from safe_launch.evidence.worker_messages import (
     FailureBegun,
     Finished,
     Imports,
+    Lacking,
     Message,
     ModelShape,
     Observed,
@@ -340,13 +341,16 @@ def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
 
 
 def test_what_workers_tell_is_passed_on(tmp_path: Path) -> None:
-    """Imports to the fork server, a re-execution to the user."""
+    """Imports to the fork server, a re-execution to the user, and once what all ranks lack."""
     with node(tmp_path, ("true",)) as local:
         local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
+        for rank in (0, 1):
+            local.send(rank, Lacking("this torch has no gloo: nothing is reduced"))
         local.end()
     assert local.imports == [{"modules": ["torch"]}]
     assert local.notices == [
-        "rank 0 was re-executed: the script sets HF_HOME after a preloaded module had read it"
+        "rank 0 was re-executed: the script sets HF_HOME after a preloaded module had read it",
+        "this torch has no gloo: nothing is reduced",
     ]
 
 

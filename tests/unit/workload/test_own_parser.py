@@ -247,6 +247,8 @@ def test_how_a_model_is_loaded(folder: Path) -> None:
     ("body", "expected"),
     [
         ("model.gradient_checkpointing_enable()", "non_reentrant"),
+        ("model.activation_checkpointing_enable()", "non_reentrant"),
+        ("model.activation_checkpointing_enable({'use_reentrant': True})", "reentrant"),
         (
             "model.gradient_checkpointing_enable({'use_reentrant': True})",
             "reentrant",

@@ -1,0 +1,164 @@
+"""The names inside other packages that safe-launch uses though nobody promises them.
+
+What begins with an underscore, or is in no documentation, may go with any release. So each is here,
+with what doesn't work without it; whoever uses one says that in a line and goes on, where he can.
+`scripts/versions` looks which of the versions that it tries have them. Names that are only
+recognized, in tracebacks and on stacks, stay where they are: what isn't there isn't recognized.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ExitCode, LaunchError
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateName:
+    """A name that another package doesn't promise.
+
+    Attributes:
+        package: the distribution that has it, or `python`.
+        versions: which of the versions that safe-launch runs on have it, as PEP 440 writes ranges.
+        module: where it is.
+        path: it in there: `Trainer._inner_training_loop`.
+        without: what doesn't work without it, a sentence without its end.
+    """
+
+    package: str
+    versions: str
+    module: str
+    path: str
+    without: str
+
+    @property
+    def attribute(self) -> str:
+        """The last part of its path, by which an object has it."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def sentence(self) -> str:
+        """What is said where it is missing."""
+        return f"this {self.package} has no {self.module}.{self.path}: {self.without}"
+
+    def of(self, owner: Any) -> Any:
+        """It as an attribute of a module, class or object.
+
+        Raises:
+            MissingNameError: it isn't there.
+        """
+        try:
+            return getattr(owner, self.attribute)
+        except AttributeError:
+            raise MissingNameError(self) from None
+
+    def found(self) -> Any:
+        """It in its module, which is imported.
+
+        Raises:
+            MissingNameError: it isn't there.
+        """
+        try:
+            module = importlib.import_module(self.module)
+            return functools.reduce(getattr, self.path.split("."), module)
+        except (ImportError, AttributeError):
+            raise MissingNameError(self) from None
+
+
+class MissingNameError(LaunchError):
+    """A name isn't there any more, or not yet; the problem is its sentence."""
+
+    def __init__(self, name: PrivateName) -> None:
+        super().__init__(ExitCode.USAGE, name.sentence)
+
+
+_ELASTIC = "torch.distributed.elastic.multiprocessing.api"
+_ACCELERATE = ("accelerate.commands.launch", "its configuration files can't be read in full")
+_DDP = ("torch", "", "torch.nn.parallel.distributed")
+_EARLY = "gradients that DDP has reduced too early aren't noticed"
+_STACKS = "what ranks that hang wait for isn't asked of torch"
+
+LOGS_SPECS = PrivateName(
+    *("torch", ">=2.3", _ELASTIC, "LogsSpecs"),
+    "workers can't be started with `--start-method=spawn`",
+)
+LOGS_DEST = PrivateName("torch", ">=2.3", _ELASTIC, "LogsDest", LOGS_SPECS.without)
+NUMA_OPTIONS = PrivateName(
+    *("torch", ">=2.9", "torch.numa.binding", "NumaOptions"), "there is no `--numa-binding`"
+)
+AFFINITY_MODE = PrivateName(
+    *("torch", ">=2.9", "torch.numa.binding", "AffinityMode"), NUMA_OPTIONS.without
+)
+WORKER_SERVER = PrivateName(
+    *("torch", ">=2.4", "torch._C._distributed_c10d", "_WorkerServer"), _STACKS
+)
+LOG_LEVEL = PrivateName("torch", "", "libc10.so", "FLAGS_caffe2_log_level", _STACKS)
+GRAPH_TASK = PrivateName("torch", "", "torch._C", "_current_graph_task_id", _EARLY)
+ENGINE = PrivateName("torch", "", "torch.autograd", "Variable._execution_engine", _EARLY)
+SKIP_CODE = PrivateName(
+    *("torch", "", "torch._dynamo.eval_frame", "skip_code"),
+    "torch.compile compiles the marks of each step as well, which takes time",
+)
+SYNCS = PrivateName(*_DDP, "DistributedDataParallel.require_backward_grad_sync", _EARLY)
+IGNORED = PrivateName(*_DDP, "DistributedDataParallel.parameters_to_ignore", _EARLY)
+SYNC_BUFFERS = PrivateName(
+    *(*_DDP, "DistributedDataParallel._sync_buffers"),
+    "DDP's exchange of buffers counts as a rank's own time",
+)
+FSDP_BEGINS = PrivateName(
+    *("torch", ">=2.6", "torch.distributed.fsdp._fully_shard._fsdp_state"),
+    *("FSDPState._lazy_init", "what FSDP2 has in force isn't observed"),
+)
+CHECKPOINT_FUNCTION = PrivateName(
+    *("torch", "", "torch.utils.checkpoint", "CheckpointFunction"),
+    "options of non-reentrant checkpointing may be left where it is made reentrant",
+)
+DEFAULT_DEVICE = PrivateName(
+    *("torch", "", "torch.utils._device", "CURRENT_DEVICE"),
+    "torch's getter is asked for the default device, which imports more",
+)
+PARAM_DICT = PrivateName(
+    *("deepspeed", "", "deepspeed.runtime.config", "DeepSpeedConfig._param_dict"),
+    "the offload in force isn't observed",
+)
+ENGINE_CONFIG = PrivateName(
+    *("deepspeed", "", "deepspeed.runtime.engine", "DeepSpeedEngine._config"),
+    "the offload in force isn't observed, and universal checkpoints aren't loaded",
+)
+LOAD_UNIVERSAL = PrivateName(
+    *("deepspeed", "", "deepspeed.runtime.config", "DeepSpeedConfig.load_universal_checkpoint"),
+    "universal checkpoints aren't loaded",
+)
+NON_REENTRANT = PrivateName(
+    *("deepspeed", "", "deepspeed.runtime.activation_checkpointing.checkpointing"),
+    *("non_reentrant_checkpoint", "DeepSpeed's own checkpointing stays reentrant"),
+)
+INNER_LOOP = PrivateName(
+    *("transformers", "", "transformers.trainer", "Trainer._inner_training_loop"),
+    "a run that resumes with another micro batch keeps the checkpoint's",
+)
+SAVE_CHECKPOINT = PrivateName(
+    *("transformers", "", "transformers.trainer", "Trainer._save_checkpoint"),
+    "the time in which the Trainer saves counts as training",
+)
+ATTENTION = PrivateName(
+    *("transformers", "", "transformers.configuration_utils"),
+    *("PretrainedConfig._attn_implementation", "the kind of attention isn't observed"),
+)
+VALIDATE_LAUNCH = PrivateName(
+    "accelerate", "", _ACCELERATE[0], "_validate_launch_command", _ACCELERATE[1]
+)
+ACTIONS = PrivateName(
+    *("python", "", "argparse", "ArgumentParser._actions"),
+    "an inner launch of `wrap`, completions and the manual page can't be made",
+)
+OPTION_ACTIONS = PrivateName(
+    *("python", "", "argparse", "ArgumentParser._option_string_actions"),
+    "options can't be set in configuration files",
+)
+
+NAMES = tuple(value for value in list(globals().values()) if isinstance(value, PrivateName))
+"""All of them."""

@@ -1,0 +1,319 @@
+"""Each private name missing: one sentence says what doesn't work, and what can go on goes on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safe_launch import inner_launch
+from safe_launch.checkpoints import checkpoint
+from safe_launch.core import private_names as names
+from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Lacking, Message
+from safe_launch.guards import (
+    answering,
+    checkpointing,
+    data_parallel,
+    deepspeed,
+    fsdp,
+    install,
+    model_facts,
+    progress,
+    reduced_early,
+    resuming,
+)
+from safe_launch.options import man_page, parser
+from safe_launch.workers import start
+from safe_launch.workers.forkserver import module_marks
+from safe_launch.workload.config_files import accelerate
+
+
+class World:
+    """What a case needs: a worker's observations, the test's patches and its folder."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.observations, self.patch, self.folder = Observations(), patch, folder
+
+    def module(self, name: str, **content: Any) -> ModuleType:
+        """A module of another version, as an import finds it."""
+        made = ModuleType(name)
+        vars(made).update(content)
+        self.patch.setitem(sys.modules, name, made)
+        return made
+
+
+def methods(*which: str) -> type:
+    """A class that has these."""
+    return type("Other", (), {name: lambda *_args: "done" for name in which})
+
+
+def _skip_code(world: World) -> None:
+    progress.install(world.module("torch._dynamo.eval_frame"), world.observations)
+
+
+def _sync_buffers(world: World) -> None:
+    module = world.module("torch.nn.parallel.distributed", DistributedDataParallel=methods())
+    progress.install(module, world.observations)
+
+
+def _save_checkpoint(world: World) -> None:
+    kind = methods("evaluate", "predict", "save_model")
+    progress.install(world.module("transformers.trainer", Trainer=kind), world.observations)
+    assert kind().save_model() == "done"
+
+
+def _inner_loop(world: World) -> None:
+    module = world.module("transformers.trainer", Trainer=methods("train"))
+    resuming.install(module, world.observations)
+
+
+def _loads(world: World, engine: Any) -> None:
+    """Loading the launcher's folder goes on as DeepSpeed does it."""
+    world.patch.setenv(checkpoint.VARIABLE, "0:folder")
+
+    def load(load_dir: str) -> str:
+        return load_dir
+
+    assert resuming._load(world.observations, load, engine, ("folder",), {}) == "folder"
+
+
+def _engine_config(world: World) -> None:
+    _loads(world, SimpleNamespace())
+
+
+def _load_universal(world: World) -> None:
+    _loads(world, SimpleNamespace(_config=SimpleNamespace()))
+
+
+def _param_dict(world: World) -> None:
+    answers = {
+        "bfloat16_enabled": False,
+        "fp16_enabled": False,
+        "zero_optimization_stage": 2,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+    }
+    engine = type("Engine", (), {})()
+    for name, value in answers.items():
+        setattr(engine, name, lambda value=value: value)
+    engine._config, engine.global_steps = SimpleNamespace(), 0
+    deepspeed._see_engine(engine, world.observations)
+    assert world.observations.observed["zero_stage"] == 2
+
+
+def _attention(world: World) -> None:
+    config = type("Config", (), {"__module__": names.ATTENTION.module})()
+    assert model_facts._attention(config, world.observations) is None
+    assert model_facts._attention(object(), Observations()) is None
+
+
+def _checkpoint_function(world: World) -> None:
+    module = world.module("torch.utils.checkpoint", checkpoint=lambda *args: args)
+    checkpointing.install(module, world.observations)
+
+
+def _non_reentrant(world: World) -> None:
+    name = names.NON_REENTRANT.module
+    module = world.module(name, checkpoint=lambda function, *args: function(*args))
+    checkpointing.install(module, world.observations)
+    assert module.checkpoint(abs, -1) == 1
+
+
+def _recomputed_twice(world: World, **model: Any) -> None:
+    """A second run of a block's parameter in one backward pass, under DDP."""
+
+    class Model(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    parameter = torch.nn.Parameter(torch.ones(1))
+    inner = SimpleNamespace(named_parameters=lambda: [("weight", parameter)])
+    group = SimpleNamespace(size=lambda: 2)
+    alive = Model(module=inner, process_group=group, **model)
+    data_parallel.wrapped.add(alive)
+    try:
+        notes = reduced_early.Recomputations(world.observations)
+        notes.task, notes.parameters = 0, {id(parameter)}
+        block = notes.watching(lambda: parameter * 1)
+        assert block().item() == 1
+    finally:
+        data_parallel.wrapped.discard(alive)
+
+
+def _passes(world: World) -> None:
+    """Within the backward pass number 0."""
+    world.module("torch._C", _current_graph_task_id=lambda: 0)
+
+
+def _graph_task(world: World) -> None:
+    world.module("torch._C")
+    _recomputed_twice(world)
+
+
+def _syncs(world: World) -> None:
+    _passes(world)
+    _recomputed_twice(world)
+
+
+def _ignored(world: World) -> None:
+    _passes(world)
+    _recomputed_twice(world, require_backward_grad_sync=True)
+
+
+def _engine(world: World) -> None:
+    _passes(world)
+    world.module("torch.autograd", Variable=object())
+    _recomputed_twice(world, require_backward_grad_sync=True, parameters_to_ignore=())
+
+
+def _worker_server(world: World) -> None:
+    world.module(names.WORKER_SERVER.module)
+    with world.observations.going_on():
+        answering._serve(torch, str(world.folder), 0, (2, 13))
+
+
+def _log_level(world: World) -> None:
+    with world.observations.going_on():
+        answering._serve(SimpleNamespace(__path__=["elsewhere"]), str(world.folder), 0, (2, 13))
+
+
+def _spawned(world: World, **elastic: Any) -> None:
+    world.module("torch.distributed.elastic.multiprocessing", start_processes=None)
+    world.module(names.LOGS_SPECS.module, **elastic)
+    start._spawn(SimpleNamespace(), 0, {}, SimpleNamespace())  # type: ignore[arg-type]
+
+
+def _logs_specs(world: World) -> None:
+    _spawned(world)
+
+
+def _logs_dest(world: World) -> None:
+    _spawned(world, LogsSpecs=object)
+
+
+def _bound(world: World, **numa: Any) -> None:
+    world.module(names.NUMA_OPTIONS.module, **numa)
+    options = SimpleNamespace(numa_binding="node")
+    start._binding(SimpleNamespace(worker_options=options))  # type: ignore[arg-type]
+
+
+def _numa_options(world: World) -> None:
+    _bound(world, AffinityMode=str)
+
+
+def _affinity_mode(world: World) -> None:
+    _bound(world, NumaOptions=str)
+
+
+def _actions(world: World) -> None:
+    world.patch.setattr(man_page, "parser", lambda: SimpleNamespace(description=""))
+    with pytest.raises(MissingNameError):
+        man_page.man_page()
+    inner_launch.as_arguments(object(), argparse.Namespace())  # type: ignore[arg-type]
+
+
+def _option_actions(world: World) -> None:
+    world.patch.setattr(parser, "parser", object)
+    assert parser.by_files(world.folder, {"SAFE_LAUNCH_CONFIG": ""}) == []
+    (world.folder / "pyproject.toml").write_text("[tool.safe-launch]\nnproc = 2\n")
+    parser.by_files(world.folder, {"SAFE_LAUNCH_CONFIG": ""})
+
+
+def _validate_launch(world: World) -> None:
+    package = world.folder / "accelerate" / "commands"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "launch.py").write_text("launch_command_parser = None\n")
+    world.patch.setenv("PYTHONPATH", str(world.folder))
+    accelerate._by_accelerate(world.folder / "config.yaml")
+
+
+def _fsdp_begins(world: World) -> None:
+    states = ModuleType(names.FSDP_BEGINS.module)
+    states.FSDPState = type("FSDPState", (), {})  # type: ignore[attr-defined]
+    fsdp.install(states, world.observations)
+
+
+SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
+    names.LOGS_SPECS: _logs_specs,
+    names.LOGS_DEST: _logs_dest,
+    names.NUMA_OPTIONS: _numa_options,
+    names.AFFINITY_MODE: _affinity_mode,
+    names.WORKER_SERVER: _worker_server,
+    names.LOG_LEVEL: _log_level,
+    names.GRAPH_TASK: _graph_task,
+    names.ENGINE: _engine,
+    names.SKIP_CODE: _skip_code,
+    names.SYNCS: _syncs,
+    names.IGNORED: _ignored,
+    names.SYNC_BUFFERS: _sync_buffers,
+    names.FSDP_BEGINS: _fsdp_begins,
+    names.CHECKPOINT_FUNCTION: _checkpoint_function,
+    names.PARAM_DICT: _param_dict,
+    names.ENGINE_CONFIG: _engine_config,
+    names.LOAD_UNIVERSAL: _load_universal,
+    names.NON_REENTRANT: _non_reentrant,
+    names.INNER_LOOP: _inner_loop,
+    names.SAVE_CHECKPOINT: _save_checkpoint,
+    names.ATTENTION: _attention,
+    names.VALIDATE_LAUNCH: _validate_launch,
+    names.ACTIONS: _actions,
+    names.OPTION_ACTIONS: _option_actions,
+}
+"""What uses a name, in a version without it: it tells so, or raises it to the launcher."""
+ENDS = {
+    *(names.LOGS_SPECS, names.LOGS_DEST, names.NUMA_OPTIONS, names.AFFINITY_MODE),
+    *(names.VALIDATE_LAUNCH, names.ACTIONS, names.OPTION_ACTIONS),
+}
+"""Without these there is nothing to go on with: the launcher prints the sentence and ends."""
+
+
+def test_each_has_a_situation() -> None:
+    """Whoever adds a name says what happens without it; one is never missed at all."""
+    assert {*NAMES} - {names.DEFAULT_DEVICE} == SITUATIONS.keys()
+
+
+@pytest.mark.parametrize("name", SITUATIONS, ids=lambda name: name.path)
+def test_a_missing_name_is_told_in_a_line(
+    name: PrivateName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is raised in a worker; the launcher's own errors end it in a line."""
+    world = World(monkeypatch, tmp_path)
+    told: list[Message] = []
+    world.observations.report_to(told.append)
+    if name in ENDS:
+        with pytest.raises(MissingNameError) as raised:
+            SITUATIONS[name](world)
+        said = [raised.value.problem]
+    else:
+        SITUATIONS[name](world)
+        said = [message.sentence for message in told if isinstance(message, Lacking)]
+    assert said == [name.sentence]
+    assert "\n" not in name.sentence
+
+
+def test_the_default_device_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch's module has no such variable, its getter tells."""
+    getters = {"get_default_dtype": lambda: "float32", "get_default_device": lambda: "meta"}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**getters))
+    monkeypatch.setitem(sys.modules, names.DEFAULT_DEVICE.module, ModuleType("other"))
+    assert module_marks.torch_defaults() == "float32 meta"
+
+
+def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
+    """Whatever else has gone from a framework."""
+    seen = Observations()
+    told: list[Message] = []
+    install._install(resuming, seen, ModuleType("deepspeed.runtime.engine"))
+    seen.report_to(told.append)  # after the fork: what was missed before it is told now
+    (one,) = told
+    assert isinstance(one, Lacking)
+    assert "DeepSpeedEngine" in one.sentence
+    assert one.sentence.endswith(": what is seen and set there (resuming) is left out")
