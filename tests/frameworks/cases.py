@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.stacks import ROOT, of_npus
+
 ENVIRONMENTS = Path(os.environ.get("SAFE_LAUNCH_ENVIRONMENTS", ROOT / ".environments"))
 
 
@@ -52,6 +53,7 @@ class Failure:
         change: the correction as safe-launch says it: "zero_stage: 3 -> 2".
         attempts: 1 where it is corrected before the launch, 2 where the failure teaches it.
         reference: arguments of a training that must have the same losses; the healthy ones if None.
+        alone: variables that make the reference a single process on the CPU, without NPUs.
     """
 
     arguments: tuple[str, ...]
@@ -60,6 +62,7 @@ class Failure:
     change: str
     attempts: int
     reference: tuple[str, ...] | None = None
+    alone: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Case:
         losses: reads a run's losses, one for each step.
         variables: environment variables of both launches.
         seconds: a run that takes longer is hanging.
+        npus: how many it sees of those that tests/standins/npu pretends; without any it has CPUs.
     """
 
     name: str
@@ -96,11 +100,23 @@ class Case:
     losses: Callable[[Done], list[float]]
     variables: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 900
+    npus: int = 0
 
     @property
     def bin(self) -> Path:
         """The folder of the environment's commands."""
         return ENVIRONMENTS / self.environment / "bin"
+
+    @property
+    def _on_npus(self) -> dict[str, str]:
+        if not self.npus:
+            return {}
+        return {
+            **of_npus(self.bin),
+            "PYTHONPATH": str(self.bin.parent / "npu/site-packages"),
+            "DS_ACCELERATOR": "npu",
+            "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, range(self.npus))),
+        }
 
     def run(self, folder: Path, *command: str, **variables: str) -> Done:
         """Runs a command of the environment in a folder to its end."""
@@ -119,6 +135,7 @@ class Case:
                 # torchrun's, and what frameworks hand to it: two runs at once must not meet.
                 "PET_MASTER_PORT": port,
                 "MASTER_PORT": port,
+                **self._on_npus,
                 **self.variables,
                 **variables,
             },

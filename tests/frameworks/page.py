@@ -2,6 +2,7 @@
 
     python tests/frameworks/page.py write                 the page
     python tests/frameworks/page.py environments [NAME]   what these cases need
+    python tests/frameworks/page.py standins [NAME]       those of them that need the NPUs' stand-in
     python tests/frameworks/page.py tests [NAME]          the cases, as pytest is asked for them
 
 A NAME is a case's or the beginning of one: `ms-swift`.
@@ -38,6 +39,10 @@ Each case is five runs. The healthy command under its own launcher and through s
 the same losses, with nothing changed. Then arguments that are known to fail: under its own launcher
 the training must die of it; through safe-launch it must be corrected, train to its end, and have
 the losses of a reference, the same training without that failure, within 1e-4 (relative).
+
+Where the command begins with ASCEND_RT_VISIBLE_DEVICES, the ranks have pretended NPUs in the
+host's memory and `hccl` ([what this shows](../design/devices.md)), and the reference is a single
+process on the CPU.
 
 Hugging Face's Trainer by itself and loops of one's own on DeepSpeed and DistributedDataParallel are
 among the ordinary tests: `tests/scenarios/` by `tests/training/test_corrected_losses.py`, with
@@ -78,6 +83,8 @@ def row(case: Case, record: Record) -> str:
     """A case in the table."""
     failure = case.failure
     variables = [f"{name}={value}" for name, value in case.variables.items() if name != "HF_HOME"]
+    if case.npus:
+        variables.insert(0, f"ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, range(case.npus)))}")
     when = "before the launch" if record.attempts == 1 else "in a second attempt"
     cells = (
         case.framework,
@@ -127,6 +134,8 @@ def main() -> None:
         TARGET.write_text(page(), encoding="utf-8")
     elif what == "environments":
         print(*sorted({case.environment for case in chosen(names)}))
+    elif what == "standins":
+        print(*sorted({case.environment for case in chosen(names) if case.npus}))
     elif what == "tests":
         print(*(f"{TEST}[{case.name}]" for case in chosen(names)))
 

@@ -16,6 +16,8 @@ from frameworks.record import Record, versions_of, write
 from frameworks.registry import CASES
 from support.stacks import TESTS
 
+ON_CPU = {"PYTHONPATH": str(TESTS), "DS_ACCELERATOR": "cpu"}
+
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_untouched_where_healthy_and_corrected_where_not(case: Case, tmp_path: Path) -> None:
@@ -25,14 +27,13 @@ def test_untouched_where_healthy_and_corrected_where_not(case: Case, tmp_path: P
         pytest.fail(f"no environment {case.bin}: run scripts/environment {case.environment}")
     prepared = tmp_path / "prepared"
     prepared.mkdir()
-    tests = TESTS
-    made = case.run(prepared, "python", str(case.prepare), str(prepared), PYTHONPATH=str(tests))
+    made = case.run(prepared, "python", str(case.prepare), str(prepared), **ON_CPU)
     assert made.code == 0, made.output[-4000:]
 
-    def run(name: str, *command: str) -> Done:
+    def run(name: str, *command: str, **variables: str) -> Done:
         folder = tmp_path / name
         shutil.copytree(prepared, folder)
-        return case.run(folder, *command)
+        return case.run(folder, *command, **variables)
 
     own = run("healthy-own", *case.own, *case.healthy)
     assert own.code == 0, own.output[-6000:]
@@ -52,7 +53,8 @@ def test_untouched_where_healthy_and_corrected_where_not(case: Case, tmp_path: P
 
     reference = expected
     if failure.reference is not None:
-        other = run("reference", *case.own, *failure.reference)
+        variables = {**ON_CPU, **failure.alone} if failure.alone else {}
+        other = run("reference", *case.own, *failure.reference, **variables)
         assert other.code == 0, other.output[-6000:]
         reference = case.losses(other)
     corrected = run("failing-ours", *case.launched, *failure.arguments)

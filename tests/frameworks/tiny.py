@@ -55,15 +55,19 @@ def save_tokenizer(folder: Path, words: Iterable[str] = SENTENCES) -> Any:
     return tokenizer
 
 
-def save_qwen2(folder: Path, **changed: Any) -> None:
-    """A Qwen2 of two layers with random weights, always the same ones, and its tokenizer."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+def save_qwen2(folder: Path, model: Any = None, **changed: Any) -> None:
+    """A Qwen2 of two layers with random weights, always the same ones, and its tokenizer.
 
+    The model is a class that is made of Qwen2's, or that itself.
+    """
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    model = model or Qwen2ForCausalLM
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = save_tokenizer(folder)
     torch.manual_seed(0)
-    config = Qwen2Config(
+    config = model.config_class(
         **{
             "vocab_size": 512,
             "hidden_size": 32,
@@ -79,7 +83,7 @@ def save_qwen2(folder: Path, **changed: Any) -> None:
             **changed,
         }
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    model(config).save_pretrained(folder)
 
 
 def save_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

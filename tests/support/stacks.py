@@ -122,6 +122,13 @@ class Stack:
         )
 
 
+def of_npus(bin_folder: Path) -> dict[str, str]:
+    """What an environment's commands need to find npu-smi and CANN: those of the stand-in."""
+    standin = TESTS / "standins/npu"
+    path = f"{standin / 'bin'}:{bin_folder}:{os.environ['PATH']}"
+    return {"PATH": path, "ASCEND_HOME_PATH": str(standin)}
+
+
 CURRENT = Stack(
     "current",
     Path(sys.executable).parent,
@@ -148,12 +155,9 @@ NPU = Stack(
     "npu",
     CURRENT.bin,
     CURRENT.extensions,
-    (ROOT / ".environments/npu/site-packages",),
+    (ROOT / ".environments/current/npu/site-packages",),
     "npu",
-    {
-        "PATH": f"{TESTS / 'standins/npu/bin'}:{CURRENT.bin}:{os.environ['PATH']}",
-        "ASCEND_HOME_PATH": str(TESTS / "standins/npu"),
-    },
+    of_npus(CURRENT.bin),
 )
 """The current one on eight 910B4 that exist in the host's memory alone: standins/npu."""
 STACKS = (CURRENT, OLDER)

@@ -50,6 +50,9 @@ BARE_ASSERTION = r"assert len\(set\(p\.ds_id for p in .*\s+\S*\s*.*AssertionErro
 READY_TWICE = r"Expected to mark a variable ready only once"
 
 
+DUMMY_LOSS = r"Function SumBackward0 returned an invalid gradient at index 0 - got \[0\]"
+
+
 SHAPE_ZERO = r"Recomputed values for the following tensors have different metadata"
 
 
@@ -179,11 +182,20 @@ CASES = (
         TO_OTHER,
         "zero2-gradient-reduced-twice",
     ),
+    trainer_case(
+        "dummy loss on the Trainer",
+        SCENARIOS / "hf_dummy_loss.py",
+        (f"--deepspeed={SCENARIOS / 'zero3.json'}",),
+        (),
+        DUMMY_LOSS,
+        TO_STAGE_2,
+        "zero3-parameter-outside-forward",
+    ),
     loop_case(
         "dummy loss under ZeRO-3",
         "ds_dummy_loss.py",
         ("--ds_config", str(SCENARIOS / "raw3.json")),
-        r"Function SumBackward0 returned an invalid gradient at index 0 - got \[0\]",
+        DUMMY_LOSS,
         TO_STAGE_2,
         "zero3-parameter-outside-forward",
     ),

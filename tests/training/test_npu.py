@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.hangs import Case as Hang
 from support.hangs import begun, line_of
+from support.ports import free_port
 from support.stacks import CURRENT, EXAMPLES, NPU, RELEASING, SCENARIOS
 from support.trainings import (
     CASES,
@@ -30,6 +32,7 @@ from support.trainings import (
     trains_corrected,
 )
 
+CORRECTED = (*FIRST_FIVE, "dummy loss on the Trainer")
 ON_DEVICE = [option for option in TRAINER if option != "--use_cpu"]
 SEES = """\
 import os, pathlib, torch
@@ -37,6 +40,16 @@ forked = b"LOCAL_RANK=" not in pathlib.Path("/proc/self/environ").read_bytes()
 touched = torch.npu.is_initialized()
 torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
 print(forked, touched, torch.npu.device_count(), torch.npu.current_device())
+"""
+SHARES = """\
+import os, torch, torch.distributed as dist
+torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("hccl")
+ranks = torch.tensor(dist.get_rank() + 1, device="npu")
+dist.all_reduce(ranks)
+visible = os.environ["ASCEND_RT_VISIBLE_DEVICES"]
+print(dist.get_rank(), "of", visible, "on", torch.npu.current_device(), ranks.item())
+dist.destroy_process_group()
 """
 
 
@@ -56,6 +69,40 @@ def test_what_the_launcher_and_the_workers_see(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == ["True False 2 0", "True False 2 1"]
     plan = NPU.run("safe-launch", "plan", "--nproc=npu", "sees.py", cwd=tmp_path)
     assert "on 8 x ascend-910b4" in plan.stdout
+
+
+def test_an_import_that_touches_a_device(tmp_path: Path) -> None:
+    """No worker is forked from it: each begins afresh."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "touches.py").write_text("import torch\n\nheld = torch.ones(1, device='npu')\n")
+    (tmp_path / "sees.py").write_text(f"import touches\n{SEES}")
+    stack = replace(NPU, packages=(*NPU.packages, installed))
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", "sees.py")
+    done = stack.run(*run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["False True 8 0", "False True 8 1"]
+
+
+def test_two_nodes_with_devices_of_their_own(tmp_path: Path) -> None:
+    """Those that each node's variable names: HCCL's helper would refuse one that another has."""
+    (tmp_path / "shares.py").write_text(SHARES)
+    shared = ("--nnodes=2", "--nproc=npu", "--master-addr=127.0.0.1", "--log-dir=runs")
+    run = ("safe-launch", *shared, f"--master-port={free_port()}")
+    variables = {"STANDIN_HCCP_SECONDS": "0", "TMPDIR": str(tmp_path)}
+
+    def node(rank: int) -> list[str]:
+        own = {**variables, "ASCEND_RT_VISIBLE_DEVICES": ("2,5", "0,7")[rank]}
+        done = NPU.run(*run, f"--node-rank={rank}", "shares.py", cwd=tmp_path, **own)
+        assert done.returncode == 0, done.stderr
+        return sorted(done.stdout.splitlines())
+
+    with ThreadPoolExecutor() as pool:
+        told = [*pool.map(node, (0, 1))]
+    assert told == [
+        ["0 of 2,5 on 0 10", "1 of 2,5 on 1 10"],
+        ["2 of 0,7 on 0 10", "3 of 0,7 on 1 10"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +126,7 @@ def test_engines_train_to_the_losses_of_the_cpu(engine: tuple[str, ...], tmp_pat
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in FIRST_FIVE], ids=lambda case: case.id
+    "case", [case for case in CASES if case.name in CORRECTED], ids=lambda case: case.id
 )
 def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
     """Plainly it dies on the device as on the CPU; corrected it trains to the CPU's losses."""

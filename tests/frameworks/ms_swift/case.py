@@ -7,12 +7,11 @@ from pathlib import Path
 
 from frameworks.cases import Case, Done, Failure
 
+QWEN2 = ("--model", "model", "--model_type", "qwen2", "--template", "qwen2_5")
 COMMON = (
-    *("--model", "model", "--model_type", "qwen2", "--template", "qwen2_5"),
     *("--check_model", "false"),
     # It makes fp16 of a model in fp32 unless both are switched off.
     *("--torch_dtype", "float32", "--fp16", "false", "--bf16", "false"),
-    *("--use_cpu", "true"),
     *("--split_dataset_ratio", "0"),
     *("--per_device_train_batch_size", "2"),
     *("--gradient_accumulation_steps", "1"),
@@ -23,11 +22,22 @@ COMMON = (
     *("--output_dir", "out"),
     *("--report_to", "none"),
 )
-SFT = ("--dataset", "chats.jsonl", *COMMON)
+ON_CPU = ("--use_cpu", "true")
+SFT = ("--dataset", "chats.jsonl", *QWEN2, *COMMON, *ON_CPU)
 LORA = (*SFT, "--tuner_type", "lora", "--deepspeed", "zero2")
 # A trainer of one's own, as a plugin: two forward passes in every step.
 TWICE = (*SFT, "--tuner_type", "full", "--deepspeed", "zero2", "--external_plugins", "rdrop.py")
-DPO = ("--rlhf_type", "dpo", "--dataset", "pairs.jsonl", *COMMON, "--tuner_type", "lora")
+DPO = (
+    *("--rlhf_type", "dpo", "--dataset", "pairs.jsonl", *QWEN2, *COMMON, *ON_CPU),
+    *("--tuner_type", "lora"),
+)
+# A model of one's own, in the order of the file: samples with and without a recording.
+SLAM = (
+    *("--model", "slam", "--model_type", "slam", "--external_plugins", "slam.py"),
+    *("--dataset", "recordings.jsonl", *COMMON, "--tuner_type", "full"),
+    *("--freeze_parameters", "encoder"),
+    *("--dataset_shuffle", "false", "--train_dataloader_shuffle", "false"),
+)
 
 
 def logged(done: Done) -> list[float]:
@@ -37,7 +47,9 @@ def logged(done: Done) -> list[float]:
     return [float(row["loss"]) for row in rows if "loss" in row]
 
 
-def case(name: str, command: str, healthy: tuple[str, ...], failure: Failure) -> Case:
+def case(
+    name: str, command: str, healthy: tuple[str, ...], failure: Failure, npus: int = 0
+) -> Case:
     """A case of one of its commands."""
     return Case(
         name=name,
@@ -52,6 +64,7 @@ def case(name: str, command: str, healthy: tuple[str, ...], failure: Failure) ->
         losses=logged,
         variables={"NPROC_PER_NODE": "2"},
         seconds=600,
+        npus=npus,
     )
 
 
@@ -81,5 +94,20 @@ CASES = (
             change="gradient_checkpointing: reentrant -> non_reentrant",
             attempts=1,
         ),
+    ),
+    case(
+        "ms-swift-npu",
+        "sft",
+        (*SLAM, "--deepspeed", "zero2"),
+        Failure(
+            arguments=(*SLAM, "--deepspeed", "zero3"),
+            dies=r"0 != \d+ Cannot reduce scatter gradients whose size is not same as the params",
+            entry="zero3-parameter-outside-forward",
+            change="zero_stage: 3 -> 2",
+            attempts=2,
+            reference=(*SLAM, *ON_CPU, "--per_device_train_batch_size", "4"),
+            alone={"NPROC_PER_NODE": "1"},
+        ),
+        npus=2,
     ),
 )

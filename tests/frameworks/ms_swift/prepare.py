@@ -6,8 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
+from frameworks.ms_swift.slam import Slam
 from frameworks.tiny import conversations, preferences, save_lines, save_qwen2
 
+draw = np.random.default_rng(0)
 folder = Path(sys.argv[1])
 save_qwen2(folder / "model")
 save_lines(folder / "chats.jsonl", conversations())
@@ -24,4 +27,14 @@ save_lines(
         for one in preferences()
     ),
 )
-shutil.copy(Path(__file__).with_name("rdrop.py"), folder)
+save_qwen2(folder / "slam", Slam)
+# For all samples of the first two steps, half of each rank's in the next two, none of the last.
+chats = conversations()
+for number, chat in enumerate(chats):
+    if number < 8 or (number < 16 and number // 2 % 2 == 0):
+        np.save(folder / f"{number}.npy", draw.standard_normal((12, 8), np.float32))
+        chat["messages"][0]["content"] = "<audio>" + chat["messages"][0]["content"]
+        chat["audios"] = [f"{number}.npy"]
+save_lines(folder / "recordings.jsonl", chats)
+for plugin in ("rdrop.py", "slam.py"):
+    shutil.copy(Path(__file__).with_name(plugin), folder)

@@ -91,6 +91,25 @@ def npu_apply_adam_w(
     return var, m, v
 
 
+def npu_rms_norm(tensor, gamma, epsilon=1e-6):
+    """What RMSNorm makes of a tensor, and one over the root mean square of its last dimension."""
+    exact = tensor.float()
+    scale = torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + epsilon)
+    return (exact * scale).to(tensor.dtype) * gamma, scale
+
+
+def npu_swiglu(tensor, dim=-1):
+    """The first half, through SiLU, times the second."""
+    gate, up = tensor.chunk(2, dim)
+    return torch.nn.functional.silu(gate) * up
+
+
+def npu_rotary_mul(tensor, cosine, sine):
+    """Rotary positions, the two parts of each pair half a head apart."""
+    first, second = tensor.chunk(2, -1)
+    return tensor * cosine + torch.cat((-second, first), -1) * sine
+
+
 def npu_format_cast(tensor, _format):
     """The tensor in another private format of the device, which has one alone here."""
     return tensor
