@@ -285,9 +285,9 @@ def compare(row: dict[str, str]) -> Compared:
     from safe_launch.core.hardware import Accelerator, Hardware
     from safe_launch.core.settings import Precision, Setting
     from safe_launch.planning.estimates import memory
+    from safe_launch.planning.estimates.memory import states_of
     from safe_launch.planning.estimates.model_sizes import model_sizes_of
     from safe_launch.planning.estimates.ranks import Ranks
-    from safe_launch.planning.estimates.training_states import states_of
 
     cpu = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     hardware = Hardware(cpu, 0, 2, 2**34)
