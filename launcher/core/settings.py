@@ -6,10 +6,7 @@ from enum import Enum, StrEnum
 
 
 class Offload(StrEnum):
-    """What is kept in host memory instead of on the accelerator.
-
-    FSDP knows all or nothing: its offload is that of optimizer and parameters.
-    """
+    """What is kept in host memory instead of on the accelerator; under FSDP all, or nothing."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -313,6 +310,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.REDUCE_PRECISION: Precision,
 }
 """The type of every setting's and every fact's value."""
+KINDS: dict[object, str] = {bool: "true or false", int: "a whole number", str: "a text"}
 _NAMES = {name.value: name for name in VALUES}
 
 
@@ -323,18 +321,10 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
         ValueError: `raw` isn't a value of that setting or fact; the message names those that are.
     """
     kind = VALUES[name]
-    if kind is bool:
-        if isinstance(raw, bool):
-            return raw
-        raise ValueError(f"{name} is true or false, not {raw!r}")
-    if kind is int:
-        if isinstance(raw, int) and not isinstance(raw, bool):
-            return raw
-        raise ValueError(f"{name} is a whole number, not {raw!r}")
-    if kind is str:
-        if isinstance(raw, str):
-            return raw
-        raise ValueError(f"{name} is a text, not {raw!r}")
+    if kind in KINDS:
+        if type(raw) is kind:
+            return raw  # type: ignore[no-any-return]
+        raise ValueError(f"{name} is {KINDS[kind]}, not {raw!r}")
     allowed = [str(member.value) for member in kind]  # type: ignore[union-attr]
     if raw is False and "off" in allowed:
         raw = "off"  # YAML 1.1 reads a bare `off` as False

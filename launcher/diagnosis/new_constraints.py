@@ -17,7 +17,9 @@ from .attempt import Attempt, Seen
 from .memory_calibration import measured_of
 from .observed import observed_statements, tried_settings, with_seen
 
-NOT_MODELLED = "the memory of FSDP, and of tensor, pipeline or sequence parallelism, isn't modelled"
+NOT_MODELLED = (
+    "the memory of FSDP 1, and of tensor, pipeline or sequence parallelism, isn't modelled"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from shutil import rmtree
 
-from ..checkpoints import discovery, resume_point, universal
+from ..checkpoints import aside, discovery, resume_point, universal
 from ..checkpoints.checkpoint import Checkpoints, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.refused import Refused
@@ -93,7 +93,7 @@ def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Checkpo
 def _move_newer(start: Start) -> Start | Refused:
     """Moves later checkpoints out of the way; returns the start, with that in its sentence."""
     try:
-        places = discovery.set_aside([checkpoint.folder for checkpoint in start.aside])
+        places = aside.set_aside([checkpoint.folder for checkpoint in start.aside])
     except OSError as error:
         return Refused(f"the checkpoints can't be moved aside: {error}")
     if not places:

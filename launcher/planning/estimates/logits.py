@@ -29,10 +29,12 @@ class Logits:
     """Bytes of the output projection's result.
 
     Attributes:
-        peak: in the loss's backward pass.
+        forward: in the loss's forward pass.
+        peak: in its backward pass, or the forward pass where that holds more.
         gradient: when the gradient is passed on to the projection.
     """
 
+    forward: int
     peak: int
     gradient: int
 
@@ -53,14 +55,16 @@ def logits_of(
         passed_on = size * hidden * count
         weight = vocabulary * hidden * _head_is_trained(model)
         product = size + 4 if is_at_least(workload, "liger_kernel", 0, 6) else size
-        return Logits(
-            (size + product) * weight + LOGIT_BYTES * hidden * count + passed_on, passed_on
-        )
+        peak = (size + product) * weight + LOGIT_BYTES * hidden * count + passed_on
+        return Logits(peak, peak, passed_on)
     if loss is Loss.CHUNKED:
         count = min(count, CHUNK)
     if _in_own_type(model, workload):
         loss = Loss.NATIVE
-    return Logits(_loss_bytes(loss, size, workload) * vocabulary * count, size * vocabulary * count)
+    entries, peak = vocabulary * count, _loss_bytes(loss, size, workload)
+    # The logits and their log-softmax, which are cast to fp32 in between.
+    forward = min(peak, 2 * size if loss is Loss.NATIVE or size == 4 else size + 8)
+    return Logits(forward * entries, peak * entries, size * entries)
 
 
 def _head_is_trained(model: Model) -> bool:
@@ -104,7 +108,7 @@ def unfit_share(workload: Workload) -> float:
 def _in_own_type(model: Model, workload: Workload) -> bool:
     """Whether a model's class takes the loss of 16-bit logits, unless autocast makes them fp32."""
     older = model.model_type in OWN_LOSS and _is_shifted(workload)
-    return older and workload.engine is Engine.DEEPSPEED
+    return older and workload.engine in (Engine.DEEPSPEED, Engine.FSDP)
 
 
 def _is_shifted(workload: Workload) -> bool:

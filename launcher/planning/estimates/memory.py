@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...core.hardware import Hardware
-from ...core.settings import Adapter, Fact, Objective, Setting
+from ...core.settings import Adapter, Engine, Fact, Objective, Setting
 from ...core.workload import Measured, Workload
 from .activations import Types, activations_of, tokens_of
 from .adapters import assumed
 from .allocator import allocator_of
 from .estimate import Component, Estimate, Phase
 from .families import ERRORS, family_of
+from .fsdp_states import fsdp_states
 from .logits import logits_of
 from .model_sizes import ModelSizes, model_sizes_of
 from .ranks import Ranks
@@ -19,10 +21,11 @@ from .training_states import (
     Candidate,
     States,
     checkpointing_of,
+    data_parallel,
     element_bytes,
     is_deepspeed,
     loaded_bytes,
-    states_of,
+    zero,
 )
 from .versions import is_at_least
 
@@ -155,25 +158,27 @@ def estimate_of(
     )
 
 
+def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
+    """The states that one rank holds under the candidate."""
+    if sizes.workload.engine is Engine.FSDP:
+        return fsdp_states(sizes, candidate, world)
+    engine = zero if is_deepspeed(sizes.workload, candidate) else data_parallel
+    return engine(sizes, candidate, world)
+
+
 def phases_of(
     sizes: ModelSizes, candidate: Candidate, states: States
-) -> dict[str, dict[Component, int]]:
+) -> dict[str, Mapping[Component, int]]:
     """The moments of a step that can be the peak, with the memory that changes in each."""
-    pending = {
-        Component.GRADIENTS: int(states.grads_between_micro_batches),
-        Component.BUCKETS: int(states.buckets),
-        Component.GATHERED: int(states.gathered_at_turn),
-    }
+    moments = states.moments or _moments(sizes, candidate, states)
     step = {Component.STEP: int(max(states.at_step, states.at_norm))}
     stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
     if stage_3 or not is_deepspeed(sizes.workload, candidate):
         step[Component.BUCKETS] = int(states.buckets)
     tokens = tokens_of(sizes.workload, sizes.model)
     if tokens is None:
-        return {
-            "backward": {**pending, Component.GRADIENTS: int(states.grads_end_of_backward)},
-            "step": step,
-        }
+        ending = {**moments["loss"], Component.GRADIENTS: int(states.grads_end_of_backward)}
+        return {**(states.moments or {"backward": ending}), "step": step}
     paired = sizes.workload.value(Fact.OBJECTIVE) == Objective.PREFERENCE
     pairs = 2 if paired and not sizes.workload.value(Fact.PACKED) else 1
     micro_batch = int(candidate.get(Setting.MICRO_BATCH, 1)) * pairs
@@ -183,46 +188,54 @@ def phases_of(
         sizes.model, tokens, micro_batch, types_of(sizes.workload, candidate), mode, sizes.workload
     )
     logits = logits_of(sizes.model, tokens, micro_batch, size, sizes.workload)
-    at_turn = {**pending, Component.VISION: held.vision}
+    at_turn = held.layers_at_turn + held.final_norm
+    earlier = held.layers_at_turn - held.layers_at_turn // sizes.model.language.layers
+    passed = {
+        "forward": (at_turn, logits.forward, held.vision),
+        "loss": (at_turn, logits.peak, held.vision),
+        "output projection": (at_turn, logits.gradient, held.vision),
+        "last layer": (held.layers_at_turn + held.one_layer, 0, held.vision),
+        "end of last layer": (earlier, 0, held.vision),
+        "next layer": (earlier + held.one_layer, 0, held.vision),
+        "first layer": (held.first_layer, 0, held.vision),
+    }
+    phases: dict[str, Mapping[Component, int]] = {}
+    for name, components in moments.items():
+        activations, of_logits, vision = passed.get(name, (0, 0, held.vision))
+        phases[name] = {
+            **components,
+            Component.ACTIVATIONS: activations,
+            Component.LOGITS: of_logits,
+            Component.VISION: vision,
+        }
     generated = {Component.GATHERED: 0}
     if stage_3 and sizes.workload.value(Fact.TRAINED_BESIDE):
         # PPO: gathered to generate with (trl/models/utils.py, `unwrap_model_for_generation`).
         generated = {Component.GATHERED: size * sizes.plain}
-    whole_head = size * sizes.head if sizes.head_is_trained else 0
+    return {**phases, "step": step, "generation": generated}
+
+
+def _moments(
+    sizes: ModelSizes, candidate: Candidate, states: States
+) -> dict[str, dict[Component, int]]:
+    """Gradients, buckets and gathered parameters at each moment under DeepSpeed and DDP."""
+    size, between = element_bytes(candidate), states.grads_between_micro_batches
+    at_turn = {
+        Component.GRADIENTS: int(between),
+        Component.BUCKETS: int(states.buckets),
+        Component.GATHERED: int(states.gathered_at_turn),
+    }
     in_layer = {**at_turn, Component.GATHERED: int(states.gathered_in_layer)}
+    whole_head = size * sizes.head if sizes.head_is_trained else 0
+    ending = states.grads_end_of_backward
     # The embedding and the first layer come last.
-    before_first = max(
-        states.grads_between_micro_batches,
-        states.grads_end_of_backward - states.largest_grad - size * sizes.layer,
-    )
+    before_first = max(between, ending - states.largest_grad - size * sizes.layer)
     return {
-        "loss": {
-            **at_turn,
-            Component.ACTIVATIONS: held.layers_at_turn + held.final_norm,
-            Component.LOGITS: logits.peak,
-        },
-        "output projection": {
-            **at_turn,
-            Component.GRADIENTS: int(states.grads_between_micro_batches) + whole_head,
-            Component.ACTIVATIONS: held.layers_at_turn + held.final_norm,
-            Component.LOGITS: logits.gradient,
-        },
-        "last layer": {
-            **in_layer,
-            Component.GRADIENTS: int(states.grads_between_micro_batches + states.largest_grad),
-            Component.ACTIVATIONS: held.layers_at_turn + held.one_layer,
-        },
-        "first layer": {
-            **in_layer,
-            Component.GRADIENTS: int(before_first),
-            Component.ACTIVATIONS: held.first_layer,
-        },
-        "end of backward": {
-            **in_layer,
-            Component.GRADIENTS: int(states.grads_end_of_backward + states.largest_grad),
-        },
-        "step": step,
-        "generation": generated,
+        "loss": at_turn,
+        "output projection": {**at_turn, Component.GRADIENTS: int(between) + whole_head},
+        "last layer": {**in_layer, Component.GRADIENTS: int(between + states.largest_grad)},
+        "first layer": {**in_layer, Component.GRADIENTS: int(before_first)},
+        "end of backward": {**in_layer, Component.GRADIENTS: int(ending + states.largest_grad)},
     }
 
 
@@ -232,7 +245,7 @@ def types_of(workload: Workload, candidate: Candidate) -> Types:
     fused = bool(workload.value(Fact.FUSED_LAYERS))
     by_bitsandbytes = "bitsandbytes" in workload.versions and not workload.value(Fact.CALIBRATED)
     keeps = by_bitsandbytes and not is_at_least(workload, "bitsandbytes", 0, 44)
-    if is_deepspeed(workload, candidate):
+    if workload.engine is Engine.FSDP or is_deepspeed(workload, candidate):
         stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
         return Types(computed, computed, computed, stage_3, quantized_input=keeps, fused=fused)
     adapter = 4 if workload.value(Fact.ADAPTER) == Adapter.LORA else computed

@@ -87,10 +87,12 @@ class ModelSizes:
 def model_sizes_of(workload: Workload) -> ModelSizes | None:
     """The sizes of a workload's model; None where the model is unknown or not modelled.
 
-    FSDP isn't modelled, nor ranks that share a sample or a copy of the model.
+    Ranks that share a sample or a copy of the model aren't modelled, and not all of FSDP is.
     """
     model = trained_model(workload)
-    if model is None or workload.engine is Engine.FSDP or workload.value(Fact.MODEL_PARALLEL):
+    if model is None or workload.value(Fact.MODEL_PARALLEL):
+        return None
+    if workload.engine is Engine.FSDP and not _is_modelled(workload, model):
         return None
     plain = [weight for weight in model.weights if weight.bits is None]
     trained = [weight for weight in plain if weight.trained]
@@ -118,6 +120,18 @@ def model_sizes_of(workload: Workload) -> ModelSizes | None:
     )
     threshold = sizes.elements(Fact.PERSISTENCE_THRESHOLD)
     return replace(sizes, small=sum(weight.total for weight in plain if weight.size < threshold))
+
+
+def _is_modelled(workload: Workload, model: Model) -> bool:
+    """Whether FSDP's memory is: version 2 with known units, without other models beside.
+
+    Whether 4-bit weights are sharded depends on the type that they are stored in
+    (accelerate/utils/fsdp_utils.py, `fsdp2_prepare_model`).
+    """
+    known = workload.value(Fact.FSDP_VERSION) == 2 and workload.value(Fact.FSDP_UNITS) is not None
+    beside = workload.value(Fact.TRAINED_BESIDE) or workload.value(Fact.FROZEN_BESIDE)
+    quantized = any(weight.bits for weight in model.weights)
+    return known and not (beside or quantized or needs_reference(workload))
 
 
 def needs_reference(workload: Workload) -> bool:

@@ -3,13 +3,14 @@
 The prediction serves to rank. It includes: dense FLOPs of the forward and backward pass
 (arXiv 2001.08361, section 2.1), once more forward with checkpointing, the volumes that each ZeRO
 stage sends (https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at
-stage 3), and what offload moves between host and accelerator.
+stage 3) and FSDP2 does, and what offload moves between host and accelerator.
 """
 
 from __future__ import annotations
 
 from ...core.hardware import Hardware
-from ...core.settings import Checkpointing, Fact, Objective, Offload, Setting
+from ...core.settings import Checkpointing, Engine, Fact, Objective, Offload, Setting
+from .fsdp_states import bytes_of_elements, is_deferred
 from .model_sizes import ModelSizes
 from .ranks import Ranks
 from .training_states import (
@@ -85,8 +86,11 @@ def _communication(
         return 0.0
     steps = int(candidate.get(Setting.ACCUMULATION, 1))
     size, grad = element_bytes(candidate), gradient_bytes(sizes, candidate)
+    fsdp = sizes.workload.engine is Engine.FSDP
     stage = candidate.get(Setting.ZERO_STAGE) if is_deepspeed(sizes.workload, candidate) else None
     match stage:
+        case _ if fsdp:
+            volume = _sent_by_fsdp(sizes, candidate, steps)
         case 3:
             parameters = size * sizes.plain + sizes.quantized
             volume = steps * (2 * parameters + grad * sizes.trained)
@@ -99,6 +103,15 @@ def _communication(
     device = hardware.accelerator
     link = min(device.link, device.node_link) if ranks.span_hosts else device.link
     return volume * (1 - 1 / ranks.world) / link
+
+
+def _sent_by_fsdp(sizes: ModelSizes, candidate: Candidate, steps: int) -> float:
+    """Bytes that FSDP2 sends: weights for a micro batch, again for its backward pass, gradients."""
+    bytes_of = bytes_of_elements(sizes, candidate)
+    gathers = 1 + (candidate.get(Setting.RESHARD_AFTER_FORWARD, True) is not False)
+    reductions = 1 if is_deferred(sizes) else steps
+    gathered = steps * gathers * bytes_of.computed * sizes.plain
+    return gathered + reductions * bytes_of.reduced * sizes.trained
 
 
 def _offload(sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks) -> float:

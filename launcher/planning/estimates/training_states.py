@@ -8,7 +8,7 @@ optimizer states a trained parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...core.settings import (
     Checkpointing,
@@ -22,6 +22,7 @@ from ...core.settings import (
     Value,
 )
 from ...core.workload import Workload
+from .estimate import Component
 from .model_sizes import ModelSizes
 from .versions import is_at_least
 
@@ -63,25 +64,25 @@ class States:
         at_step: gradients and their copies at the optimizer step.
         at_norm: gradients, and the temporaries of their norm and of the search for overflows.
         host: bytes that the rank keeps in host memory.
+        moments: FSDP's gradients, buckets and gathered parameters at each moment of a step.
     """
 
     parameters: float
     optimizer: float
-    grads_between_micro_batches: float
-    grads_end_of_backward: float
-    largest_grad: float
-    buckets: float
-    gathered_at_turn: float
-    gathered_in_layer: float
     at_step: float
+    grads_between_micro_batches: float = 0.0
+    grads_end_of_backward: float = 0.0
+    largest_grad: float = 0.0
+    buckets: float = 0.0
+    gathered_at_turn: float = 0.0
+    gathered_in_layer: float = 0.0
     at_norm: float = 0.0
     host: float = 0.0
+    moments: Mapping[str, Mapping[Component, int]] = field(default_factory=dict)
 
 
-def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """The states that one rank holds under the candidate."""
-    if not is_deepspeed(sizes.workload, candidate):
-        return data_parallel(sizes, candidate, world)
+def zero(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
+    """The states that one rank holds under DeepSpeed."""
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
     states = (zero_0, zero_1_or_2, zero_1_or_2, zero_3)[stage](sizes, candidate, world)
     offload = Offload(str(candidate.get(Setting.OFFLOAD, Offload.NONE)))
@@ -97,7 +98,7 @@ def zero_0(sizes: ModelSizes, candidate: Candidate, _world: int) -> States:
     return States(
         parameters=size * (sizes.plain + sizes.reference) + sizes.quantized,
         optimizer=(master_bytes(sizes) - (4 if size == 4 else 0)) * trained,
-        grads_between_micro_batches=size * trained if _accumulates(candidate) else 0.0,
+        grads_between_micro_batches=size * trained if accumulates(candidate) else 0.0,
         grads_end_of_backward=size * trained,
         largest_grad=size * sizes.largest,
         buckets=0.0,
@@ -128,7 +129,7 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     return States(
         parameters=size * (sizes.plain + sizes.reference) + sizes.quantized,
         optimizer=master_bytes(sizes) * part,
-        grads_between_micro_batches=grown if _accumulates(candidate) else 0.0,
+        grads_between_micro_batches=grown if accumulates(candidate) else 0.0,
         grads_end_of_backward=grown,
         largest_grad=grad * sizes.largest,
         buckets=bucket if contiguous else 0.0,
@@ -227,7 +228,7 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
         + 4 * sizes.in_fp32
         + sizes.quantized,
         optimizer=(state / 4 * gradients if state >= 4 else state * sizes.trained),
-        grads_between_micro_batches=gradients if _accumulates(candidate) else 0.0,
+        grads_between_micro_batches=gradients if accumulates(candidate) else 0.0,
         grads_end_of_backward=gradients,
         largest_grad=loaded * sizes.largest,
         buckets=gradients if world > 1 else 0.0,
@@ -307,5 +308,6 @@ def master_bytes(sizes: ModelSizes) -> float:
     return 4 + STATE_BYTES[optimizer_of(sizes.workload)]
 
 
-def _accumulates(candidate: Candidate) -> bool:
+def accumulates(candidate: Candidate) -> bool:
+    """Whether a step has several micro batches."""
     return int(candidate.get(Setting.ACCUMULATION, 1)) > 1

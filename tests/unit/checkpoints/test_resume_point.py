@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safe_launch.checkpoints import discovery
+from safe_launch.checkpoints import aside, discovery
 from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Unusable
 from safe_launch.checkpoints.resume_point import (
     Loading,
@@ -166,10 +166,10 @@ def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> No
     for round_ in (1, 2):
         (tmp_path / "checkpoint-3").mkdir()
         (tmp_path / "checkpoint-3" / "file").write_text(str(round_))
-        place = discovery.set_aside([tmp_path / "checkpoint-3"])
+        place = aside.set_aside([tmp_path / "checkpoint-3"])
         assert place == [tmp_path / f"set-aside-{round_}"]
     assert (tmp_path / "set-aside-1" / "checkpoint-3" / "file").read_text() == "1"
-    assert discovery.set_aside([]) == []
+    assert aside.set_aside([]) == []
 
 
 def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:

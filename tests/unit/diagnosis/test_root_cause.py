@@ -310,7 +310,9 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
 def test_preset_entries_apply_to_something() -> None:
     """Every entry that another preset cures forbids something, and is known from somewhere."""
     for one in CATALOGUE:
-        assert bool(one.forbids) == (one.kind in (Kind.PRESET, Kind.SILENT)), one.id
+        # No setting puts another engine in the place of the one that accelerate takes.
+        cured = one.kind in (Kind.PRESET, Kind.SILENT) and one.id != "fsdp-trains-ddp-on-cpu"
+        assert bool(one.forbids) == cured, one.id
         assert one.proof, one.id
         assert one.sources, one.id
 

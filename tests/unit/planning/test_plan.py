@@ -227,7 +227,11 @@ def test_checkpointing_that_a_script_with_trl_is_given_counts(folder: Path) -> N
 
 @pytest.mark.parametrize(
     "flags",
-    [("--fsdp=full_shard",), ("--tensor_parallel_size=8",), ("--sequence_parallel_size=4",)],
+    [
+        ("--fsdp=full_shard", '--fsdp_config={"version": 1}'),
+        ("--tensor_parallel_size=8",),
+        ("--sequence_parallel_size=4",),
+    ],
 )
 def test_what_is_not_modelled_is_not_judged(flags: tuple[str, ...], folder: Path) -> None:
     """Whatever the estimate of plain data parallelism would be."""

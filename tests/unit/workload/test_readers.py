@@ -238,12 +238,13 @@ def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
-    """The variables are accelerate's own, with its defaults; a note says that nothing is known."""
+    """The variables are accelerate's own; of FSDP's first version a note says that."""
     path = tmp_path / "fsdp.yaml"
-    path.write_text(
+    text = (
         "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_machines: 2\n"
         "fsdp_config:\n  fsdp_transformer_layer_cls_to_wrap: Block\n  fsdp_version: 2\n"
     )
+    path.write_text(text)
     found = accelerate.read(path)
     expected = {
         "ACCELERATE_USE_FSDP": "true",
@@ -254,9 +255,12 @@ def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
     }
     assert expected.items() <= found.variables.items()
     assert found.workers == 4
-    assert [note.removeprefix(f"{path}: ") for note in found.notes] == [
+    unread = "num_machines isn't read: --nnodes sets the number of nodes"
+    assert [note.removeprefix(f"{path}: ") for note in found.notes] == [unread]
+    path.write_text(text.replace("version: 2", "version: 1"))
+    assert [note.removeprefix(f"{path}: ") for note in accelerate.read(path).notes] == [
         "FSDP isn't modelled: it is launched as asked",
-        "num_machines isn't read: --nnodes sets the number of nodes",
+        unread,
     ]
 
 

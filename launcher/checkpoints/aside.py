@@ -1,0 +1,35 @@
+"""Moves checkpoints out of a training's way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+
+
+def set_aside(folders: Collection[Path]) -> list[Path]:
+    """Moves checkpoints into new folders beside them; returns the new folders, one per parent.
+
+    There the Trainer neither finds nor overwrites them, and doesn't delete them for
+    `save_total_limit`.
+
+    Raises:
+        OSError: they can't be moved.
+    """
+    places: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.parent not in places:
+            places[folder.parent] = _make_free_folder(folder.parent)
+        folder.rename(places[folder.parent] / folder.name)
+    return list(places.values())
+
+
+def _make_free_folder(output_dir: Path) -> Path:
+    for number in count(1):
+        place = output_dir / f"set-aside-{number}"
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        return place
+    raise AssertionError("there is always a free number")
