@@ -323,7 +323,7 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
     kind = VALUES[name]
     if kind in KINDS:
         if type(raw) is kind:
-            return raw  # type: ignore[no-any-return]
+            return raw  # type: ignore[return-value]
         raise ValueError(f"{name} is {KINDS[kind]}, not {raw!r}")
     allowed = [str(member.value) for member in kind]  # type: ignore[union-attr]
     if raw is False and "off" in allowed:
