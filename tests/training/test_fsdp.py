@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.stacks import CURRENT, NPU, TESTS
-from support.trainings import FINETUNE, TRAINER, attempts, launched, reference
+from support.trainings import FINETUNE, MEMORY, SHORT, TRAINER, attempts, launched, reference
 
 SHARDED = TESTS / "programs" / "others" / "sharded.py"
 KILLED = TESTS / "programs" / "killed_once.py"
@@ -89,3 +89,22 @@ def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
     assert "; resumes from checkpoint-4" in told
     assert attempts(told) == 2
     assert losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_device_out_of_memory(tmp_path: Path) -> None:
+    """The next plan of FSDP2 fits in what its allocator says that there is; the engine stays."""
+    common = (*SHORT, "--max_steps=4", "--model_max_length=128")
+    expected = reference(CURRENT, MEMORY, *common, "--per_device_train_batch_size=32")
+    config = {"version": 2, "transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}
+    own = [option for option in common if option != "--use_cpu"]
+    own += ["--fsdp=full_shard", f"--fsdp_config={json.dumps(config)}"]
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", MEMORY, *own)
+    losses, told = launched(
+        *(NPU, tmp_path, *run, "--per_device_train_batch_size=16"),
+        STANDIN_NPU_MEMORY="300000000",
+    )
+    assert "(accelerator-out-of-memory)" in told
+    assert "micro_batch: 16 -> " in told
+    assert 2 <= attempts(told) <= 3
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert observed(tmp_path, attempts(told))["engine"] == "fsdp"

@@ -212,6 +212,31 @@ def test_nothing_is_changed_where_adapters_are_hinted_at(
     assert f"adapter ({hint})" in plan["doubt"]["missing"]
 
 
+@pytest.mark.parametrize(
+    ("config", "changed"),
+    [
+        ({"version": 2}, {"gradient_checkpointing", "micro_batch", "accumulation"}),
+        (
+            {"version": 2, "reshard_after_forward": False},
+            {"gradient_checkpointing", "reshard_after_forward", "micro_batch", "accumulation"},
+        ),
+        ({}, set()),
+    ],
+    ids=["freed", "kept", "version not stated"],
+)
+def test_fsdp2_is_planned_smaller_for_a_small_device(
+    config: dict[str, Value], changed: set[str], folder: Path
+) -> None:
+    """The engine stays; where its version is only assumed nothing is changed."""
+    flags = ("--fsdp=full_shard", f"--fsdp_config={json.dumps(config)}")
+    own = ("finetune.py", "--model_name_or_path=7b", *ASKED, *CERTAIN, *flags)
+    done = run(folder, "plan", "--json", "--nproc=8", "--hardware=ascend-910b4", *own)
+    plan = json.loads(done.stdout)
+    assert {change["setting"] for change in plan["changes"]} == changed
+    assert plan["known"]["engine"]["value"] == "fsdp"
+    assert (plan["doubt"] is not None) == (not changed)
+
+
 def test_checkpointing_that_a_script_with_trl_is_given_counts(folder: Path) -> None:
     """`--gradient_checkpointing True` is on, though trl decides on the implementation."""
     zero3 = {**ZERO2, "zero_optimization": {"stage": 3}}
