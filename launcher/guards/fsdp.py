@@ -85,8 +85,9 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Remembers what a module was sharded with, until all that is sharded has begun."""
     result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["module"]
-    first = next(iter(given)) if isinstance(given, list | tuple) else given
-    _units.append(Unit(weakref.ref(first), kwargs))
+    first = next(iter(given), None) if isinstance(given, list | tuple) else given
+    if first is not None:
+        _units.append(Unit(weakref.ref(first), kwargs))
     return result
 
 
