@@ -23,6 +23,8 @@ IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """Where a value was read in a configuration file."""
 IN_SOURCE = re.compile(r"(?P<place>(?P<file>\S+\.py):(?P<line>\d+)): (?P<name>\w+)")
 """Where one was read in the script or in a file that it imports."""
+IN_ENVIRONMENT = re.compile(r"\$(?P<name>\w+)")
+"""The environment variable that gave one."""
 FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
 """The flag of the script's own that gave one."""
 ARGUMENTS: Mapping[Setting, str] = {
@@ -41,6 +43,7 @@ CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
     Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
     Setting.FIND_UNUSED_PARAMETERS: (("DistributedDataParallel",), "find_unused_parameters"),
     Setting.STATIC_GRAPH: (("DistributedDataParallel",), "static_graph"),
+    Setting.RESHARD_AFTER_FORWARD: (("fully_shard",), "reshard_after_forward"),
 }
 """The functions of torch that take a setting, and by which argument."""
 DEEPSPEED = {
@@ -49,6 +52,8 @@ DEEPSPEED = {
     Setting.ACCUMULATION: "gradient_accumulation_steps",
 }
 """The keys of DeepSpeed's configuration."""
+FSDP = {Setting.RESHARD_AFTER_FORWARD: "reshard_after_forward"}
+"""Those of the Trainer's `fsdp_config`."""
 SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLOAD)
 """Settings that aren't the value of a single key in any file."""
 
@@ -103,12 +108,16 @@ def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
         text = f"{found['key']}: {json.dumps(new)}"
         path = _file_named(plan.request, found["file"])
         yield Edit(found["file"], text, path, values={found["key"]: new})
+    elif (variable := IN_ENVIRONMENT.fullmatch(change.source)) and setting not in SEVERAL_KEYS:
+        yield Edit("the environment", f"{variable['name']}={_word(new)}")
     elif plan.workload.framework is Framework.TRANSFORMERS and (
         given := _arguments(setting, new, _names_of_checkpointing(plan, change.source))
     ):
         yield from _of_trainer(files, change.source, given)
     elif setting in DEEPSPEED:
         yield Edit("DeepSpeed's configuration", f"{DEEPSPEED[setting]}: {new}")
+    elif setting in FSDP:
+        yield Edit("FSDP's configuration", f"{FSDP[setting]}: {_word(new)}")
 
 
 def _file_named(request: LaunchRequest, name: str) -> str:

@@ -23,11 +23,13 @@ IN_CALL = (
     "gradient_checkpointing_kwargs={{'use_reentrant': False}})"
 )
 LOOP = """\
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
 
 def train(model, x):
+    fully_shard(model)
     model = DDP(model)
     return checkpoint(model, x, use_reentrant=True)
 """
@@ -85,6 +87,8 @@ def plan_with(
         ),
         (TRAINER, "micro_batch", 2, "a.yaml: per_device_train_batch_size", "a.yaml: per_device"),
         (OWN, "micro_batch", 2, "seen", "DeepSpeed's configuration: train_micro_batch_size_per"),
+        (OWN, "reshard_after_forward", True, "$FSDP_RESHARD", "the environment: FSDP_RESHARD=true"),
+        (TRAINER, "reshard_after_forward", True, "--fsdp", "FSDP's configuration: reshard_after"),
         (OWN, "offload", "optimizer", "z.json: zero_optimization", None),
         (OWN, "gradient_checkpointing", "reentrant", "seen", None),
     ],
@@ -109,9 +113,10 @@ def test_where_it_is_written(
 @pytest.mark.parametrize(
     ("setting", "new", "expected"),
     [
-        ("find_unused_parameters", True, "6: DDP(..., find_unused_parameters=True)"),
-        ("static_graph", True, "6: DDP(..., static_graph=True)"),
-        ("gradient_checkpointing", "non_reentrant", "7: checkpoint(..., use_reentrant=False)"),
+        ("find_unused_parameters", True, "8: DDP(..., find_unused_parameters=True)"),
+        ("static_graph", True, "8: DDP(..., static_graph=True)"),
+        ("reshard_after_forward", True, "7: fully_shard(..., reshard_after_forward=True)"),
+        ("gradient_checkpointing", "non_reentrant", "9: checkpoint(..., use_reentrant=False)"),
     ],
 )
 @pytest.mark.parametrize("framework", [OWN, TRAINER])
