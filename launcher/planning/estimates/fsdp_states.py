@@ -1,20 +1,19 @@
 """The memory that FSDP2 holds from moment to moment: shards, gathered units, gradients on the way.
 
-Notation: U elements of a unit, every parameter of it filled up to a multiple of the N ranks in its
-first dimension, Ut of those that are trained; bytes of an element: e in the computation, m of a
-shard, r of a reduction. The sources are torch/distributed/fsdp/_fully_shard/ (_fsdp_param_group.py,
-_fsdp_collectives.py, _fsdp_param.py) of torch 2.13, and accelerate/utils/fsdp_utils.py.
+Notation: U elements of a unit on N ranks (fsdp_units.py), Ut of those that are trained; bytes of an
+element: e in the computation, m of a shard, r of a reduction. The sources are
+torch/distributed/fsdp/_fully_shard/ (_fsdp_param_group.py, _fsdp_collectives.py) of torch 2.13, and
+accelerate/utils/fsdp_utils.py.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...core.model import Weight
-from ...core.settings import Fact, Framework, Offload, Precision, Setting, Units
+from ...core.settings import Fact, Framework, Offload, Precision, Setting
 from .estimate import Component
+from .fsdp_units import Division, Unit, division_of
 from .model_sizes import ModelSizes
 from .training_states import (
     STATE_BYTES,
@@ -26,65 +25,6 @@ from .training_states import (
     optimizer_of,
     step_bytes,
 )
-from .versions import is_at_least
-
-CARVED_SINCE = (1, 14)
-"""The version of accelerate from which on embedding and head are units (`fsdp2_prepare_model`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Parameters that are gathered together, in elements.
-
-    Attributes:
-        gathered: U, all of them.
-        reduced: Ut, those that are trained.
-        gradients: the same without what is filled up.
-    """
-
-    gathered: int = 0
-    reduced: int = 0
-    gradients: int = 0
-
-    def __add__(self, other: Unit) -> Unit:
-        """Both together."""
-        return Unit(
-            self.gathered + other.gathered,
-            self.reduced + other.reduced,
-            self.gradients + other.gradients,
-        )
-
-    def times(self, count: int) -> Unit:
-        """So many of them."""
-        return Unit(self.gathered * count, self.reduced * count, self.gradients * count)
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A model's units.
-
-    Attributes:
-        root: the parameters of no other unit; gathered from the first forward to the last backward.
-        layer: the largest layer.
-        layers: how many layers are units; 0 where they belong to the root.
-        embedding: the input embedding where it is a unit of its own.
-        head: the output projection where it is one, which stays gathered after its forward pass.
-        tied: whether the head is the embedding, and so is gathered as long as the root.
-        carved: whether accelerate has made head and embedding units.
-    """
-
-    root: Unit
-    layer: Unit
-    layers: int
-    embedding: Unit
-    head: Unit
-    tied: bool
-    carved: bool
-
-    @property
-    def all(self) -> Unit:
-        """The whole model."""
-        return self.root + self.layer.times(self.layers) + self.embedding + self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +89,8 @@ def moments_of(
         between += first
     at_turn = between + (nothing if parts.tied else head) + (nothing if resharded else layers)
     in_layer = between + (layer.times(2) if resharded else layers)
+    others = layer.times(max(parts.layers - 1, 0))
+    in_next = between + (layer.times(2) if resharded else others)
     in_first = root + ending + layer + first
     ahead = layer if resharded else nothing
     flat = layer if parts.layers else root
@@ -158,7 +100,7 @@ def moments_of(
     outside = root + ending + first
     late = sizes.head if sizes.head_is_trained and not reduced.gradients else 0
     out = reduced.gradients or late
-    before = reduced + layer.times(max(parts.layers - 1, 0))
+    before = reduced + others
     passed = 0 if parts.layers else max(root.gradients - late - sizes.layer, 0)
     largest = min(sizes.largest, parts.all.gradients)
     last = max((root, ending, first), key=lambda unit: unit.reduced)
@@ -188,8 +130,13 @@ def moments_of(
             buckets: r * reduced.reduced,
         },
         "next layer": {
-            gathered: e * in_layer.gathered,
+            gathered: e * in_next.gathered,
             gradients: hold.done(reduced + layer) + hold.new(late) + e * largest,
+            buckets: r * layer.reduced,
+        },
+        "end of next layer": {
+            gathered: e * in_next.gathered,
+            gradients: hold.done(reduced + layer) + hold.new(late + layer.gradients),
             buckets: r * layer.reduced,
         },
         "first layer": {
@@ -247,54 +194,6 @@ class Held:
         added = accumulates(self.candidate) and self.deferred
         same = self.bytes_of.computed == self.bytes_of.reduced
         return 0.0 if added and same else self.bytes_of.computed * elements
-
-
-def division_of(sizes: ModelSizes, world: int) -> Division:
-    """The units of a model: layers or none, and what accelerate makes of the rest."""
-    model, workload = sizes.model, sizes.workload
-    stacks = [model.language, *([model.vision] if model.vision else [])]
-    if workload.value(Fact.FSDP_UNITS) == Units.WHOLE:
-        stacks = []
-    prefixes = tuple(stack.prefix for stack in stacks)
-    outside = [weight for weight in model.weights if not weight.name.startswith(prefixes)]
-    layers = [_unit(model.within(stack), world, stack.layers) for stack in stacks]
-    layer = max(layers, key=lambda unit: unit.gathered, default=Unit())
-    within = [weight for weight in model.weights if weight not in outside]
-    count = _unit(within, world).gathered / layer.gathered if layer.gathered else 0
-    carved = workload.framework in (Framework.TRANSFORMERS, Framework.ACCELERATE) and is_at_least(
-        workload, "accelerate", *CARVED_SINCE
-    )
-    heads = [weight for weight in outside if weight.is_output]
-    tables = [weight for weight in outside if weight.is_embedding]
-    first = [max(tables, key=lambda weight: weight.size)] if tables else []
-    tied = carved and not heads
-    if not carved:
-        heads, first = [], []
-    elif tied:
-        heads, first = first, []
-    rest = [weight for weight in outside if weight not in (*heads, *first)]
-    return Division(
-        root=_unit(rest, world),
-        layer=layer,
-        layers=round(count),
-        embedding=_unit(first, world),
-        head=_unit(heads, world),
-        tied=tied,
-        carved=carved,
-    )
-
-
-def _unit(weights: Iterable[Weight], world: int, share: int = 1) -> Unit:
-    """One of `share` equal units of these weights."""
-    gathered = reduced = gradients = 0
-    for weight in weights:
-        rows = weight.shape[0] if weight.shape else 1
-        filled = weight.total // rows * (math.ceil(rows / world) * world)
-        gathered += filled
-        if weight.trained:
-            reduced += filled
-            gradients += weight.total
-    return Unit(gathered // share, reduced // share, gradients // share)
 
 
 def bytes_of_elements(sizes: ModelSizes, candidate: Candidate) -> Bytes:

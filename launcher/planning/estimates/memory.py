@@ -189,7 +189,8 @@ def phases_of(
     )
     logits = logits_of(sizes.model, tokens, micro_batch, size, sizes.workload)
     at_turn = held.layers_at_turn + held.final_norm
-    earlier = held.layers_at_turn - held.layers_at_turn // sizes.model.language.layers
+    layer = held.layers_at_turn // sizes.model.language.layers
+    earlier = held.layers_at_turn - layer
     passed = {
         "forward": (at_turn, logits.forward, held.vision),
         "loss": (at_turn, logits.peak, held.vision),
@@ -197,6 +198,7 @@ def phases_of(
         "last layer": (held.layers_at_turn + held.one_layer, 0, held.vision),
         "end of last layer": (earlier, 0, held.vision),
         "next layer": (earlier + held.one_layer, 0, held.vision),
+        "end of next layer": (max(earlier - layer, 0), 0, held.vision),
         "first layer": (held.first_layer, 0, held.vision),
     }
     phases: dict[str, Mapping[Component, int]] = {}

@@ -8,7 +8,7 @@ import pytest
 from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.planning.estimates.estimate import Component
-from safe_launch.planning.estimates.fsdp_states import division_of
+from safe_launch.planning.estimates.fsdp_units import division_of
 from safe_launch.planning.estimates.memory import estimate, states_of
 from safe_launch.planning.estimates.model_sizes import ModelSizes, model_sizes_of
 from safe_launch.planning.estimates.ranks import Ranks
