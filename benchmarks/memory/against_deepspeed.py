@@ -10,8 +10,6 @@ then docs/measured/memory-deepspeed.md and docs/measured/memory-deepspeed.svg.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -146,22 +144,23 @@ allocator's fragments here, since a CPU has none. All rows are in
 """
 
 
+def groups(row: Mapping[str, str]) -> Iterator[str]:
+    """The lines of the table that a row counts in."""
+    method = "LoRA" if row["lora"] == "True" else "full"
+    yield f"stage {row['stage']}, {method}"
+    yield f"model {row['model']}"
+    for name in ("attention", "precision"):
+        if row[name] != BASE[name]:
+            yield f"{name} {row[name]}"
+    if row["offload"] != "none":
+        yield "optimizer in host memory"
+    yield f"checkpointing {row['checkpointing']}"
+
+
 def report() -> None:
     """Writes the table and the plot."""
     rows = fake_world.compared(RESULTS, compare)
-    groups: dict[str, list[Compared]] = {"all": rows}
-    for one in rows:
-        row = one.row
-        method = "LoRA" if row["lora"] == "True" else "full"
-        groups.setdefault(f"stage {row['stage']}, {method}", []).append(one)
-        groups.setdefault(f"model {row['model']}", []).append(one)
-        for name in ("attention", "precision"):
-            if row[name] != BASE[name]:
-                groups.setdefault(f"{name} {row[name]}", []).append(one)
-        if row["offload"] != "none":
-            groups.setdefault("optimizer in host memory", []).append(one)
-        groups.setdefault(f"checkpointing {row['checkpointing']}", []).append(one)
-    fake_world.report("memory-deepspeed", INTRODUCTION, groups, VERSIONS)
+    fake_world.report("memory-deepspeed", INTRODUCTION, fake_world.grouped(rows, groups), VERSIONS)
     stages = {
         f"stage {stage}": [one for one in rows if one.row["stage"] == stage] for stage in "0123"
     }
@@ -169,12 +168,12 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    command = sys.argv[1] if len(sys.argv) > 1 else "all"
-    if command == "one":
-        fake_world.measure(json.loads(sys.argv[2]), train, VERSIONS)
-    else:
-        if command != "report":
-            fake_world.measure_all(
-                __file__, cases(), ("model", "stage", "world"), RESULTS, *VERSIONS
-            )
-        report()
+    fake_world.run(
+        __file__,
+        cases=cases(),
+        together=("model", "stage", "world"),
+        results=RESULTS,
+        packages=VERSIONS,
+        train=train,
+        report=report,
+    )

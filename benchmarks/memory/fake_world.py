@@ -63,7 +63,10 @@ Measured = tuple[int, int, list[list[Any]]]
 def measure_all(
     script: str, cases: Iterable[Case], together: tuple[str, ...], results: Path, *packages: str
 ) -> None:
-    """Measures every case; those that agree in the columns `together` share a process."""
+    """Measures every case; those that agree in the columns `together` share a process.
+
+    The rows are written after each group: an interrupted run has some.
+    """
     groups: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         groups.setdefault(tuple(case[name] for name in together), []).append(case)
@@ -78,12 +81,11 @@ def measure_all(
             print(done.stderr[-600:], file=sys.stderr)
         rows += [json.loads(line.removeprefix("RESULT ")) for line in found]
         print(f"{len(rows)} measured", flush=True)
-    columns = [*members[0], "states", "peak", "weights", *packages]
-    results.parent.mkdir(exist_ok=True)
-    with results.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
+        columns = [*members[0], "states", "peak", "weights", *packages]
+        with results.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def measure(
@@ -224,6 +226,17 @@ def compared(results: Path, compare: Callable[[dict[str, str]], Compared]) -> li
         return [compare(row) for row in csv.DictReader(file)]
 
 
+def grouped(
+    rows: list[Compared], names: Callable[[Mapping[str, str]], Iterable[str]]
+) -> dict[str, list[Compared]]:
+    """All rows, and the groups that each row is named as part of."""
+    groups: dict[str, list[Compared]] = {"all": rows}
+    for one in rows:
+        for name in names(one.row):
+            groups.setdefault(name, []).append(one)
+    return groups
+
+
 def report(
     name: str, introduction: str, groups: dict[str, list[Compared]], packages: tuple[str, ...]
 ) -> None:
@@ -273,3 +286,23 @@ def plot(series: dict[str, list[Compared]], path: Path) -> None:
     axes.set_ylabel("estimated peak, MiB")
     axes.legend()
     figure.savefig(path, metadata={"Date": None})
+
+
+def run(
+    script: str,
+    *,
+    cases: Iterable[Case],
+    together: tuple[str, ...],
+    results: Path,
+    packages: tuple[str, ...],
+    train: Callable[[Case], Measured],
+    report: Callable[[], None],
+) -> None:
+    """A comparison's command line: all of it, `report` alone, or `one` process's cases."""
+    command = sys.argv[1] if len(sys.argv) > 1 else "all"
+    if command == "one":
+        measure(json.loads(sys.argv[2]), train, packages)
+        return
+    if command != "report":
+        measure_all(script, cases, together, results, *packages)
+    report()

@@ -1,6 +1,7 @@
 """Counts the bytes of all tensors that are alive, and their peak.
 
 torch's MemTracker finds the same numbers. This only adds them up, and is several times faster.
+Products of matrices aren't computed: their results are zeros, of the same bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _resize = torch.UntypedStorage.resize_
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 
 
 class LiveBytes(TorchDispatchMode):
@@ -69,7 +71,11 @@ class LiveBytes(TorchDispatchMode):
         """Runs an operation and counts its results; of a DTensor, those of its parts."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
-        results = func(*args, **(kwargs or {}))
+        if func in _PRODUCTS:
+            first, second = args
+            results = first.new_zeros(*first.shape[:-1], second.shape[-1])
+        else:
+            results = func(*args, **(kwargs or {}))
         for result in tree_leaves(results):
             if isinstance(result, torch.Tensor):
                 self.add(result)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
-from types import ModuleType
 from typing import Any
 
+from support.benchmarks import benchmark_of
 from support.ports import free_port
-from support.stacks import CURRENT, ROOT
-
-
-def benchmark_of(name: str) -> ModuleType:
-    """A module of benchmarks/memory."""
-    folder = str(ROOT / "benchmarks" / "memory")
-    sys.path.insert(0, folder)
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(folder)
+from support.stacks import CURRENT
 
 
 def test_the_real_engine_holds_these_bytes() -> None:
