@@ -184,8 +184,7 @@ def compare(row: Mapping[str, str]) -> Compared:
     states, peak = fake_world.estimated(workload, candidate, int(row["world"]))
     stays = states.parameters + states.optimizer + states.host
     if row["offload"] != "none":
-        # AdamW's quarter: gradients wait in host memory, but neither after a step nor at the loss.
-        stays, peak = stays - states.host / 4, peak - states.host / 4
+        stays -= states.host / 4  # AdamW's quarter: no gradient waits in host memory after a step
     return Compared(row, stays, peak)
 
 
@@ -198,8 +197,9 @@ small models for three steps on the CPU, and every tensor that is alive counts, 
 MemTracker would find. Products of matrices are zeros of the same size: that changes no byte. States
 are what is there after a step, the peak is that of the steps after the first. Units are those that
 accelerate's `fsdp2_prepare_model` makes, a plain script's layers and root, or the whole model as
-one. The estimate counts no allocator's fragments here, since a CPU has none, and with offload the
-bytes of host and device together. All rows are in `benchmarks/memory/results/memory_fsdp.csv`.
+one. The estimate counts no allocator's fragments here, since a CPU has none. With offload the bytes
+of host and device are one sum, in which the estimate has the host's gradients from the start. All
+rows are in `benchmarks/memory/results/memory_fsdp.csv`.
 """
 
 

@@ -90,6 +90,7 @@ def moments_of(
     at_turn = between + (nothing if parts.tied else head) + (nothing if resharded else layers)
     in_layer = between + (layer.times(2) if resharded else layers)
     others = layer.times(max(parts.layers - 1, 0))
+    later = layer.times(max(parts.layers - 2, 0))
     in_next = between + (layer.times(2) if resharded else others)
     in_first = root + ending + layer + first
     ahead = layer if resharded else nothing
@@ -137,6 +138,16 @@ def moments_of(
         "end of next layer": {
             gathered: e * in_next.gathered,
             gradients: hold.done(reduced + layer) + hold.new(late + layer.gradients),
+            buckets: r * layer.reduced,
+        },
+        "second layer": {
+            gathered: e * (between + layer.times(2)).gathered,
+            gradients: hold.done(reduced + later) + hold.new(late) + e * largest,
+            buckets: r * layer.reduced,
+        },
+        "end of second layer": {
+            gathered: e * (between + layer.times(2)).gathered,
+            gradients: hold.done(reduced + later) + hold.new(late + layer.gradients),
             buckets: r * layer.reduced,
         },
         "first layer": {

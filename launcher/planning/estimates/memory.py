@@ -199,6 +199,8 @@ def phases_of(
         "end of last layer": (earlier, 0, held.vision),
         "next layer": (earlier + held.one_layer, 0, held.vision),
         "end of next layer": (max(earlier - layer, 0), 0, held.vision),
+        "second layer": (held.first_layer + layer, 0, held.vision),
+        "end of second layer": (layer, 0, held.vision),
         "first layer": (held.first_layer, 0, held.vision),
     }
     phases: dict[str, Mapping[Component, int]] = {}
