@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import metadata
 
 MODULES = {"gpu": "cuda", "auto": "accelerator"}
 """The module of torch that counts for a word of torchrun's, where it isn't the word itself."""
@@ -38,6 +37,8 @@ def counted(word: str) -> int:
 
 
 def _has_others() -> bool:
+    from importlib import metadata  # which few launches need
+
     try:
         is_for_xpu = "xpu" in metadata.version("torch")
     except metadata.PackageNotFoundError:
