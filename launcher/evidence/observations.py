@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
@@ -39,7 +40,7 @@ class Observations:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
         self._addresses = 0  # of the process at most, until then
-        self._measured = -PAUSE  # when the memory was last looked at
+        self._measured = -math.inf  # when the memory was last looked at
         self.has_trained = False
         self.progress = unread_slot()
         self._models: list[weakref.ref[Any]] = []
