@@ -42,4 +42,7 @@ def figure_of(bench: Bench, backend: str, arguments: tuple[str, ...], *, shared:
     blamed = result.blamed()
     right = blamed == {1: line_of("device.py", "stuck: device")}
     named = ", ".join(f"rank {rank} at {line}" for rank, line in blamed.items()) or "nobody"
-    return Figure(what, f"named: {named}", beside, wrong=not right)
+    collective = result.reports[0]["collective"]
+    inside = "what isn't recorded" if collective is None else collective["kind"]
+    told = f"named: {named}; the others wait in {inside}"
+    return Figure(what, told, beside, wrong=not right)

@@ -254,6 +254,7 @@ def training_of(
         LaunchError: they are incomplete or invalid.
     """
     from ..machine import detect, profiles
+    from ..machine.probes import by_torch
     from ..options import misplaced
     from ..planning import named_presets
     from . import lookup
@@ -268,6 +269,9 @@ def training_of(
             os.environ.setdefault(name, value)
         if configured.devices and not hardware.accelerators and options.hardware is None:
             hardware = detect.unknown_devices(hardware, configured.devices)
+    asked, option = option_of(options.nproc, os.environ)
+    if asked and not hardware.accelerators and (count := by_torch.counted(asked)):
+        hardware = detect.unknown_devices(hardware, f"{option} {asked}", count)
     request = request_of(options, hardware, placement, configured, os.environ)
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
     elsewhere = None if is_launch or options.hardware is None else hardware

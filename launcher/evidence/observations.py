@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +19,9 @@ from ..progress.board import Phase, Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of
 from .worker_messages import Imports, Lacking, Message, ModelShape, Observed
+
+PAUSE = 2.0
+"""Seconds between two looks at the memory, which take some tens of microseconds."""
 
 
 class Observations:
@@ -35,6 +40,7 @@ class Observations:
         self.observed: dict[str, Value] = {}
         self.before_model: int | None = None
         self._addresses = 0  # of the process at most, until then
+        self._measured = -math.inf  # when the memory was last looked at
         self.has_trained = False
         self.progress = unread_slot()
         self._models: list[weakref.ref[Any]] = []
@@ -157,6 +163,15 @@ class Observations:
             if (count := counter()) is not None:
                 return count
         return None
+
+    def measure(self) -> None:
+        """Notes on the board what the training has held so far, unless it has just been noted."""
+        now = time.monotonic()
+        if self.before_model and now - self._measured >= PAUSE:
+            self._measured = now
+            with contextlib.suppress(Exception):  # no measurement ends a training
+                held = from_memory.peak_so_far(self.before_model, self._addresses)
+                self.progress.held(*(held or (0, 0)))
 
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""

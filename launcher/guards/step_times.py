@@ -137,6 +137,7 @@ class StepTimes:
         before = self._step
         if not step or step == before:
             return
+        self._observations.measure()
         self._step, self._rests_until = step, 0
         if before is None and step > 1:
             return

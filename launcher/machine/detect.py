@@ -58,16 +58,17 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
     return here
 
 
-def unknown_devices(found: Hardware, source: str) -> Hardware:
+def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
     """This host, for devices that something names and that nobody here knows.
 
     Args:
         found: the host, where no device was found.
         source: what names them.
+        count: how many there are; 0 where it doesn't say.
     """
     note = f"{source}: nothing is known of such devices, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))
-    return replace(found, accelerator=device, notes=(*found.notes, note))
+    return replace(found, accelerator=device, accelerators=count, notes=(*found.notes, note))
 
 
 def _count(there: Sequence[str], listed: str | None) -> int:

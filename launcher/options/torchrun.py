@@ -82,7 +82,8 @@ WORKERS = (
         "auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
         "N",
         short=("--nproc",),
-        differs="torchrun starts one worker by default; npu is the same as gpu, and xpu is refused",
+        differs="torchrun starts one worker by default, and its gpu is CUDA's alone; npu is the "
+        "same as gpu, and other devices that torch counts have their names: xpu, mlu",
         variable=True,
     ),
     Option(

@@ -29,7 +29,7 @@ def workers_asked(
 
     Args:
         asked: value of --nproc; None where it isn't given.
-        kind: kind of the accelerators found.
+        kind: name of the accelerators found; `unknown` for those that torch alone counts.
         accelerators: the number of accelerators found.
         cores: CPU cores of this process.
         placement: this node's placement, with the scheduler's number.
@@ -84,6 +84,8 @@ def _workers(
             )
         case "cpu":
             return cores, f"{option} cpu: one for each core"
+        case str() if accelerators and kind == "unknown" and asked.isidentifier():
+            return accelerators, f"{option} {asked}: every device that torch counts"
     if not asked.isascii() or not asked.lstrip("+-").isdigit():
         problem = f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu"
         raise LaunchError(ExitCode.USAGE, problem)

@@ -76,8 +76,8 @@ class RankProgress:
         whole: seconds of the same steps from end to end.
         timed: how many steps have been timed.
         trained: seconds of all of them together.
-        peak: bytes of memory that were held at most, on the device or else by the process; noted
-            once the script has run to its end, 0 before and where it isn't known.
+        peak: bytes of memory that were held at most so far, on the device or else by the process;
+            0 where it isn't known. Before the script's end a device's context isn't counted.
         context: bytes of them that aren't the training's, see `Measured`.
     """
 

@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ..core.errors import meaning
+from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import stragglers
 from ..system.launcher_record import LauncherRecord, State
 from .throughput import line_of
 
-HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "process")
+HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "process")
 FRESH = 60.0
 """Seconds after which what another host has written is no sign of life: it writes every 10 s."""
 STATES = {
@@ -47,7 +48,7 @@ class RankStatus:
     age: float = 0.0
 
     def document(self) -> dict[str, Any]:
-        """For programs; times in seconds."""
+        """For programs; times in seconds, memory in bytes."""
         row = self.progress
         return {
             "rank": row.rank,
@@ -59,6 +60,7 @@ class RankStatus:
             "in_phase": row.in_phase + self.age,
             "step_time": fmean(row.whole) if row.whole else None,
             "own_time": fmean(row.own) if row.own else None,
+            "peak": row.peak or None,
             "process": self.state,
             "age": self.age,
         }
@@ -78,6 +80,7 @@ class RankStatus:
             "" if row.step is None else f"{row.step:,}",
             span(row.quiet + self.age),
             span(fmean(row.whole)) if row.whole else "",
+            f"{gib(row.peak)} GiB" if row.peak else "",
             process,
         )
 
@@ -197,7 +200,7 @@ def columns(ranks: tuple[RankStatus, ...]) -> list[str]:
     """The ranks as a table with a head; nothing without ranks."""
     rows = [HEAD, *(rank.cells() for rank in ranks)] if ranks else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = {"rank", "step", "last moved", "step time"}
+    right = {"rank", "step", "last moved", "step time", "memory"}
     return [
         "  ".join(
             cell.rjust(width) if name in right else cell.ljust(width)

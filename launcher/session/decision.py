@@ -20,9 +20,6 @@ from ..evidence.failure_record import ToldBy
 from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
-PAUSE = 10.0
-"""Seconds before a transient failure is retried: devices and ports are released later than their
-process ends (CANN asks for ten seconds, its error EJ0001)."""
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """How often the workers may be relaunched with a corrected plan."""
 
@@ -104,28 +101,21 @@ class Replan:
 
     Attributes:
         state: the state for the next plan.
-        pause: seconds to wait first.
-        note: why to wait.
     """
 
     state: RunState
-    pause: float = 0.0
-    note: str = ""
 
 
 Decision = End | Replan
 
 
-def decide(
-    state: RunState, rules: Rules, suspect: SuspectCorrection | None, pause: float = PAUSE
-) -> Decision:
+def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> Decision:
     """Decides what follows from the outcome of the last attempt.
 
     Args:
         state: the state, with the last outcome and its root cause.
         rules: the rules that the last attempt was planned under.
         suspect: the correction that may have caused the failure.
-        pause: seconds before a transient failure is retried.
     """
     match state.last:
         case Succeeded():
@@ -141,10 +131,10 @@ def decide(
                 replace(state, workload=workload, constraints=constraints, standing=suspect.first)
             )
         case Failed() as failed:
-            return _after_failure(state, failed, rules, pause)
+            return _after_failure(state, failed, rules)
 
 
-def _after_failure(state: RunState, failed: Failed, rules: Rules, pause: float) -> Decision:
+def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
     """Decides what follows from a failure that isn't attributed to an earlier correction."""
     root = state.findings[failed.attempt.number]
     if root.entry is None:
@@ -158,8 +148,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules, pause: float) 
             return Replan(state)
     name, kind = root.entry.id, root.entry.kind
     if kind is Kind.TRANSIENT and name not in state.retried:
-        waiting = f"waiting {pause:g} s: the failure passes by itself"
-        return Replan(replace(state, retried=state.retried | {name}), pause, waiting)
+        return Replan(replace(state, retried=state.retried | {name}))
     if kind not in (Kind.PRESET, Kind.MEMORY):
         return End(exit_code(root))
     if root.record.told_by is not ToldBy.WORKER:

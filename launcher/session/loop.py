@@ -23,7 +23,6 @@ from ..report import plan_table, summary
 from ..system import run_directory
 from . import retries
 from .decision import (
-    PAUSE,
     End,
     Replan,
     RunState,
@@ -33,6 +32,10 @@ from .decision import (
     relaunch_refused,
 )
 from .reporter import Reporter
+
+PAUSE = 10.0
+"""Seconds before each attempt, once one has failed of what passes by itself: devices and ports are
+released later than their process ends (CANN asks for ten seconds, its error EJ0001)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Effects:
         known_failures: reads those that concern the installed versions.
         reporter: reports what happens.
         run: the run directory.
-        pause: seconds before a transient failure is retried.
+        pause: see `PAUSE`.
     """
 
     launch: Callable[[Attempt, Start, Rules], Outcome]
@@ -88,16 +91,16 @@ def run_attempts(
         outcome = effects.launch(attempt, start, rules)
         summary.write_or_warn(attempt.folder / "observed.json", outcome.seen.document())
         state, suspect = _diagnose(state, outcome, effects)
-        decision = decide(state, rules, suspect, effects.pause)
-        if decision.note:
-            effects.reporter.note(decision.note)
+        decision = decide(state, rules, suspect)
         step: Relaunch | End
         if isinstance(decision, Replan):
             state = decision.state
-            time.sleep(decision.pause)
+            _wait(state, effects)
             step = _relaunch(state, hardware, effects)
         else:
             step = decision
+            if step.note:
+                effects.reporter.note(step.note)
         if isinstance(step, End):
             restart = _restart(state, plan, effects) if step.standing is None else None
             if restart is None:
@@ -126,6 +129,14 @@ def _diagnose(
         suspect = suspect_correction(state.outcomes, state.findings, state.standing)
     effects.reporter.attempt_failed(attempt, diagnosis, suspect)
     return state, suspect
+
+
+def _wait(state: RunState, effects: Effects) -> None:
+    """Waits before an attempt where an earlier one has come too soon."""
+    if state.retried:
+        known = ", ".join(sorted(state.retried))
+        effects.reporter.note(f"waiting {effects.pause:g} s: {known} passes by itself")
+        time.sleep(effects.pause)
 
 
 def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch | End:
@@ -159,4 +170,5 @@ def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
         return None
     begins = f"; {start.sentence}" if start.sentence else ""
     effects.reporter.note(f"{option}: restarting with the same plan, {number} of {limit}{begins}")
+    _wait(state, effects)
     return Relaunch(plan, start)

@@ -40,16 +40,27 @@ def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_torch_that_cant_be_imported_is_told_as_it_fails(tmp_path: Path, method: str) -> None:
-    """By the script's own line where a worker can be started, and never by what follows from it."""
+    """It loads torch_npu, and CANN isn't there: told before any worker starts.
+
+    Then by the script's own line where a worker can be started, and never by what follows from it.
+    """
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "part.py").touch()
     missing = "libhccl.so: cannot open shared object file: No such file or directory"
     (tmp_path / "torch" / "__init__.py").write_text(
         "import sys\nfrom . import part\nassert not hasattr(part, 'twice')\npart.twice = True\n"
-        f"raise ImportError('{missing}')\n"
+        "try:\n    import torch_npu\nexcept Exception as error:\n"
+        "    raise RuntimeError('Failed to load the backend extension: torch_npu.') from error\n"
     )
+    (tmp_path / "torch_npu" / "lib").mkdir(parents=True)
+    (tmp_path / "torch_npu" / "lib" / "libtorch_npu.so").write_bytes(b"\0libhccl.so\0")
+    (tmp_path / "torch_npu" / "__init__.py").write_text(f"raise ImportError('{missing}')\n")
     (tmp_path / "train.py").write_text("import torch\n")
     done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(tmp_path))
+    note, _, _ = done.stderr.partition(missing)
+    assert "libhccl.so, one of CANN's libraries, isn't found" in note
+    assert "set_env.sh" in note
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in note
     assert missing in done.stderr
     assert "AssertionError" not in done.stderr
     assert "store that the workers meet at" not in done.stderr

@@ -27,7 +27,7 @@ FIGURES = {
     "memory": "n = 4",
     "failures": "corrected in 2 attempts",
     "out_of_memory": "recognized; micro_batch: 16 -> ",
-    "hang": "named: rank 1 at device.py:",
+    "hang": "; the others wait in all_reduce",
     "steps": "torchrun, which has none",
     "numa": "--numa-binding node binds workers near their GPUs, and none was found",
 }

@@ -104,7 +104,10 @@ def test_a_device_out_of_memory(tmp_path: Path) -> None:
         STANDIN_NPU_MEMORY="300000000",
     )
     assert "(accelerator-out-of-memory)" in told
+    assert "of at most 0.28 GiB" in told
     assert "micro_batch: 16 -> " in told
     assert 2 <= attempts(told) <= 3
     assert losses == pytest.approx(expected, rel=1e-4)
     assert observed(tmp_path, attempts(told))["engine"] == "fsdp"
+    failures = next(tmp_path.glob("runs/*/attempt-1/failures.json")).read_text()
+    assert "NPU out of memory" in failures

@@ -26,8 +26,11 @@ QUIET = {
 }
 """Variables set while preloading: they keep libraries from doing what a fork can't inherit."""
 PER_RANK = "which differs between ranks"
-DEVICES = ("/dev/nvidia", "/dev/davinci", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu")
-"""Prefixes of the accelerators' device files."""
+DEVICES = (
+    *("/dev/nvidia", "/dev/davinci", "/dev/devmm_svm", "/dev/hisi_hdc"),
+    *("/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu"),
+)
+"""Prefixes of the accelerators' device files; Ascend's are those that a container is given."""
 
 
 class UnsharedImport(BaseException):

@@ -1,6 +1,6 @@
 """Trains with DDP on accelerators, over the backend of their vendor or the one that is named.
 
-MODE is `stuck` (rank 1 never ends a step), `slow` (rank 1 keeps the others waiting) or `well`.
+MODE is `stuck` (rank 1 never ends a step) or `slow` (rank 1 keeps the others waiting).
 """
 
 from __future__ import annotations

@@ -108,3 +108,12 @@ def test_the_most_that_a_device_has_held(monkeypatch: pytest.MonkeyPatch) -> Non
     assert from_memory.peak(7, 1 << 60) == (102, 100)
     monkeypatch.setattr(device, "max_memory_allocated", lambda: 0, raising=False)
     assert from_memory.peak(7, 1 << 60) is None
+
+
+def test_a_driver_is_not_asked_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator counts by itself; without a device it is the process's memory."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(npu=Device()))
+    assert from_memory.peak_so_far(7, 1 << 60) == (2, 0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    assert from_memory.peak_so_far(7, 1 << 60) is None
+    assert from_memory.peak_so_far(7, 0) == from_memory.peak(7, 0)

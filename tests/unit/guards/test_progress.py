@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from safe_launch.evidence import from_memory, observations
 from safe_launch.evidence.observations import Observations
 from safe_launch.guards import progress
 from safe_launch.guards.step_times import StepTimes
@@ -69,6 +70,22 @@ def test_own_time_ends_where_the_rank_waits(training: Training) -> None:
     row = training.row
     assert (row.own, row.whole, row.timed, row.trained) == ((0.5,), (5.5,), 1, 5.5)
     assert (row.phase, row.step) == (Phase.TRAINING, 2)
+
+
+def test_the_memory_is_noted_with_a_step(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then, from the first step that follows the model; what fails ends no training."""
+    found = iter([(5 << 30, 0), (6 << 30, 0)])
+    monkeypatch.setattr(from_memory, "peak_so_far", lambda *_: next(found))
+    shown = []
+    for before_model, pause in ((None, 0), (1, 3600), (1, 3600), (1, 0), (1, 0)):
+        training.observations.before_model = before_model
+        monkeypatch.setattr(observations, "PAUSE", pause)
+        training.work(1)
+        training.step()
+        shown.append(training.row.peak >> 30)
+    assert shown == [0, 5, 5, 6, 6]
 
 
 def test_collectives_before_the_forward_pass_dont_count(training: Training) -> None:

@@ -13,7 +13,8 @@ from safe_launch.report.run_status import RankStatus, RunStatus, span
 from safe_launch.system.launcher_record import LauncherRecord, State, recorded, records
 
 ROW = RankProgress(
-    0, 71, 9, Phase.TRAINING, 1234, 0.12, 9.0, 0.2, (0.05,) * WINDOW, (0.3,) * WINDOW, 1233, 370.0
+    *(0, 71, 9, Phase.TRAINING, 1234, 0.12, 9.0, 0.2, (0.05,) * WINDOW, (0.3,) * WINDOW, 1233),
+    *(370.0, 29 << 28),
 )
 
 
@@ -36,8 +37,8 @@ def test_a_run_that_runs(here: LauncherRecord) -> None:
     since = replace(here, begun=time.time() - 3700)
     ranks = (
         RankStatus(ROW, "node0", "S"),
-        RankStatus(replace(ROW, rank=1, phase=Phase.SAVING, quiet=80.4), "node0", "D"),
-        RankStatus(replace(ROW, rank=2, own=(), whole=(), step=None), "node1", None, 7.2),
+        RankStatus(replace(ROW, rank=1, phase=Phase.SAVING, quiet=80.4), "node0", "T"),
+        RankStatus(replace(ROW, rank=2, own=(), whole=(), step=None, peak=0), "node1", None, 7.2),
     )
     status = run(since, ranks=ranks, failures={1: "zero2-x", 2: ""})
     assert status.is_running
@@ -46,10 +47,10 @@ def test_a_run_that_runs(here: LauncherRecord) -> None:
         "  train.py --lr 1",
         "  attempt 1 failed: zero2-x",
         "  attempt 2 is the last",
-        "  rank  host   phase      step  last moved  step time  process",
-        "     0  node0  training  1,234       0.1 s      0.3 s  sleeps",
-        "     1  node0  saving    1,234  1 min 20 s      0.3 s  waits for a device or a disk",
-        "     2  node1  training              7.3 s             as of 7.2 s ago",
+        "  rank  host   phase      step  last moved  step time   memory  process",
+        "     0  node0  training  1,234       0.1 s      0.3 s  7.2 GiB  sleeps",
+        "     1  node0  saving    1,234  1 min 20 s      0.3 s  7.2 GiB  is stopped",
+        "     2  node1  training              7.3 s                      as of 7.2 s ago",
         "  /runs/train-1",
     ]
 
@@ -64,6 +65,7 @@ def test_a_straggler_is_named_with_its_host(here: LauncherRecord) -> None:
     )
     (found,) = status.document()["stragglers"]
     assert found["rank"] == 1
+    assert status.document()["ranks"][1]["peak"] == 29 << 28
 
 
 def test_how_a_run_has_ended(here: LauncherRecord) -> None:

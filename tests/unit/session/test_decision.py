@@ -19,7 +19,6 @@ from safe_launch.evidence.failure_record import FailureRecord, ToldBy
 from safe_launch.planning.search import as_asked
 from safe_launch.session.decision import (
     ONLY_PRINTED,
-    PAUSE,
     End,
     Replan,
     RunState,
@@ -89,7 +88,7 @@ def test_a_cure_is_learned() -> None:
     """The facts that the failure proves, after which the catalogue forbids what was tried."""
     decision = decide(failed("zero2-gradient-reduced-twice"), RULES, None)
     assert isinstance(decision, Replan)
-    assert (decision.pause, decision.note) == (0, "")
+    assert not decision.state.retried
     assert decision.state.workload.value(Fact.BLOCK_RUNS_TWICE) is True
     assert decision.state.constraints == RULES.constraints
 
@@ -124,16 +123,12 @@ def test_decide_changes_nothing() -> None:
     assert isinstance(state.findings, MappingProxyType)
 
 
-def test_a_transient_failure_waits_first() -> None:
-    """As long as it is told, once for each."""
-    decision = decide(failed("npu-busy"), RULES, None, pause=2.5)
+def test_a_transient_failure_is_retried() -> None:
+    """Once for each."""
+    decision = decide(failed("npu-busy"), RULES, None)
     assert isinstance(decision, Replan)
-    assert decision.pause == 2.5
-    assert decision.note == "waiting 2.5 s: the failure passes by itself"
+    assert decision.state.retried == {"npu-busy"}
     assert decide(failed("npu-busy", decision.state), RULES, None) == End(3)
-    default = decide(failed("npu-busy"), RULES, None)
-    assert isinstance(default, Replan)
-    assert default.pause == PAUSE == 10
 
 
 def test_what_the_workers_saw_is_known() -> None:

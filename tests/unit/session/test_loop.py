@@ -55,12 +55,25 @@ def test_a_transient_failure_is_retried_once(tmp_path: Path) -> None:
     run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("npu-busy", code=7))
     assert run.told == [
         "attempt 1 failed: npu-busy",
-        "waiting 0 s: the failure passes by itself",
+        "waiting 0 s: npu-busy passes by itself",
         "relaunching",
         "attempt 2 failed: npu-busy",
     ]
     assert run.plans[0].preset == run.plans[1].preset
     assert run.end.code == 7
+
+
+def test_attempts_after_a_transient_failure_wait_too(tmp_path: Path) -> None:
+    """Else each would come too soon again, corrected or restarted, and end the run."""
+    endings = (fails("hccp-still-running"), fails(TWICE), fails("odd", step=99), succeeds)
+    run = ran(tmp_path, world(ZERO2), *endings, request=limited(max_restarts=1))
+    waiting = "waiting 0 s: hccp-still-running passes by itself"
+    assert [line for line in run.told if line.startswith(("waiting", "relaunching"))] == [
+        *(waiting, "relaunching"),
+        *(waiting, "relaunching gradient_checkpointing=non_reentrant"),
+        waiting,
+    ]
+    assert run.end.code == 0
 
 
 def test_two_transient_failures_are_retried_each(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -23,13 +25,35 @@ constexpr int64_t BLOCK = 2 << 20;  // what the allocator takes of the device at
 
 std::mutex guard;
 std::array<Memory, MOST> memories;
-bool touched = false;
+std::array<bool, MOST> contexts{};
 thread_local c10::DeviceIndex current = 0;
 thread_local c10::DeviceIndex charged = -1;
 
 int64_t number(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
+// The machine's numbers of the devices that this process sees.
+const std::vector<int64_t>& numbers() {
+  static const auto seen = [] {
+    std::vector<int64_t> found;
+    const auto all = std::min<int64_t>(number("STANDIN_NPU_DEVICES", 8), MOST);
+    const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+    if (!visible) {
+      for (int64_t place = 0; place < all; ++place) found.push_back(place);
+      return found;
+    }
+    std::istringstream items(visible);
+    for (std::string item; std::getline(items, item, ',');) {
+      char* end = nullptr;
+      const auto place = std::strtoll(item.c_str(), &end, 10);
+      if (item.empty() || *end || place < 0 || place >= all) break;
+      found.push_back(place);
+    }
+    return found;
+  }();
+  return seen;
 }
 
 std::string size(int64_t bytes) {
@@ -74,9 +98,9 @@ c10::DataPtr block_of(int64_t bytes, c10::DeviceIndex index, c10::Device device)
 // The allocator counts in steps of 512 bytes, as NPUCachingAllocator does.
 c10::DataPtr take(size_t bytes, c10::DeviceIndex index, c10::Device device) {
   const int64_t rounded = static_cast<int64_t>((bytes + 511) / 512 * 512);
+  make_context(index);
   {
     std::lock_guard<std::mutex> lock(guard);
-    touched = true;
     auto& memory = memories[index];
     if (memory.allocated + rounded > capacity()) {
       const auto text = c10::str(
@@ -288,23 +312,7 @@ struct Registered {
 
 c10::Allocator* allocator() { return &device_memory; }
 
-c10::DeviceIndex device_count() {
-  static const auto count = [] {
-    const auto all = std::min<int64_t>(number("STANDIN_NPU_DEVICES", 8), MOST);
-    const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
-    if (!visible) return all;
-    std::istringstream items(visible);
-    int64_t found = 0;
-    for (std::string item; std::getline(items, item, ',');) {
-      char* end = nullptr;
-      const auto place = std::strtoll(item.c_str(), &end, 10);
-      if (item.empty() || *end || place < 0 || place >= all) break;
-      ++found;
-    }
-    return found;
-  }();
-  return static_cast<c10::DeviceIndex>(count);
-}
+c10::DeviceIndex device_count() { return static_cast<c10::DeviceIndex>(numbers().size()); }
 
 c10::DeviceIndex current_device() { return current; }
 
@@ -338,9 +346,22 @@ void empty_cache(c10::DeviceIndex index) {
   memory.reserved = std::min((memory.allocated + BLOCK - 1) / BLOCK * BLOCK, capacity());
 }
 
+// The driver's files stay open as long as the process lives, and in what it forks or executes.
+void make_context(c10::DeviceIndex index) {
+  std::lock_guard<std::mutex> lock(guard);
+  if (contexts.at(index)) return;
+  contexts[index] = true;
+  const char* folder = std::getenv("STANDIN_NPU_FILES");
+  if (!folder) return;
+  for (const auto& name : {std::string("_manager"), std::to_string(numbers().at(index))}) {
+    const auto path = std::string(folder) + "/davinci" + name;
+    TORCH_CHECK(open(path.c_str(), O_RDWR | O_CREAT, 0600) >= 0, "can't open ", path);
+  }
+}
+
 bool has_context() {
   std::lock_guard<std::mutex> lock(guard);
-  return touched;
+  return std::find(contexts.begin(), contexts.end(), true) != contexts.end();
 }
 
 OnDevice::OnDevice(c10::DeviceIndex index) : before_(charged) { charged = index; }

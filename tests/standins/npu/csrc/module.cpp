@@ -12,7 +12,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace standin;
   m.def("device_count", [] { return int(device_count()); });
   m.def("current_device", [] { return int(current_device()); });
-  m.def("set_device", [](int index) { set_device(c10::DeviceIndex(index)); });
+  m.def("set_device", [](int index) {
+    set_device(c10::DeviceIndex(index));
+    make_context(current_device());
+  });
   m.def("capacity", &capacity);
   m.def("has_context", &has_context);
   m.def("memory", [](int index) {

@@ -20,6 +20,7 @@ int64_t capacity();
 Memory memory_of(c10::DeviceIndex index);
 void reset_peak(c10::DeviceIndex index);
 void empty_cache(c10::DeviceIndex index);
+void make_context(c10::DeviceIndex index);
 bool has_context();
 
 c10::Allocator* allocator();

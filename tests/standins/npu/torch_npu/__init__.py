@@ -5,6 +5,8 @@ register. Of the environment it reads ASCEND_RT_VISIBLE_DEVICES, as the original
 
     STANDIN_NPU_DEVICES: number of devices; 8 by default.
     STANDIN_NPU_MEMORY: bytes of memory of each, as this process sees it; 32 GiB by default.
+    STANDIN_NPU_FILES: folder of the driver's files, davinci_manager and davinci0 to davinci7, of
+        which a process holds those of the devices that it has a context on; none by default.
     STANDIN_HCCP_SECONDS: how long HCCL's helper process holds a device beyond the end of the
         process that it helps; 0 by default.
 """

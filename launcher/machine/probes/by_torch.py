@@ -1,0 +1,46 @@
+"""Devices that no tool here knows, counted by torch in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+MODULES = {"gpu": "cuda", "auto": "accelerator"}
+"""The module of torch that counts for a word of torchrun's, where it isn't the word itself."""
+SECONDS = 120
+"""Seconds that the import of torch may take, from a slow disk."""
+COUNT = """\
+import importlib, sys, torch
+try:
+    devices = importlib.import_module("torch." + sys.argv[1])
+except ImportError:  # of a backend that is no part of torch
+    devices = getattr(torch, sys.argv[1])
+print("\\n", devices.device_count() if devices.is_available() else 0)
+"""
+
+
+def counted(word: str) -> int:
+    """The devices that torchrun's --nproc-per-node would count by a word; 0 where there are none.
+
+    torch is asked only where it has more devices than those of the probes: where it is built for
+    XPU, or a package brings a backend (the entry points that `import torch` loads). `auto` needs
+    torch 2.6 or newer.
+    """
+    if word == "cpu" or not word.isidentifier() or not _has_others():
+        return 0
+    command = [sys.executable, "-c", COUNT, MODULES.get(word, word)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+        return int(done.stdout.split()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return 0
+
+
+def _has_others() -> bool:
+    from importlib import metadata  # which few launches need
+
+    try:
+        is_for_xpu = "xpu" in metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return False
+    return is_for_xpu or bool(metadata.entry_points(group="torch.backends"))

@@ -1,0 +1,62 @@
+"""Devices that torch alone counts, by a stub of it that is built for XPU or has another backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.core.placement import Placement
+from safe_launch.machine.probes.by_torch import counted
+from safe_launch.options.worker_count import workers_asked
+
+TORCH = """\
+from types import SimpleNamespace
+mlu = SimpleNamespace(is_available=lambda: True, device_count=lambda: 4)
+cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 9)
+"""
+DEVICES = "def is_available():\n    return True\ndef device_count():\n    return {}\n"
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A torch for the processes of this one, and for what it reads of installed packages."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(TORCH)
+    (tmp_path / "torch" / "xpu.py").write_text(DEVICES.format(2))
+    (tmp_path / "torch" / "accelerator.py").write_text("print('a word')\n" + DEVICES.format(3))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def installed(folder: Path, name: str, version: str, entry: str = "") -> None:
+    """A package as pip leaves it."""
+    about = folder / f"{name}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (about / "entry_points.txt").write_text(entry)
+
+
+def test_torchs_own_words(torch: Path) -> None:
+    """`auto` is any device; what is no module with devices, or has none, counts nothing."""
+    installed(torch, "torch", "2.13.0+xpu")
+    words = ("xpu", "mlu", "auto", "gpu", "cpu", "part", "two words", "2")
+    assert [counted(word) for word in words] == [2, 4, 3, 0, 0, 0, 0, 0]
+
+
+def test_torch_is_not_asked_in_vain(torch: Path) -> None:
+    """Its import takes seconds: only where its build or a package has devices of its own."""
+    installed(torch, "torch", "2.13.0+cpu")
+    assert counted("xpu") == 0
+    installed(torch, "torch_mlu", "1.2", "[torch.backends]\ntorch_mlu = torch_mlu:load\n")
+    assert counted("mlu") == 4
+
+
+def test_words_of_workers() -> None:
+    """What they mean where the devices are known, and where torch alone counts them."""
+    for word in ("auto", "gpu", "npu", "cuda"):
+        assert workers_asked(word, "ascend-910b4", 8, 32, Placement())[0] == 8
+    for word in ("auto", "gpu", "xpu", "mlu"):
+        assert workers_asked(word, "unknown", 4, 32, Placement())[0] == 4
+    assert workers_asked("cpu", "unknown", 4, 32, Placement())[0] == 32
+    assert workers_asked("auto", "cpu", 0, 32, Placement())[0] == 32
