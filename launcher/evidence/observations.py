@@ -161,7 +161,8 @@ class Observations:
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
-            self.progress.moved(self.step())
+            step = self.step()  # fewer after a resume, where the Trainer that knew it is gone
+            self.progress.moved(None if step is None else max(step, self.progress.step))
             held = self.before_model and from_memory.peak(self.before_model, self._addresses)
             self.progress.held(*(held or (0, 0)))
         self.progress.enter(Phase.ENDED)

@@ -88,6 +88,7 @@ def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
     )
     assert "; resumes from checkpoint-4" in told
     assert attempts(told) == 2
+    assert "trained 12 steps: " in told
     assert losses == pytest.approx(expected, rel=1e-4)
 
 

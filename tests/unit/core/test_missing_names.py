@@ -25,6 +25,7 @@ from safe_launch.guards import (
     fsdp,
     install,
     model_facts,
+    optimizer,
     progress,
     reduced_early,
     resuming,
@@ -241,6 +242,10 @@ def _fsdp_begins(world: World) -> None:
     fsdp.install(states, world.observations)
 
 
+def _initial_state(world: World) -> None:
+    optimizer.install(world.module(names.INITIAL_STATE.module), world.observations)
+
+
 SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.LOGS_SPECS: _logs_specs,
     names.LOGS_DEST: _logs_dest,
@@ -255,6 +260,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.IGNORED: _ignored,
     names.SYNC_BUFFERS: _sync_buffers,
     names.FSDP_BEGINS: _fsdp_begins,
+    names.INITIAL_STATE: _initial_state,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,
