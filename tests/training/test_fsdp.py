@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 from support.stacks import CURRENT, NPU, TESTS
-from support.trainings import FINETUNE, MEMORY, SHORT, TRAINER, attempts, launched, reference
+from support.trainings import (
+    FINETUNE,
+    MEMORY,
+    REENTRANT,
+    SHORT,
+    TO_OTHER,
+    TRAINER,
+    attempts,
+    launched,
+    reference,
+)
 
 SHARDED = TESTS / "programs" / "others" / "sharded.py"
 KILLED = TESTS / "programs" / "killed_once.py"
@@ -89,6 +99,19 @@ def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
     assert "; resumes from checkpoint-4" in told
     assert attempts(told) == 2
     assert "trained 12 steps: " in told
+    assert losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_blocks_of_one_unit_that_reenter(tmp_path: Path) -> None:
+    """Version 1 frees the vision tower's weights too early; corrected, it trains as one process."""
+    expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
+    own = (*ON_DEVICE, "--per_device_train_batch_size=4", *REENTRANT)
+    fsdp = ("--fsdp=full_shard", '--fsdp_config={"version": 1}')
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", FINETUNE, *own, *fsdp)
+    losses, told = launched(NPU, tmp_path, *run)
+    assert "(fsdp-reentrant-blocks-in-one-unit)" in told
+    assert TO_OTHER in told
+    assert attempts(told) == 2
     assert losses == pytest.approx(expected, rel=1e-4)
 
 

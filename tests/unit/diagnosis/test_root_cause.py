@@ -155,6 +155,15 @@ SITUATIONS = [
         {**LORA_DDP, Setting.STATIC_GRAPH: True, Setting.FIND_UNUSED_PARAMETERS: False},
         CURRENT,
     ),
+    (
+        "fsdp-reentrant-blocks-in-one-unit",
+        {
+            Fact.ENGINE: "fsdp",
+            Fact.FSDP_VERSION: 1,
+            Setting.GRADIENT_CHECKPOINTING: "reentrant",
+        },
+        CURRENT,
+    ),
     ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
     ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
     (
