@@ -48,6 +48,7 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
     losses, told = launched(CURRENT, tmp_path, *run)
     assert losses == expected
     assert "nothing is changed" in told
+    assert "trains nothing" not in told
     seen = observed(tmp_path)
     assert (
         seen.items()
@@ -62,6 +63,17 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
             "reduce_precision": "fp32",
         }.items()
     )
+
+
+def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
+    """It trains nothing, which nothing tells but us: with the user's line, once for all ranks."""
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, "--early")
+    losses, told = launched(CURRENT, tmp_path, *run)
+    assert losses == [losses[0]] * 4
+    line = next(
+        at for at, text in enumerate(SHARDED.read_text().split("\n"), 1) if "fully_shard(l" in text
+    )
+    assert told.count(f"parameters that fully_shard ({SHARDED}:{line}) has replaced") == 1
 
 
 def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:
@@ -81,6 +93,7 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     losses, told = launched(NPU, tmp_path, *run, *ON_DEVICE, "--per_device_train_batch_size=4")
     assert losses == pytest.approx(expected, rel=1e-4)
     assert "reshard_after_forward: True (not set by the script)" in " ".join(told.split())
+    assert "trains nothing" not in told
     seen = observed(tmp_path)
     assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "layers")
 

@@ -16,7 +16,7 @@ from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Lacking, Message
+from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import (
     answering,
     checkpointing,
@@ -300,7 +300,7 @@ def test_a_missing_name_is_told_in_a_line(
         said = [raised.value.problem]
     else:
         SITUATIONS[name](world)
-        said = [message.sentence for message in told if isinstance(message, Lacking)]
+        said = [message.sentence for message in told if isinstance(message, Remark)]
     assert said == [name.sentence]
     assert "\n" not in name.sentence
 
@@ -320,6 +320,6 @@ def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
     install._install(resuming, seen, ModuleType("deepspeed.runtime.engine"))
     seen.report_to(told.append)  # after the fork: what was missed before it is told now
     (one,) = told
-    assert isinstance(one, Lacking)
+    assert isinstance(one, Remark)
     assert "DeepSpeedEngine" in one.sentence
     assert one.sentence.endswith(": what is seen and set there (resuming) is left out")
