@@ -18,7 +18,7 @@ from .signature import Signature
 from .variant import Variant
 from .version_skew import Wanting
 
-PATTERNS = ("message", "source", "log", "context", "library")
+PATTERNS = ("message", "source", "through", "log", "context", "library")
 """The keys whose values are patterns."""
 MEMBERS: Mapping[str, type[StrEnum]] = {"wanted_by": Wanting, "device": Device}
 """The keys whose values are one of a few words."""

@@ -39,6 +39,7 @@ class Signature:
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
+        through: pattern searched in the source lines of the frames that led to it.
         wanted_by: something that the installed version of a package doesn't have is wanted by
             another package, the package itself, the user's script or a model's code.
         log: pattern searched in each of the last lines of the worker's log.
@@ -56,6 +57,7 @@ class Signature:
     file: str | None = None
     function: str | None = None
     source: Pattern | None = None
+    through: Pattern | None = None
     wanted_by: Wanting | None = None
     log: Pattern | None = None
     context: Pattern | None = None
@@ -99,10 +101,17 @@ class Signature:
         """
         if (self.oom_kill and record.oom_kills == 0) or self.finished is (not record.finished):
             return None
+        if not self._came_through(record):
+            return None
         if not self.is_of_exception:
             return 0 if self._matches_line_or_end(record) else None
         depth = self._deepest(record)
         return depth if depth is not None and self._has_lines(record) else None
+
+    def _came_through(self, record: FailureRecord) -> bool:
+        """Whether one of the calls that led to the failure is the one that it needs."""
+        lines = (frame.source for frame in record.frames[:-1])
+        return self.through is None or any(map(self.through.search, lines))
 
     def _deepest(self, record: FailureRecord) -> int | None:
         """The index of the earliest exception of the chain that matches."""

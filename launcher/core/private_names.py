@@ -112,6 +112,10 @@ FSDP_BEGINS = PrivateName(
     *("torch", ">=2.6", "torch.distributed.fsdp._fully_shard._fsdp_state"),
     *("FSDPState._lazy_init", "what FSDP2 has in force isn't observed"),
 )
+INITIAL_STATE = PrivateName(
+    *("torch", "", "torch.distributed.checkpoint.state_dict", "_init_optim_state"),
+    "a step that torch makes to have an optimizer's states counts as the training's",
+)
 CHECKPOINT_FUNCTION = PrivateName(
     *("torch", "", "torch.utils.checkpoint", "CheckpointFunction"),
     "options of non-reentrant checkpointing may be left where it is made reentrant",

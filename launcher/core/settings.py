@@ -16,9 +16,8 @@ class Offload(StrEnum):
 class Checkpointing(StrEnum):
     """Whether activations are recomputed in the backward pass, and by which implementation.
 
-    The two implementations are those of `torch.utils.checkpoint`: `use_reentrant=True` runs a
-    nested backward for each checkpointed block, `use_reentrant=False` recomputes inside the one
-    backward through saved-tensor hooks.
+    Those of `torch.utils.checkpoint`: `use_reentrant=True` runs a nested backward for each block,
+    `use_reentrant=False` recomputes inside the one backward through saved-tensor hooks.
     """
 
     OFF = "off"
@@ -144,6 +143,8 @@ class Fact(StrEnum):
     """Some parameters take no gradient: adapters, frozen towers."""
     BLOCK_RUNS_TWICE = "block_runs_twice"
     """A checkpointed block runs more than once before the backward pass."""
+    BLOCKS_SHARE_UNIT = "blocks_share_unit"
+    """A backward pass recomputes blocks of one unit of FSDP's several times."""
     REDUCED_EARLY = "reduced_early"
     """Gradients were reduced over the ranks before they were complete, without an error."""
     PARAMETER_OUTSIDE_FORWARD = "parameter_outside_forward"
@@ -192,8 +193,7 @@ class Fact(StrEnum):
     """The script or its arguments mention adapters, but in a form that can't be counted."""
     LORA_RANK = "lora_rank"
     LORA_TARGETS = "lora_targets"
-    """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
-    regular expression that must match whole names."""
+    """Modules with an adapter: ends of names, by commas; `all-linear`; a regex of whole names."""
     LORA_SAVED = "lora_saved"
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     MODEL_PARALLEL = "model_parallel"
@@ -258,6 +258,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.ENGINE: Engine,
     Fact.FROZEN_PARAMETERS: bool,
     Fact.BLOCK_RUNS_TWICE: bool,
+    Fact.BLOCKS_SHARE_UNIT: bool,
     Fact.REDUCED_EARLY: bool,
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,

@@ -18,7 +18,7 @@ from ..core.settings import Checkpointing, Fact, Setting, Value
 from ..progress.board import Phase, Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of
-from .worker_messages import Imports, Lacking, Message, ModelShape, Observed
+from .worker_messages import Imports, Message, ModelShape, Observed, Remark
 
 PAUSE = 2.0
 """Seconds between two looks at the memory, which take some tens of microseconds."""
@@ -47,14 +47,14 @@ class Observations:
         self._others = OtherModels()
         self._steps: list[Callable[[], int | None]] = []
         self._send: Callable[[Message], None] | None = None
-        self._lacking: list[str] = []
+        self._remarks: list[str] = []
         self._report_imports: Callable[[], dict[str, Any]] | None = None
 
     def report_to(self, send: Callable[[Message], None]) -> None:
         """Sets the function that sends messages, once the worker is forked from the fork server."""
         self._send = send
-        for sentence in self._lacking:
-            send(Lacking(sentence))
+        for sentence in self._remarks:
+            send(Remark(sentence))
 
     def show_on(self, progress: Slot) -> None:
         """Sets this rank's slot of the board, which belongs to this process alone."""
@@ -75,11 +75,11 @@ class Observations:
         if self._send is not None:
             self._send(message)
 
-    def lack(self, sentence: str) -> None:
-        """Tells the launcher, once, what doesn't work for lack of something in a package."""
-        if sentence not in self._lacking:
-            self._lacking.append(sentence)
-            self.send(Lacking(sentence))
+    def remark(self, sentence: str) -> None:
+        """Tells the launcher, once, what the user should know."""
+        if sentence not in self._remarks:
+            self._remarks.append(sentence)
+            self.send(Remark(sentence))
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
@@ -87,7 +87,7 @@ class Observations:
         try:
             yield
         except MissingNameError as error:
-            self.lack(error.problem)
+            self.remark(error.problem)
 
     def see(self, **seen: Value | None) -> None:
         """Notes settings in force and facts, and sends the new ones to the launcher.
@@ -176,7 +176,8 @@ class Observations:
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
-            self.progress.moved(self.step())
+            step = self.step()  # fewer after a resume, where the Trainer that knew it is gone
+            self.progress.moved(None if step is None else max(step, self.progress.step))
             held = self.before_model and from_memory.peak(self.before_model, self._addresses)
             self.progress.held(*(held or (0, 0)))
         self.progress.enter(Phase.ENDED)

@@ -73,8 +73,8 @@ class Reexecution:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
-    """A package lacks what a guard uses of it; what doesn't work without, in a sentence."""
+class Remark:
+    """What the user should know, in a sentence: what a package lacks, what trains nothing."""
 
     sentence: str
 
@@ -88,7 +88,7 @@ Message = (
     | Imports
     | SaveLocation
     | Reexecution
-    | Lacking
+    | Remark
 )
 
 

@@ -23,6 +23,7 @@ from . import (
     fsdp,
     optimizer,
     progress,
+    replaced_parameters,
     resuming,
     transformers,
 )
@@ -49,6 +50,7 @@ GUARDS: tuple[Guard, ...] = (
     fsdp,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
+    replaced_parameters,
     resuming,
     transformers,
 )
@@ -71,4 +73,4 @@ def _install(guard: Guard, observations: Observations, module: ModuleType) -> No
         guard.install(module, observations)
     except AttributeError as error:
         name = guard.__name__.rpartition(".")[2]
-        observations.lack(f"{error}: what is seen and set there ({name}) is left out")
+        observations.remark(f"{error}: what is seen and set there ({name}) is left out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -10,56 +10,84 @@ from typing import Any
 
 import wrapt
 
+from ..core.private_names import INITIAL_STATE
 from ..core.settings import Optimizer
 from ..evidence.observations import Observations
 from ..evidence.other_models import size_of
 from ..workload.readers.vocabulary import optimizer_named
 
-HOOKED = ("torch.optim.optimizer",)
+HOOKED = ("torch.optim.optimizer", INITIAL_STATE.module)
 NAMED = {"torch", "deepspeed", "transformers"}
 """Packages whose classes tell by their names what they keep; bitsandbytes' take the bits later."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the constructor; counts the steps of the optimizer that has done the most.
+class Steps:
+    """The steps of the optimizer that has done the most.
 
-    Where none has been made, nothing is counted: the loop may have an update of its own.
+    Attributes:
+        most: their number; None where no optimizer has been made: the loop may have an update of
+            its own.
+        largest: elements of the largest optimizer.
     """
-    counts: dict[int, int] = {}
-    most: int | None = None
 
-    def begin() -> None:
-        nonlocal most
-        most = most or 0
+    def __init__(self) -> None:
+        self.most: int | None = None
+        self.largest = 0
+        self._counts: dict[int, int] = {}
+        self._is_counting = True
 
-    def count(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        nonlocal most
-        counts[id(optimizer)] = done = counts.get(id(optimizer), 0) + 1
-        most = max(most or 0, done)
+    def begin(self) -> None:
+        """There is an optimizer to count."""
+        self.most = self.most or 0
 
-    module.register_optimizer_step_post_hook(count)
-    observations.count_steps(lambda: most)
-    made = partial(_construct, observations, begin, [0])
+    def count(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Counts a step."""
+        if self._is_counting:
+            self._counts[id(optimizer)] = done = self._counts.get(id(optimizer), 0) + 1
+            self.most = max(self.most or 0, done)
+
+    def prepare(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        """Makes an optimizer's states, by a step that isn't the training's."""
+        self._is_counting = False
+        try:
+            return wrapped(*args, **kwargs)
+        finally:
+            self._is_counting = True
+
+
+_steps = functools.cache(lambda _observations: Steps())
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps the constructor and counts steps, but for one that torch makes before it loads."""
+    steps: Steps = _steps(observations)
+    if module.__name__ == INITIAL_STATE.module:
+        with observations.going_on():
+            INITIAL_STATE.of(module)
+            wrapt.wrap_function_wrapper(module, INITIAL_STATE.path, steps.prepare)
+        return
+    module.register_optimizer_step_post_hook(steps.count)
+    observations.count_steps(lambda: steps.most)
+    made = partial(_construct, observations, steps)
     wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
 
 
 def _construct(
     observations: Observations,
-    begin: Callable[[], None],
-    most: list[int],
+    steps: Steps,
     wrapped: Any,
     instance: Any,
     args: Any,
     kwargs: Any,
 ) -> None:
-    """Notes the optimizer that has the most elements so far, which are kept in `most`."""
+    """Notes the optimizer that has the most elements so far."""
     wrapped(*args, **kwargs)
-    begin()
+    steps.begin()
     with suppress(AttributeError, KeyError, TypeError):  # an optimizer of an unusual kind
         groups = instance.param_groups
         size = sum(size_of(parameter) for group in groups for parameter in group["params"])
-        if size > most[0]:
-            most[0] = size
+        if size > steps.largest:
+            steps.largest = size
             observations.see(optimizer=_kind(instance), fused_step=_is_fused(instance))
 
 

@@ -123,7 +123,7 @@ def _construct(
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Notes the models that a Trainer holds in addition: it trains its own model alone."""
+    """Notes the models that a Trainer holds in addition, and marks how many steps it has done."""
     import torch
 
     for value in list(vars(instance).values()):
@@ -132,7 +132,9 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
                 observations.see_model(held, is_trained=False)
     if getattr(instance, "ref_model", instance) is None:
         observations.see(reference_model=False)
-    return wrapped(*args, **kwargs)
+    result = wrapped(*args, **kwargs)
+    observations.progress.moved(observations.step())
+    return result
 
 
 def _training_step(

@@ -114,6 +114,11 @@ class Slot:
         """The current phase."""
         return self._phase
 
+    @property
+    def step(self) -> int:
+        """The optimizer steps last marked; -1 before."""
+        return self._words[_STEP]
+
     def begin(self, thread: int) -> None:
         """Notes the process and its main thread; called once in the worker's own process."""
         self._pid = os.getpid()

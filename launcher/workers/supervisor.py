@@ -12,7 +12,7 @@ from functools import partial
 
 from ..core.errors import LaunchError
 from ..core.request import LaunchRequest
-from ..evidence.worker_messages import Imports, Lacking, Reexecution
+from ..evidence.worker_messages import Imports, Reexecution, Remark
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
@@ -75,7 +75,7 @@ class Supervisor:
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
         self._ordered: int | None = None
-        self._lacking: set[str] = set()
+        self._remarks: set[str] = set()
         self._is_hastened = self._is_told_to_stop = False
         self._stopped_at = -math.inf  # by a signal to this launcher
         self._reported = (0, True)
@@ -194,8 +194,8 @@ class Supervisor:
         match envelope.message:
             case Imports(report=report):
                 self._watch.imported(report)
-            case Lacking(sentence=sentence) if sentence not in self._lacking:
-                self._lacking.add(sentence)
+            case Remark(sentence=sentence) if sentence not in self._remarks:
+                self._remarks.add(sentence)
                 self._watch.notice(sentence)
             case Reexecution(variable=variable):
                 self._watch.notice(

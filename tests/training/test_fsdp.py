@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 from support.stacks import CURRENT, NPU, TESTS
-from support.trainings import FINETUNE, MEMORY, SHORT, TRAINER, attempts, launched, reference
+from support.trainings import (
+    FINETUNE,
+    MEMORY,
+    REENTRANT,
+    SHORT,
+    TO_OTHER,
+    TRAINER,
+    attempts,
+    launched,
+    reference,
+)
 
 SHARDED = TESTS / "programs" / "others" / "sharded.py"
 KILLED = TESTS / "programs" / "killed_once.py"
@@ -38,6 +48,7 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
     losses, told = launched(CURRENT, tmp_path, *run)
     assert losses == expected
     assert "nothing is changed" in told
+    assert "trains nothing" not in told
     seen = observed(tmp_path)
     assert (
         seen.items()
@@ -52,6 +63,17 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
             "reduce_precision": "fp32",
         }.items()
     )
+
+
+def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
+    """It trains nothing, which nothing tells but us: with the user's line, once for all ranks."""
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, "--early")
+    losses, told = launched(CURRENT, tmp_path, *run)
+    assert losses == [losses[0]] * 4
+    line = next(
+        at for at, text in enumerate(SHARDED.read_text().split("\n"), 1) if "fully_shard(l" in text
+    )
+    assert told.count(f"parameters that fully_shard ({SHARDED}:{line}) has replaced") == 1
 
 
 def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:
@@ -71,6 +93,7 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     losses, told = launched(NPU, tmp_path, *run, *ON_DEVICE, "--per_device_train_batch_size=4")
     assert losses == pytest.approx(expected, rel=1e-4)
     assert "reshard_after_forward: True (not set by the script)" in " ".join(told.split())
+    assert "trains nothing" not in told
     seen = observed(tmp_path)
     assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "layers")
 
@@ -87,6 +110,20 @@ def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
         NPU, tmp_path, *run, *own, "--fsdp=full_shard", f"--fsdp_config={config}"
     )
     assert "; resumes from checkpoint-4" in told
+    assert attempts(told) == 2
+    assert "trained 12 steps: " in told
+    assert losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_blocks_of_one_unit_that_reenter(tmp_path: Path) -> None:
+    """Version 1 frees the vision tower's weights too early; corrected, it trains as one process."""
+    expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
+    own = (*ON_DEVICE, "--per_device_train_batch_size=4", *REENTRANT)
+    fsdp = ("--fsdp=full_shard", '--fsdp_config={"version": 1}')
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", FINETUNE, *own, *fsdp)
+    losses, told = launched(NPU, tmp_path, *run)
+    assert "(fsdp-reentrant-blocks-in-one-unit)" in told
+    assert TO_OTHER in told
     assert attempts(told) == 2
     assert losses == pytest.approx(expected, rel=1e-4)
 

@@ -34,16 +34,18 @@ def main() -> None:
     parser.add_argument(
         "--keep", action="store_true", help="keep parameters after the forward pass"
     )
+    parser.add_argument("--early", action="store_true", help="make the optimizer too early")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = Net(width=32, depth=3)
+    early = torch.optim.AdamW(model.parameters(), lr=1e-2)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.layers:
         fully_shard(layer, mp_policy=policy, reshard_after_forward=not args.keep)
     fully_shard(model, mp_policy=policy, reshard_after_forward=not args.keep)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = early if args.early else torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = torch.randint(0, 64, (8, 16), generator=torch.Generator().manual_seed(1))
     own = data[rank::world]
     losses = []

@@ -17,7 +17,7 @@ RECORD = FailureRecord(
     0.0,
     exception="builtins.RuntimeError",
     message="CUDA error:\n  out of memory",
-    frames=(FRAME,),
+    frames=(Frame("train.py", 3, "main", "loss.backward()"), FRAME),
     chain=(CAUSE,),
     log_tail=("NCCL WARN  unhandled", "last line"),
 )
@@ -34,6 +34,8 @@ DEATH = FailureRecord(0, 0.0, signal=signal.SIGKILL, oom_kills=1, log_tail=("Kil
         (Signature(file="deepspeed/engine.py", function="step"), 1),
         (Signature(file="deepspeed/zero.py"), None),
         (Signature(source=compiled(r"reduce\(gradient")), 1),
+        (Signature(exception="RuntimeError", through=compiled(r"\.backward\(")), 0),
+        (Signature(exception="RuntimeError", through=compiled(r"reduce\(")), None),
         (Signature(exception="RuntimeError", log=compiled("WARN unhandled")), 0),
         (Signature(exception="RuntimeError", log=compiled("another line")), None),
         (Signature(exception="RuntimeError", context=compiled("last")), 0),

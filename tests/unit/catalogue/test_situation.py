@@ -45,6 +45,19 @@ def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
     assert told(PROSE, frozenset(traits)) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "own", "others"),
+    [("fsdp", "its wrapped module", "initialize("), ("deepspeed", "initialize(", "its wrapped")],
+)
+def test_the_engine_that_a_worker_saw_decides(engine: str, own: str, others: str) -> None:
+    """Where the same words come of two engines, and no line of the log names one."""
+    (entry,) = (each for each in read_catalogue() if each.id == "zero3-weight-not-gathered")
+    traits = traits_of(FailureRecord(0, 0.0, observed={"engine": engine}), world({}))
+    advice = told(entry.sections["What to do"], traits)
+    assert own in advice
+    assert others not in advice
+
+
 def test_each_scheduler_has_its_own_advice() -> None:
     """A pod isn't told of sbatch, nor a batch job of kubectl; who has neither, of none."""
     entries = {entry.id: entry for entry in read_catalogue()}

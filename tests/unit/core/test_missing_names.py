@@ -16,7 +16,7 @@ from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Lacking, Message
+from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import (
     answering,
     checkpointing,
@@ -25,6 +25,7 @@ from safe_launch.guards import (
     fsdp,
     install,
     model_facts,
+    optimizer,
     progress,
     reduced_early,
     resuming,
@@ -241,6 +242,10 @@ def _fsdp_begins(world: World) -> None:
     fsdp.install(states, world.observations)
 
 
+def _initial_state(world: World) -> None:
+    optimizer.install(world.module(names.INITIAL_STATE.module), world.observations)
+
+
 SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.LOGS_SPECS: _logs_specs,
     names.LOGS_DEST: _logs_dest,
@@ -255,6 +260,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.IGNORED: _ignored,
     names.SYNC_BUFFERS: _sync_buffers,
     names.FSDP_BEGINS: _fsdp_begins,
+    names.INITIAL_STATE: _initial_state,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,
@@ -294,7 +300,7 @@ def test_a_missing_name_is_told_in_a_line(
         said = [raised.value.problem]
     else:
         SITUATIONS[name](world)
-        said = [message.sentence for message in told if isinstance(message, Lacking)]
+        said = [message.sentence for message in told if isinstance(message, Remark)]
     assert said == [name.sentence]
     assert "\n" not in name.sentence
 
@@ -314,6 +320,6 @@ def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
     install._install(resuming, seen, ModuleType("deepspeed.runtime.engine"))
     seen.report_to(told.append)  # after the fork: what was missed before it is told now
     (one,) = told
-    assert isinstance(one, Lacking)
+    assert isinstance(one, Remark)
     assert "DeepSpeedEngine" in one.sentence
     assert one.sentence.endswith(": what is seen and set there (resuming) is left out")

@@ -155,6 +155,15 @@ SITUATIONS = [
         {**LORA_DDP, Setting.STATIC_GRAPH: True, Setting.FIND_UNUSED_PARAMETERS: False},
         CURRENT,
     ),
+    (
+        "fsdp-reentrant-blocks-in-one-unit",
+        {
+            Fact.ENGINE: "fsdp",
+            Fact.FSDP_VERSION: 1,
+            Setting.GRADIENT_CHECKPOINTING: "reentrant",
+        },
+        CURRENT,
+    ),
     ("zero3-recompute-of-released-parameters", {**LORA3, Fact.FROZEN_PARAMETERS: True}, OLDER),
     ("ddp-parameter-ready-twice", LORA_DDP, CURRENT),
     (
@@ -310,8 +319,9 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
 def test_preset_entries_apply_to_something() -> None:
     """Every entry that another preset cures forbids something, and is known from somewhere."""
     for one in CATALOGUE:
-        # No setting puts another engine in the place of the one that accelerate takes.
-        cured = one.kind in (Kind.PRESET, Kind.SILENT) and one.id != "fsdp-trains-ddp-on-cpu"
+        # No setting puts another engine in the place of accelerate's, or an optimizer elsewhere.
+        is_told = one.id in ("fsdp-trains-ddp-on-cpu", "fsdp2-optimizer-made-before")
+        cured = one.kind in (Kind.PRESET, Kind.SILENT) and not is_told
         assert bool(one.forbids) == cured, one.id
         assert one.proof, one.id
         assert one.sources, one.id

@@ -18,11 +18,11 @@ from safe_launch.evidence.worker_messages import (
     FailureBegun,
     Finished,
     Imports,
-    Lacking,
     Message,
     ModelShape,
     Observed,
     Reexecution,
+    Remark,
     SaveLocation,
     encoded,
 )
@@ -104,7 +104,7 @@ def test_a_deep_document_is_none() -> None:
         Imports({"modules": ["torch"]}),
         SaveLocation(Saves("out", 1, {"checkpoint-2": 3})),
         Reexecution("HF_HOME"),
-        Lacking("this torch has no gloo: nothing is reduced"),
+        Remark("this torch has no gloo: nothing is reduced"),
     ],
     ids=lambda message: type(message).__name__,
 )

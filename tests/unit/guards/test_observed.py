@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -157,6 +158,30 @@ def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("torch.optim.optimizer")
     module.Optimizer, module.register_optimizer_step_post_hook = Optimizer, lambda _count: None
     optimizer.install(module, seen)
+
+
+def test_a_step_that_makes_states_isnt_counted(
+    seen: Observations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch steps by a rate of 0 before it loads or saves an optimizer that has no states."""
+    from torch.distributed.checkpoint import state_dict
+    from torch.optim import optimizer as real
+
+    monkeypatch.setattr(real.Optimizer, "__init__", real.Optimizer.__init__)
+    monkeypatch.setattr(state_dict, "_init_optim_state", state_dict._init_optim_state)
+    hooks: OrderedDict[int, Any] = OrderedDict()
+    monkeypatch.setattr(real, "_global_optimizer_post_hooks", hooks)
+    optimizer.install(real, seen)
+    optimizer.install(state_dict, seen)
+    model = torch.nn.Linear(2, 2)
+    sgd = torch.optim.SGD(model.parameters())
+    for done in range(2):
+        state_dict.get_optimizer_state_dict(model, sgd)
+        assert seen.step() == done
+        model(torch.ones(1, 2)).sum().backward()
+        sgd.step()
+        sgd.zero_grad()
+    assert len(hooks) == 1
 
 
 @pytest.mark.usefixtures("optimizers")

@@ -358,6 +358,15 @@ def test_compiled_code_has_none_of_it(installed: Callable[..., Any]) -> None:
     assert {"StepTimes.stepped", "StepTimes.waiting.<locals>.marked", "Slot.moved"} <= skipped
 
 
+def test_the_steps_of_a_trainer_that_has_gone_stay(training: Training) -> None:
+    """After a resume the optimizer has counted only those of this process."""
+    training.steps = 12
+    training.step()
+    training.observations.count_steps(lambda: 9)
+    training.observations.end()
+    assert training.board.rows()[0].step == 13
+
+
 def test_a_forked_child_leaves_the_board(training: Training) -> None:
     """As a data loader's workers do: their marks would be taken for the rank's."""
     leave = training.observations._leave_board

@@ -25,11 +25,11 @@ from safe_launch.evidence.worker_messages import (
     FailureBegun,
     Finished,
     Imports,
-    Lacking,
     Message,
     ModelShape,
     Observed,
     Reexecution,
+    Remark,
 )
 from safe_launch.evidence.worker_receiver import Receiver
 from safe_launch.hangs.report import HangReport
@@ -345,7 +345,7 @@ def test_what_workers_tell_is_passed_on(tmp_path: Path) -> None:
     with node(tmp_path, ("true",)) as local:
         local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
         for rank in (0, 1):
-            local.send(rank, Lacking("this torch has no gloo: nothing is reduced"))
+            local.send(rank, Remark("this torch has no gloo: nothing is reduced"))
         local.end()
     assert local.imports == [{"modules": ["torch"]}]
     assert local.notices == [

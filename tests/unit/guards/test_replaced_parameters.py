@@ -1,0 +1,135 @@
+"""An optimizer whose parameters `fully_shard` has replaced is told of, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.guards import replaced_parameters
+
+SGD = torch.optim.SGD
+Step = Callable[[Any], list[str]]
+Shard = Callable[[Any], Any]
+
+
+def fully_shard(module: Any) -> Any:
+    """As torch's, which divides the new parameters."""
+    for each in module if isinstance(module, list) else [module]:
+        for part in each.modules():
+            for name, old in list(part.named_parameters(recurse=False)):
+                if not hasattr(old, "sharded"):
+                    new = torch.nn.Parameter(old.detach().clone(), old.requires_grad)
+                    new.sharded = True  # type: ignore[attr-defined]
+                    setattr(part, name, new)
+    return module
+
+
+@pytest.fixture
+def world() -> tuple[Shard, Step]:
+    """What shards, and what steps and returns what has been told by then."""
+    told: list[Message] = []
+    seen, public, optimizers = (
+        Observations(),
+        ModuleType(replaced_parameters.TORCHS),
+        ModuleType("torch.optim.optimizer"),
+    )
+    seen.report_to(told.append)
+    hooks: list[Callable[..., None]] = []
+    public.fully_shard = fully_shard  # type: ignore[attr-defined]
+    optimizers.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
+    for module in (public, optimizers):
+        replaced_parameters.install(module, seen)
+
+    def step(optimizer: Any) -> list[str]:
+        optimizer.step()
+        for hook in hooks:
+            hook(optimizer, (), {})
+        return [message.sentence for message in told if isinstance(message, Remark)]
+
+    return public.fully_shard, step
+
+
+World = tuple[Shard, Step]
+
+
+def trained(model: Any, optimizer: Any) -> Any:
+    """The optimizer before its step, with the gradients of a pass."""
+    model(torch.ones(1, 2)).sum().backward()
+    return optimizer
+
+
+def test_all_of_it_is_replaced(world: World) -> None:
+    """With the line of the call, once; frozen parameters don't count."""
+    shard, step = world
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    early = SGD(model.parameters())
+    shard([model[0], model[1]])
+    shard(model)
+    (said,) = step(trained(model, early))
+    assert said.startswith("an optimizer (SGD) trains nothing: it was made of parameters that ")
+    assert f"fully_shard ({__file__}:" in said
+    assert step(trained(model, early)) == [said]
+
+
+def made_after(shard: Shard) -> Any:
+    """As it should be."""
+    model = shard(torch.nn.Linear(2, 2))
+    return trained(model, SGD(model.parameters()))
+
+
+def of_another_model(shard: Shard) -> Any:
+    """A discriminator that isn't sharded, whose turn it isn't."""
+    shard(torch.nn.Linear(2, 2))
+    return SGD(torch.nn.Linear(2, 2).parameters())
+
+
+def of_parts(shard: Shard) -> Any:
+    """A head outside of what is sharded is trained after all."""
+    body, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    both = SGD([*body.parameters(), *head.parameters()])
+    shard(body)
+    return both
+
+
+def given_the_new_ones(shard: Shard) -> Any:
+    """As accelerate does."""
+    model = torch.nn.Linear(2, 2)
+    early = SGD(model.parameters())
+    early.param_groups[0]["params"] = list(shard(model).parameters())
+    return early
+
+
+def with_gradients(shard: Shard) -> Any:
+    """Somebody uses the old ones elsewhere."""
+    model = torch.nn.Linear(2, 2)
+    early = trained(model, SGD(model.parameters()))
+    shard(model)
+    return early
+
+
+def without_any(_shard: Shard) -> Any:
+    """A script that shards nothing."""
+    return SGD(torch.nn.Linear(2, 2).parameters())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [made_after, of_another_model, of_parts, given_the_new_ones, with_gradients, without_any],
+)
+def test_whoever_trains_is_left_alone(case: Callable[[Shard], Any], world: World) -> None:
+    """Whatever else is sharded."""
+    shard, step = world
+    assert step(case(shard)) == []
+
+
+def test_a_torch_without_the_second_version() -> None:
+    """There is nothing to wrap."""
+    module = ModuleType(replaced_parameters.TORCHS)
+    replaced_parameters.install(module, Observations())
+    assert not hasattr(module, "fully_shard")
