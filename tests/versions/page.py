@@ -72,8 +72,10 @@ def page(records: list[Record]) -> str:
     columns = ["month", "Python", *PACKAGES, *checks]
     lines = [columns, ["---"] * len(columns), *(row(one, checks) for one in records)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    why = {one.name: f". {one.why}" for one in COMBINATIONS if one.why}
     when = "\n".join(
         f"- {one.name}: run on {one.date} with safe-launch {one.commit}, in {one.seconds} s"
+        f"{why.get(one.name, '')}"
         for one in records
     )
     missing = [one.name for one in COMBINATIONS if one.name not in {one.name for one in records}]
