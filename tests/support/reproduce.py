@@ -7,7 +7,8 @@ rank died of and which entry explains it. The scripts are ordinary training scri
 makes them follow the entry's advice. They may set, at their top level:
 
     RANKS = 2           how many ranks
-    STACKS = ("current", "older")   environments in which the failure lives
+    STACKS = ("current", "older")   environments in which the failure lives; where no framework
+                        is named but torch, which is the same in both, ("current",)
     FRESH = False       whether it needs an interpreter that has imported nothing yet
     SECONDS = 60        how long it may take
 """
@@ -19,10 +20,11 @@ import ast
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # in a Python that has no pytest
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-from support.warm_python import Training, preload, run, versions
+from support.warm_python import FRAMEWORKS, Training, preload, run, versions
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 
@@ -53,9 +55,14 @@ class Script:
 def read_script(path: Path) -> Script:
     """The script's own settings, read without running it."""
     names = {"RANKS": "ranks", "STACKS": "stacks", "FRESH": "fresh", "SECONDS": "seconds"}
-    said = {
+    text = path.read_text()
+    _, *differing = FRAMEWORKS  # torch doesn't
+    said: dict[str, Any] = {}
+    if not any(name in text for name in differing):
+        said["stacks"] = ("current",)
+    said |= {
         names[target.id]: ast.literal_eval(node.value)
-        for node in ast.parse(path.read_text()).body
+        for node in ast.parse(text).body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name) and target.id in names

@@ -154,6 +154,7 @@ def test_offload(
     stack: Stack, settings: tuple[str, ...], changes: tuple[str, ...], tmp_path: Path
 ) -> None:
     """What lies in host memory is trained as before, and is seen to lie there."""
+    stack.compile_adam()
     script = SCENARIOS / "hf_lora.py"
     expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
     options = ("--nproc=2", "--log-dir=runs", *(f"--set={one}" for one in settings))

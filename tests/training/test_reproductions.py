@@ -21,7 +21,7 @@ from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.worker_receiver import record_of
 from support import reproduce
-from support.stacks import STACKS, Stack
+from support.stacks import CURRENT, STACKS, Stack
 from support.warm_python import Ended, WarmPython
 
 ENTRIES = {entry.id: entry for entry in read_catalogue()}
@@ -37,8 +37,7 @@ Key = tuple[str, str, bool]
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[Ended]]]:
     """What becomes of every case that is asked for; every thread has a Python of its own."""
-    for stack in STACKS:
-        stack.compile_adam()
+    CURRENT.compile_adam()
     servers: list[WarmPython] = []
     own = threading.local()
     workers = {stack.name: ThreadPoolExecutor(SERVERS) for stack in STACKS}

@@ -23,6 +23,7 @@ from support.trainings import (
     launched,
     reference,
 )
+from support.warm_python import Training, warm
 
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 UNCHECKED = (".py", ".md")
@@ -129,9 +130,9 @@ def test_progress_is_not_thrown_away_unless_allowed(tmp_path: Path) -> None:
 
 def test_every_cut_of_adapters_under_ddp_is_noticed(tmp_path: Path) -> None:
     """What peft and the Trainer write without DeepSpeed."""
-    own = (SCENARIOS / "hf_lora.py", "--use_lora=True", *TWO, "--max_steps=2", "--save_steps=1")
-    done = CURRENT.run("torchrun", "--nproc-per-node=2", *own, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
+    own = ("--use_lora=True", *TWO, "--max_steps=2", "--save_steps=1")
+    ended = warm(CURRENT).run(Training(str(SCENARIOS / "hf_lora.py"), own, 2, str(tmp_path)))
+    assert ended.completed == [0, 1], ended.outputs
     (newest, _) = discovery.find_all(Saves(str(tmp_path / "out")), {2}).complete
     assert (newest.step, newest.engine, newest.world) == (2, Engine.DDP, 2)
     every_cut_is_noticed(tmp_path / "out", "checkpoint-2", "checkpoint-1", tmp_path)
