@@ -103,7 +103,8 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def compare(row: Mapping[str, str]) -> Compared:
     """One row with its estimate."""
-    from safe_launch.core.settings import Engine, Fact, Setting
+    from safe_launch.core.choices import Engine
+    from safe_launch.core.settings import Fact, Setting
 
     facts = {
         Fact.ENGINE: Engine.DEEPSPEED.value,

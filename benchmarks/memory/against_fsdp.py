@@ -152,7 +152,8 @@ def policy(case: Case) -> Any:
 
 def compare(row: Mapping[str, str]) -> Compared:
     """One row with its estimate."""
-    from safe_launch.core.settings import Engine, Fact, Framework, Setting, Units
+    from safe_launch.core.choices import Engine, Framework, Units
+    from safe_launch.core.settings import Fact, Setting
 
     by_accelerate = row["way"] == "accelerate"
     units = Units.WHOLE if row["way"] == "whole" else Units.LAYERS

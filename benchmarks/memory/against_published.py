@@ -21,9 +21,10 @@ from typing import Any
 import yaml
 from estimators import RULES, Run
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model
-from safe_launch.core.settings import Fact, Framework, Precision, Setting, name_of, parse_value
+from safe_launch.core.settings import Fact, Setting, name_of, parse_value
 from safe_launch.core.workload import Known, Workload
 from safe_launch.planning.estimates.estimate import Component, Estimate
 from safe_launch.planning.estimates.families import Family, family_of

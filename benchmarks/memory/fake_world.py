@@ -203,8 +203,8 @@ class Compared:
 
 def estimated(workload: Any, candidate: Any, world: int) -> tuple[Any, float]:
     """The states on a rank, and its bytes at the peak without an allocator's fragments."""
+    from safe_launch.core.choices import Precision
     from safe_launch.core.hardware import Accelerator, Hardware
-    from safe_launch.core.settings import Precision
     from safe_launch.planning.estimates import memory
     from safe_launch.planning.estimates.model_sizes import model_sizes_of
     from safe_launch.planning.estimates.ranks import Ranks

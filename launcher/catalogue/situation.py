@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from ..core.settings import Adapter, Engine, Fact, Framework
+from ..core.choices import Adapter, Engine, Framework
+from ..core.settings import Fact
 from ..core.workload import Workload
 from ..evidence.failure_record import FailureRecord
 

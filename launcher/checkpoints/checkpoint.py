@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from ..core.settings import Engine
+from ..core.choices import Engine
 
 VARIABLE = "SAFE_LAUNCH_RESUME"
 """Environment variable with what a training resumes from, `NUMBER:FOLDER`; empty for nothing.

@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.choices import Engine
 from ..core.plain_json import parsed
-from ..core.settings import Engine
 from .checkpoint import (
     STATE,
     Checkpoint,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..core.choices import Engine
 from ..core.refused import Refused
-from ..core.settings import Engine
 from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 
 PATIENCE = 3

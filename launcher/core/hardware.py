@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from .settings import Precision
+from .choices import Precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from .settings import Checkpointing, Offload, Precision, Setting, Value, parse_value
+from .choices import Checkpointing, Offload, Precision
+from .settings import Setting, Value, parse_value
 
 VARIABLE = "SAFE_LAUNCH_PRESET"
 """Environment variable that carries the preset, as JSON, to the workers."""

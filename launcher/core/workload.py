@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from .certainty import Certainty, Origin
+from .choices import Engine, Framework
 from .model import Model
-from .settings import Engine, Fact, Framework, Name, Setting, Value
+from .settings import Fact, Name, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.certainty import Origin
+from ..core.choices import Adapter
 from ..core.errors import LaunchError
 from ..core.model import Weight
-from ..core.settings import Adapter, Fact, Name, Setting, Value, name_of, parse_value
+from ..core.settings import Fact, Name, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Statement, Workload
 from ..workload.models.from_config import model_from_config
 from .attempt import Attempt, Seen

@@ -13,8 +13,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..core.choices import Checkpointing
 from ..core.private_names import MissingNameError
-from ..core.settings import Checkpointing, Fact, Setting, Value
+from ..core.settings import Fact, Setting, Value
 from ..progress.board import Phase, Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of

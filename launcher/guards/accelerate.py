@@ -8,7 +8,8 @@ from typing import Any
 
 import wrapt
 
-from ..core.settings import Engine, Fact
+from ..core.choices import Engine
+from ..core.settings import Fact
 from ..evidence.observations import Observations
 from ..workload.readers.vocabulary import dtype_named
 from .model_facts import see_no_checkpointing

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..core.choices import Checkpointing
 from ..core.private_names import CHECKPOINT_FUNCTION, NON_REENTRANT
-from ..core.settings import Checkpointing, Setting
+from ..core.settings import Setting
 from ..evidence.observations import Observations
 from .enforced import overrides
 from .reduced_early import Recomputations

@@ -9,8 +9,9 @@ from typing import Any
 
 import wrapt
 
+from ..core.choices import Engine
 from ..core.private_names import IGNORED, SYNCS
-from ..core.settings import Engine, Setting
+from ..core.settings import Setting
 from ..evidence.observations import Observations
 from .enforced import overrides
 from .model_facts import see_facts

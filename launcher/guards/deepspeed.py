@@ -13,8 +13,9 @@ from typing import Any
 
 import wrapt
 
+from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
-from ..core.settings import Engine, Precision, Setting
+from ..core.settings import Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of, with_settings
 from . import first_batch

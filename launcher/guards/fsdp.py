@@ -11,8 +11,9 @@ from typing import Any
 
 import wrapt
 
+from ..core.choices import Engine, Offload, Units
 from ..core.private_names import FSDP_BEGINS
-from ..core.settings import Engine, Offload, Setting, Units
+from ..core.settings import Setting
 from ..evidence.observations import Observations
 from ..workload.readers.vocabulary import dtype_named
 from .enforced import overrides

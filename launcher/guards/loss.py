@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..core.settings import Loss
+from ..core.choices import Loss
 
 OWN = "transformers."
 

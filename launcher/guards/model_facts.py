@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from ..core.choices import Checkpointing
 from ..core.private_names import ATTENTION
-from ..core.settings import Checkpointing, Setting
+from ..core.settings import Setting
 from ..evidence.observations import Observations
 from ..workload.readers.vocabulary import attention_named, dtype_named
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import wrapt
 
+from ..core.choices import Optimizer
 from ..core.private_names import INITIAL_STATE
-from ..core.settings import Optimizer
 from ..evidence.observations import Observations
 from ..evidence.other_models import size_of
 from ..workload.readers.vocabulary import optimizer_named

@@ -12,7 +12,8 @@ from typing import Any
 
 import wrapt
 
-from ..core.settings import Checkpointing, Fact, Setting
+from ..core.choices import Checkpointing
+from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import load, minimal, with_settings
 from ..workload.readers.vocabulary import dtype_named, optimizer_named

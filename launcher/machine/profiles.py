@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 
+from ..core.choices import Precision
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Accelerator, Hardware
-from ..core.settings import Precision
 from ..core.units import GIB, MIB
 from ..system.typed_yaml import DocumentError, line_of, near, read_document, text_of
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..core.choices import Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.hardware import Hardware
-from ..core.settings import Precision, Setting
+from ..core.settings import Setting
 from ..core.units import GIB
 from .estimates.estimate import Estimate
 from .estimates.ranks import Ranks

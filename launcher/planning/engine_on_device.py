@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from ..core.choices import Engine, Framework
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
-from ..core.settings import Engine, Fact, Framework, Setting
+from ..core.settings import Fact, Setting
 from ..core.workload import Known, Workload
 
 FSDP_ONLY = (Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD)

@@ -6,10 +6,10 @@ from collections.abc import Set
 from dataclasses import replace
 from fractions import Fraction
 
+from ..core.choices import Framework
 from ..core.constraint import Cause, CauseKind, Constraint
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
-from ..core.settings import Framework
 from ..core.workload import Workload
 
 

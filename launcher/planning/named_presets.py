@@ -11,17 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ..core.certainty import Origin
+from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import ExitCode, LaunchError
-from ..core.settings import (
-    Engine,
-    Fact,
-    Framework,
-    Precision,
-    Setting,
-    Units,
-    parse_value,
-    range_of,
-)
+from ..core.settings import Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
 from ..system.typed_yaml import DocumentError, check_depth, line_of, near, text_of
 from .estimates.versions import is_at_least

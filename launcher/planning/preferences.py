@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.settings import Checkpointing, Setting
+from ..core.choices import Checkpointing
+from ..core.settings import Setting
 from ..core.workload import Workload
 from .estimates.training_states import Candidate
 from .plan import Considered

@@ -8,20 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.certainty import Origin
+from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
 from ..core.constraint import CauseKind
 from ..core.errors import LaunchError
-from ..core.settings import (
-    Adapter,
-    Engine,
-    Fact,
-    Framework,
-    Loss,
-    Name,
-    Offload,
-    Optimizer,
-    Setting,
-    Value,
-)
+from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Known, Workload
 from .budget import capacity, gib
 from .estimates.memory import calibrated_sizes

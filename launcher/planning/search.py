@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from ..core.choices import Checkpointing, Engine, Framework, Offload
 from ..core.constraint import Cause, CauseKind, Constraint
 from ..core.hardware import Hardware
 from ..core.preset import preset_of
 from ..core.request import LaunchRequest
-from ..core.settings import Checkpointing, Engine, Fact, Framework, Name, Offload, Setting, Value
+from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .budget import hardware_constraints, over_budget
 from .estimates.memory import calibrated_sizes, estimate_of

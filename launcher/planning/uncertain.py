@@ -12,22 +12,19 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.certainty import Certainty
-from ..core.constraint import CauseKind
-from ..core.settings import (
+from ..core.choices import (
     Adapter,
     Attention,
     Checkpointing,
     Engine,
-    Fact,
     Loss,
-    Name,
     Offload,
     Optimizer,
     Output,
     Precision,
-    Setting,
-    Value,
 )
+from ..core.constraint import CauseKind
+from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .plan import Change, Doubt, NoPlan, Plan
 from .remedies import supposed

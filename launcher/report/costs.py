@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..core.settings import Checkpointing, Offload, Setting, Value
+from ..core.choices import Checkpointing, Offload
+from ..core.settings import Setting, Value
 from ..core.units import GIB
 from ..evidence.failure_record import FailureRecord
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..core.choices import Checkpointing, Framework
 from ..core.request import LaunchRequest
-from ..core.settings import Checkpointing, Framework, Setting, Value
+from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
 from ..workload.script.decisive_calls import TRAINING

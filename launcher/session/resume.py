@@ -9,8 +9,9 @@ from shutil import rmtree
 from ..checkpoints import aside, discovery, resume_point, universal
 from ..checkpoints.checkpoint import Checkpoints, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
+from ..core.choices import Engine, Offload
 from ..core.refused import Refused
-from ..core.settings import Engine, Offload, Setting
+from ..core.settings import Setting
 from ..diagnosis.attempt import Failed, Outcome, Superseded
 from ..planning.plan import Plan
 from ..system import orphans

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..catalogue.entry import KnownFailure, constraints_of
-from ..core.settings import Adapter, Engine, Fact, Framework, Name, Precision, Value
+from ..core.choices import Adapter, Engine, Framework, Precision
+from ..core.settings import Fact, Name, Value
 from ..core.source_location import SourceLocation
 from ..planning.plan import Plan
 from ..workload.script.line_searches import spots

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
+from ..core.choices import Framework
 from ..core.request import LaunchRequest
-from ..core.settings import Framework
 from ..core.workload import FRAMEWORKS, Statement, Workload
 from .not_understood import not_understood
 from .readers import (

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from safe_launch.checkpoints.checkpoint import Resume
+from safe_launch.core.choices import Precision
 from safe_launch.core.hardware import Accelerator, Hardware
-from safe_launch.core.settings import Precision, Setting
+from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.frames import Direction

@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model
-from safe_launch.core.settings import Fact, Framework, Name, Precision, Value
+from safe_launch.core.settings import Fact, Name, Value
 from safe_launch.core.workload import Known, Workload
 from safe_launch.workload.models.from_config import model_from_config
 

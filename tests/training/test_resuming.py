@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.checkpoints import discovery
 from safe_launch.checkpoints.checkpoint import Saves
-from safe_launch.core.settings import Engine
+from safe_launch.core.choices import Engine
 from support.stacks import CURRENT, EXAMPLES, SCENARIOS, Stack
 from support.trainings import (
     LATE,

@@ -13,8 +13,9 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
+from ...core.choices import Attention, Checkpointing
 from ...core.model import Model, Stack, Weight
-from ...core.settings import Attention, Checkpointing, Fact
+from ...core.settings import Fact
 from ...core.workload import Workload
 
 INTO_ATTENTION = (

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ...core.choices import Adapter, Output
 from ...core.model import Model, Weight
-from ...core.settings import Adapter, Fact, Output
+from ...core.settings import Fact
 from ...core.workload import Workload
 
 ALL_LINEAR = "all-linear"

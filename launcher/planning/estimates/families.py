@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from ...core.settings import Fact, Objective
+from ...core.choices import Objective
+from ...core.settings import Fact
 from ...core.workload import Workload
 from .model_sizes import ModelSizes
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...core.settings import Fact, Framework, Offload, Precision, Setting
+from ...core.choices import Framework, Offload, Precision
+from ...core.settings import Fact, Setting
 from .estimate import Component
 from .fsdp_units import Division, Unit, division_of
 from .model_sizes import ModelSizes

@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...core.choices import Framework, Units
 from ...core.model import Weight
-from ...core.settings import Fact, Framework, Units
+from ...core.settings import Fact
 from .model_sizes import ModelSizes
 from .versions import is_at_least
 

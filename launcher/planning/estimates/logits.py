@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.choices import Engine, Loss, Objective
 from ...core.model import Model
-from ...core.settings import Engine, Fact, Loss, Objective
+from ...core.settings import Fact
 from ...core.workload import Workload
 from .activations import Tokens
 from .versions import is_at_least

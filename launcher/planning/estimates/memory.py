@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...core.choices import Adapter, Engine, Objective
 from ...core.hardware import Hardware
-from ...core.settings import Adapter, Engine, Fact, Objective, Setting
+from ...core.settings import Fact, Setting
 from ...core.workload import Measured, Workload
 from .activations import Types, activations_of, tokens_of
 from .adapters import assumed

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ...core.choices import Adapter, Engine
 from ...core.model import Model
-from ...core.settings import Adapter, Engine, Fact
+from ...core.settings import Fact
 from ...core.workload import Workload
 from .adapters import trained_model
 

@@ -8,8 +8,9 @@ stage 3) and FSDP2 does, and what offload moves between host and accelerator.
 
 from __future__ import annotations
 
+from ...core.choices import Checkpointing, Engine, Objective, Offload
 from ...core.hardware import Hardware
-from ...core.settings import Checkpointing, Engine, Fact, Objective, Offload, Setting
+from ...core.settings import Fact, Setting
 from .fsdp_states import bytes_of_elements, is_deferred
 from .model_sizes import ModelSizes
 from .ranks import Ranks

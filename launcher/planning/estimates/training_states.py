@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...core.settings import (
-    Checkpointing,
-    Engine,
-    Fact,
-    Framework,
-    Offload,
-    Optimizer,
-    Precision,
-    Setting,
-    Value,
-)
+from ...core.choices import Checkpointing, Engine, Framework, Offload, Optimizer, Precision
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Workload
 from .estimate import Component
 from .model_sizes import ModelSizes

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.choices import Offload
 from ...core.plain_json import parsed
 from ...core.secrets import in_mapping
-from ...core.settings import Offload, Setting, Value
+from ...core.settings import Setting, Value
 from ...system import redaction
 
 Config = dict[str, Any]

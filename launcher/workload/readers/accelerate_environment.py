@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
+from ...core.choices import Engine, Offload, Precision
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Offload, Precision, Setting, Value
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
 from ..script.files import module_file, parsed, script_file

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ...core.certainty import Origin
+from ...core.choices import Engine, Offload, Optimizer, Precision
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Engine, Fact, Offload, Optimizer, Precision, Setting, Value
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import Config, ConfigError, load, offload_of, section
 from ..script.given import Given

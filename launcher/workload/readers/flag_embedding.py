@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
-from ...core.settings import Adapter, Fact, Setting, Value
+from ...core.choices import Adapter
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.script import Script
 

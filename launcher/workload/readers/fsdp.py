@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.certainty import Origin
-from ...core.settings import Checkpointing, Engine, Fact, Offload, Precision, Setting, Units, Value
+from ...core.choices import Checkpointing, Engine, Offload, Precision, Units
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
 from ..script.known_values import Unknown

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
+from ...core.choices import Adapter, Checkpointing, Precision
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Checkpointing, Fact, Precision, Setting, Value
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

@@ -12,17 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.certainty import Origin
-from ...core.settings import (
-    Adapter,
-    Checkpointing,
-    Engine,
-    Fact,
-    Offload,
-    Output,
-    Precision,
-    Setting,
-    Value,
-)
+from ...core.choices import Adapter, Checkpointing, Engine, Offload, Output, Precision
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import ConfigError, load
 from ..script.files import package_folders

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
+from ...core.choices import Adapter
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Adapter, Fact, Setting, Value
+from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.certainty import Origin
-from ...core.settings import Adapter, Fact, Objective, Output
+from ...core.choices import Adapter, Objective, Output
+from ...core.settings import Fact
 from ...core.workload import Known, Statement
 from ..models.from_folder import read_model
 from ..script.given import Given

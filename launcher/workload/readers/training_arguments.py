@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...core.certainty import Origin
+from ...core.choices import Checkpointing, Engine, Precision
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Checkpointing, Engine, Fact, Precision, Setting
+from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
 from ..script.decisive_calls import ANYTHING
 from ..script.given import TRUE, Given

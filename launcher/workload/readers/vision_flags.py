@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
+from ...core.choices import Adapter
 from ...core.model import Model
-from ...core.settings import Adapter, Fact
+from ...core.settings import Fact
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.settings import Attention, Optimizer, Precision
+from ...core.choices import Attention, Optimizer, Precision
 
 OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("galore", None),

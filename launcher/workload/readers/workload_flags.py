@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from ...core.certainty import Origin
+from ...core.choices import Attention, Loss, Optimizer, Output
 from ...core.hardware import VISIBLE
-from ...core.settings import Attention, Fact, Loss, Optimizer, Output
+from ...core.settings import Fact
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script

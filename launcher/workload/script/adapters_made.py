@@ -6,7 +6,7 @@ import ast
 import re
 
 from ...core.certainty import Origin
-from ...core.settings import Adapter
+from ...core.choices import Adapter
 from .decisive_calls import reached_calls
 from .expressions import Evaluator
 from .given import Given

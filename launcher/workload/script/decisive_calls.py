@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.settings import Output
+from ...core.choices import Output
 from .expressions import Evaluator
 from .known_values import NotKnown, Unknown
 from .statements import Site

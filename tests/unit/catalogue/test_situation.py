@@ -9,7 +9,8 @@ import pytest
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.catalogue.situation import Trait, required, scheduled_by, told, traits_of
-from safe_launch.core.settings import Engine, Fact, Framework
+from safe_launch.core.choices import Engine, Framework
+from safe_launch.core.settings import Fact
 from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.system.typed_yaml import DocumentError

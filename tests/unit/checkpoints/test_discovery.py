@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safe_launch.checkpoints import discovery
 from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Resume, Saves
-from safe_launch.core.settings import Engine
+from safe_launch.core.choices import Engine
 from support.checkpoints import (
     archive,
     fsdp_checkpoint,

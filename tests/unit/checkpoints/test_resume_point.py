@@ -16,8 +16,8 @@ from safe_launch.checkpoints.resume_point import (
     next_start,
     without,
 )
+from safe_launch.core.choices import Engine
 from safe_launch.core.refused import Refused
-from safe_launch.core.settings import Engine
 
 DS, DDP = Engine.DEEPSPEED, Engine.DDP
 

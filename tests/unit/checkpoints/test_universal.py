@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from safe_launch.checkpoints import universal
 from safe_launch.checkpoints.checkpoint import UNIVERSAL, Checkpoint
+from safe_launch.core.choices import Engine
 from safe_launch.core.refused import Refused
-from safe_launch.core.settings import Engine
 from support.checkpoints import zero_checkpoint
 
 WORKS = """\

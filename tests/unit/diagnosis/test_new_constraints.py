@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.preset import Preset
 from safe_launch.core.refused import Refused
-from safe_launch.core.settings import Fact, Framework, Setting
+from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.new_constraints import Learned, is_hopeless, learned_from

@@ -11,8 +11,9 @@ import pytest
 from safe_launch.catalogue.entry import Finding, Kind, Role, constraints_of
 from safe_launch.catalogue.reader import concerns
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
-from safe_launch.core.settings import Fact, Framework, Setting
+from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.attempt import Attempt
 from safe_launch.diagnosis.new_constraints import is_about, lesson_of
 from safe_launch.diagnosis.observed import observed_statements, tried_settings

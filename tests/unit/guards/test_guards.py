@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from safe_launch.core import preset
-from safe_launch.core.settings import Checkpointing, Setting, Value
+from safe_launch.core.choices import Checkpointing
+from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import Observations
 from safe_launch.guards import checkpointing, deepspeed
 from torch.utils.checkpoint import CheckpointFunction

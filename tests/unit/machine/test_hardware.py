@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.core.choices import Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
-from safe_launch.core.settings import Precision
 from safe_launch.machine import host
 from safe_launch.machine.detect import detect, of_devices
 from safe_launch.machine.probes import amd, ascend, nvidia

@@ -16,12 +16,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Framework
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Framework, Setting
+from safe_launch.core.settings import Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from safe_launch.core.settings import Attention, Fact, Name, Setting, Value
+from safe_launch.core.choices import Attention
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Measured, Workload
 from safe_launch.planning.estimates.activations import Types, layer_of
 from safe_launch.planning.estimates.estimate import Component, Estimate, Phase

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
+from safe_launch.core.choices import Framework
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.planning.estimates.estimate import Component
 from safe_launch.planning.estimates.fsdp_units import division_of

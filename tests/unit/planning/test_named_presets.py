@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safe_launch.core.choices import Engine, Framework
 from safe_launch.core.errors import LaunchError
-from safe_launch.core.settings import Engine, Fact, Framework, Name, Setting, Value
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.planning.named_presets import names, wanted, with_wanted
 from support.worlds import world

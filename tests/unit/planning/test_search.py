@@ -8,8 +8,9 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
-from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.preferences import PREFERENCES, departure
 from safe_launch.planning.search import KEPT, candidates, contradiction, forbidden_by, resolve

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
-from safe_launch.core.settings import Framework, Setting, Value
+from safe_launch.core.settings import Setting, Value
 from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.search import as_asked
 from safe_launch.report.lasting import edits

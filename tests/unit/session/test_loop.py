@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from safe_launch.checkpoints.resume_point import Start
+from safe_launch.core.choices import Framework
 from safe_launch.core.errors import ExitCode
 from safe_launch.core.placement import Placement
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
-from safe_launch.core.settings import Framework, Setting
+from safe_launch.core.settings import Setting
 from safe_launch.diagnosis.attempt import Failed
 from support.attempts import Ending, fails, loses, ran, sees, stopped_by, succeeds
 from support.worlds import REQUEST, ZERO2, ZERO3, world

@@ -10,10 +10,11 @@ import pytest
 from safe_launch.checkpoints import universal
 from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
 from safe_launch.checkpoints.resume_point import Loading, Start
+from safe_launch.core.choices import Engine, Offload
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import Limits
-from safe_launch.core.settings import Engine, Fact, Offload, Setting, Value
+from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Seen, Superseded
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.plan import Change, Plan

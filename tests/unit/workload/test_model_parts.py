@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
+from safe_launch.core.choices import Attention, Optimizer, Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Weight
-from safe_launch.core.settings import Attention, Optimizer, Precision
 from safe_launch.workload.models.config_keys import ConfigSizes, MissingSizeError
 from safe_launch.workload.models.safetensors_headers import read_tensors, shards
 from safe_launch.workload.models.weight_patterns import counted

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Fact, Framework, Name, Setting, Value
+from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.workload.config_files import accelerate
 from safe_launch.workload.read_workload import read_workload

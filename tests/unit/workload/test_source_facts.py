@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.certainty import Certainty
+from safe_launch.core.choices import Adapter, Output
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Adapter, Fact, Output, Setting
+from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.workload.read_workload import read_workload
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.certainty import Origin
+from safe_launch.core.choices import Checkpointing, Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Checkpointing, Fact, Framework, Setting
+from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers.training_arguments import default_mode
