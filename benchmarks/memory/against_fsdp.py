@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
 def train(case: Case) -> Measured:
     """What FSDP2 holds."""
     import torch
-    from live_bytes import LiveBytes
+    from live_bytes import LiveBytes, ZeroProducts
     from safe_launch.evidence import observations
 
     loaded = torch.float32 if case["loaded"] == "fp32" else torch.bfloat16
@@ -81,7 +81,7 @@ def train(case: Case) -> Measured:
     for tensor in (*model.parameters(), *model.buffers()):
         live.add(tensor)
     peak = 0
-    with live:
+    with ZeroProducts(), live:
         for step in range(3):
             live.peak = live.now
             for number in range(case["accumulation"]):

@@ -1,7 +1,6 @@
 """Counts the bytes of all tensors that are alive, and their peak.
 
 torch's MemTracker finds the same numbers. This only adds them up, and is several times faster.
-Products of matrices aren't computed: their results are zeros, of the same bytes.
 """
 
 from __future__ import annotations
@@ -71,12 +70,19 @@ class LiveBytes(TorchDispatchMode):
         """Runs an operation and counts its results; of a DTensor, those of its parts."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
-        if func in _PRODUCTS:
-            first, second = args
-            results = first.new_zeros(*first.shape[:-1], second.shape[-1])
-        else:
-            results = func(*args, **(kwargs or {}))
+        results = func(*args, **(kwargs or {}))
         for result in tree_leaves(results):
             if isinstance(result, torch.Tensor):
                 self.add(result)
         return results
+
+
+class ZeroProducts(TorchDispatchMode):
+    """Makes zeros of the same bytes where matrices are multiplied, which takes most of the time."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs an operation that is no product."""
+        if func in _PRODUCTS and not any(issubclass(kind, DTensor) for kind in types):
+            first, second = args
+            return first.new_zeros(*first.shape[:-1], second.shape[-1])
+        return func(*args, **(kwargs or {}))

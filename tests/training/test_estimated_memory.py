@@ -25,7 +25,7 @@ def test_the_real_engine_holds_these_bytes() -> None:
     rows = []
     for stage in (2, 3):
         cases = [
-            {"model": "qwen3-21m", "stage": stage, **benchmark.BASE, **variant}
+            {"model": "llama-5m", "stage": stage, **benchmark.BASE, **variant}
             for variant in variants
         ]
         done = subprocess.run(
