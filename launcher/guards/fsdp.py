@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
@@ -115,7 +115,7 @@ def _see(observations: Observations) -> None:
         observations.see(
             engine=Engine.FSDP.value,
             fsdp_version=2,
-            fsdp_units=(Units.LAYERS if others else Units.WHOLE).value,
+            fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
             # Every copy of the model has shards of its own.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
@@ -125,6 +125,13 @@ def _see(observations: Observations) -> None:
             reduce_precision=reduced,
         )
         observations.see_model(root)
+
+
+def _has_layers(units: Sequence[Unit]) -> bool:
+    """Whether some are layers: accelerate divides the embedding and the head too."""
+    modules = [module for unit in units if (module := unit.module()) is not None]
+    is_repeated = len({type(module) for module in modules}) < len(modules)
+    return is_repeated or any(next(module.children(), None) for module in modules)
 
 
 def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:

@@ -119,6 +119,17 @@ def test_other_ways(
     assert seen.observed.items() >= expected.items()
 
 
+def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
+    """Accelerate divides them even where no layer is one of its units."""
+    public, states, seen = torchs
+    net = torch.nn.Sequential(torch.nn.Embedding(2, 2), model(), torch.nn.Linear(2, 2))
+    for place in (0, 2):
+        public.fully_shard(net[place])
+    public.fully_shard(net)
+    states.FSDPState()._lazy_init()
+    assert seen.observed["fsdp_units"] == "whole"
+
+
 def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
     """A reference model, and one that nobody holds any more."""
     public, states, seen = torchs
