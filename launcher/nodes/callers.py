@@ -24,7 +24,8 @@ class Callers:
     """Accepts connections, and asks who is there.
 
     Of too many, some of the address with the most are closed, by chance: a flood from one host
-    keeps nodes on other hosts from nothing, and a node on the same host has its chance, too.
+    keeps nodes on other hosts from nothing, and a node on the same host has its chance, too. If
+    most of them say nothing, it is one of these: a node speaks at once.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Callers:
         self._note = note
         self._noted: set[str] = set()
         self._callers: dict[Connection, float] = {}  # in the order of arrival: until when
+        self._heard: set[Connection] = set()  # those that have begun to prove themselves
         loop.on_readable(listener, self._accept)
 
     def close(self) -> None:
@@ -73,7 +75,8 @@ class Callers:
         while len(self._callers) > self._most:
             ((crowded, _),) = Counter(caller.peer for caller in self._callers).most_common(1)
             crowd = [caller for caller in self._callers if caller.peer == crowded]
-            self._close(secrets.choice(crowd))
+            silent = [caller for caller in crowd if caller not in self._heard]
+            self._close(secrets.choice(silent if 2 * len(silent) > len(crowd) else crowd))
 
     def _expire(self) -> None:
         """Closes the connections of those whose time is over."""
@@ -101,6 +104,8 @@ class Callers:
             self._tell(f"refused a node: {connection.peer}: {connection.fault}")
         if connection.fault is not None:
             self._close(connection)
+        else:
+            self._heard.add(connection)
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._noted and len(self._noted) < LINES:
@@ -114,3 +119,4 @@ class Callers:
     def _forget(self, connection: Connection) -> None:
         self._loop.forget(connection)
         del self._callers[connection]
+        self._heard.discard(connection)

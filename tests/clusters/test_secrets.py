@@ -156,15 +156,16 @@ def count(launcher: Launcher, text: str) -> int:
 @pytest.mark.parametrize("place", [2, 1], ids=["elsewhere", "beside-node-1"])
 def test_a_flood(place: int, tmp_path: Path) -> None:
     """Connections without end from one host don't keep the job from starting."""
+    own = ("--node-timeout=60", *FAST)  # beside a flood a node comes again and again
     (tmp_path / "finish").touch()
     with network("alpha", "beta", "gamma") as hosts:
         pair: Sequence[Host] = hosts[:2]
         script = (STAYS, tmp_path, 0)
-        head = begin(hosts[0], tmp_path, *options(pair, 0, *FAST), *script, env=env_of(SECRET))
+        head = begin(hosts[0], tmp_path, *options(pair, 0, *own), *script, env=env_of(SECRET))
         with ending([head]):
             wait_for(lambda: head.says("1 of 2 nodes have joined"))
             flood = stranger(hosts[place], tmp_path, "flood", "alpha", PORT)
-            node = begin(hosts[1], tmp_path, *options(pair, 1, *FAST), *script, env=env_of(SECRET))
+            node = begin(hosts[1], tmp_path, *options(pair, 1, *own), *script, env=env_of(SECRET))
             with ending([node]):
                 for launcher in (head, node):
                     launcher.process.wait(180)
