@@ -6,6 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -29,9 +30,11 @@ class Replaced:
 
     def shard(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         """Notes which parameters `fully_shard` replaces."""
-        given = args[0] if args else kwargs["module"]
+        given = args[0] if args else kwargs.get("module")
         modules = given if isinstance(given, list | tuple) else [given]
-        before = list(_parameters_of(modules))
+        before: list[Any] = []
+        with suppress(AttributeError):  # no module: torch says so
+            before += _parameters_of(modules)
         result = wrapped(*args, **kwargs)
         after = {id(parameter) for parameter in _parameters_of(modules)}
         gone = {id(one): weakref.ref(one) for one in before if id(one) not in after}

@@ -134,7 +134,8 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
     if getattr(instance, "ref_model", instance) is None:
         observations.see(reference_model=False)
     result = wrapped(*args, **kwargs)
-    observations.progress.moved(observations.step())
+    with suppress(Exception):  # no counter ends a training that has succeeded
+        observations.progress.moved(observations.step())
     return result
 
 

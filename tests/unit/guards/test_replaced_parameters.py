@@ -133,3 +133,12 @@ def test_a_torch_without_the_second_version() -> None:
     module = ModuleType(replaced_parameters.TORCHS)
     replaced_parameters.install(module, Observations())
     assert not hasattr(module, "fully_shard")
+
+
+def test_what_is_no_module_is_torchs_to_refuse(world: World) -> None:
+    """The guard raises nothing of its own: neither for a wrong value, nor for none."""
+    shard, _ = world
+    with pytest.raises(AttributeError, match="'str' object has no attribute 'modules'"):
+        shard("model")
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        shard()  # type: ignore[call-arg]
