@@ -16,8 +16,9 @@ class Offload(StrEnum):
 class Checkpointing(StrEnum):
     """Whether activations are recomputed in the backward pass, and by which implementation.
 
-    Those of `torch.utils.checkpoint`: `use_reentrant=True` runs a nested backward for each block,
-    `use_reentrant=False` recomputes inside the one backward through saved-tensor hooks.
+    The two implementations are those of `torch.utils.checkpoint`: `use_reentrant=True` runs a
+    nested backward for each checkpointed block, `use_reentrant=False` recomputes inside the one
+    backward through saved-tensor hooks.
     """
 
     OFF = "off"

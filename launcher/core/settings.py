@@ -91,7 +91,8 @@ class Fact(StrEnum):
     """The script or its arguments mention adapters, but in a form that can't be counted."""
     LORA_RANK = "lora_rank"
     LORA_TARGETS = "lora_targets"
-    """Modules with an adapter: ends of names, by commas; `all-linear`; a regex of whole names."""
+    """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
+    regular expression that must match whole names."""
     LORA_SAVED = "lora_saved"
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     MODEL_PARALLEL = "model_parallel"
