@@ -20,6 +20,7 @@ from .enforced import overrides
 
 PLUGIN = "accelerate.utils.dataclasses"
 TORCHS = "torch.distributed.fsdp"
+BY_LAYER = "transformer_auto_wrap_policy"
 HOOKED = (PLUGIN, TORCHS, FSDP_BEGINS.module)
 VARIABLES = {
     "ACCELERATE_USE_FSDP": "true",
@@ -45,6 +46,7 @@ class Unit:
 
 
 _units: list[Unit] = []
+_policies: list[str] = []  # by which accelerate divides the model
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -77,6 +79,8 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     """Sets what the plan changes; the first version has strategies in its place."""
     wrapped(*args, **kwargs)
+    policy = getattr(instance, "auto_wrap_policy", None)
+    _policies.append(getattr(getattr(policy, "func", policy), "__name__", ""))
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
         instance.reshard_after_forward = reshard
@@ -110,12 +114,15 @@ def _see(observations: Observations) -> None:
         reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
         is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
         held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
+        has_layers = _has_layers(others)
+        if not has_layers and _policies[-1:] == [BY_LAYER]:
+            _tell_undivided(root, observations)
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
         observations.see(
             engine=Engine.FSDP.value,
             fsdp_version=2,
-            fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
+            fsdp_units=(Units.LAYERS if has_layers else Units.WHOLE).value,
             # Every copy of the model has shards of its own.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
@@ -132,6 +139,20 @@ def _has_layers(units: Sequence[Unit]) -> bool:
     modules = [module for unit in units if (module := unit.module()) is not None]
     is_repeated = len({type(module) for module in modules}) < len(modules)
     return is_repeated or any(next(module.children(), None) for module in modules)
+
+
+def _tell_undivided(root: Any, observations: Observations) -> None:
+    """Tells of a model with layers that was to be divided by them, and names no class of them."""
+    lists = (each for each in root.modules() if type(each).__name__ == "ModuleList")
+    modules = (each for own in lists for each in own if next(each.children(), None))
+    layers = dict.fromkeys(type(each).__name__ for each in modules)
+    if layers:
+        observations.remark(
+            "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
+            f"{type(root).__name__} names no class of layers (`_no_split_modules`). Name them: "
+            f"FSDP_TRANSFORMER_CLS_TO_WRAP={','.join(layers)} "
+            "(safe-launch explain fsdp2-no-layer-class)"
+        )
 
 
 def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:

@@ -95,7 +95,9 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     assert "reshard_after_forward: True (not set by the script)" in " ".join(told.split())
     assert "trains nothing" not in told
     seen = observed(tmp_path)
-    assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "layers")
+    # The model names no class of layers. With one it has a unit for each.
+    assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "whole")
+    assert told.count("Name them: FSDP_TRANSFORMER_CLS_TO_WRAP=Block ") == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import fsdp
 
 
@@ -25,6 +27,7 @@ def of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world; what other tests have sharded is forgotten."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(fsdp, "_units", [])
+    monkeypatch.setattr(fsdp, "_policies", [])
 
 
 def fully_shard(module: Any, **_told: Any) -> Any:
@@ -128,6 +131,32 @@ def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
     public.fully_shard(net)
     states.FSDPState()._lazy_init()
     assert seen.observed["fsdp_units"] == "whole"
+
+
+class Block(torch.nn.Sequential):
+    """A layer."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [("transformer_auto_wrap_policy", ["Block"]), ("size_based_auto_wrap_policy", []), ("", [])],
+)
+def test_layers_that_accelerate_does_not_find(
+    policy: str, named: list[str], torchs: Torchs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line names their classes, where accelerate was to divide by layer, and not for parts."""
+    monkeypatch.setattr(fsdp, "_policies", [policy])
+    public, states, seen = torchs
+    parts = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
+    layers = torch.nn.ModuleList([Block(torch.nn.Linear(2, 2)), Block(torch.nn.Linear(2, 2))])
+    net = torch.nn.ModuleDict({"words": torch.nn.Embedding(2, 2), "own": layers, "parts": parts})
+    public.fully_shard(net["words"])
+    public.fully_shard(net)
+    sent: list[Message] = []
+    seen.report_to(sent.append)
+    states.FSDPState()._lazy_init()
+    told = [each.sentence for each in sent if isinstance(each, Remark)]
+    assert [re.findall("TO_WRAP=([^ ]+)", each) for each in told] == [named] * bool(named)
 
 
 def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
