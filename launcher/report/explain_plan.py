@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
+from ..core.choices import Engine
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
@@ -61,7 +63,10 @@ def verdict_text(plan: Plan) -> str:
 
 def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
-    text = str(plan.preset)
+    told = plan.preset
+    if plan.workload.engine not in (None, Engine.DDP):
+        told = replace(told, static_graph=None, find_unused_parameters=None)  # DDP's alone
+    text = str(told)
     if plan.preset.micro_batch and plan.preset.accumulation:
         text += f"; global batch {_global_batch(plan)}"
     return text

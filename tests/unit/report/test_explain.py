@@ -31,6 +31,7 @@ from safe_launch.report.explain_plan import (
     correction_rows,
     dead_end_rows,
     plan_rows,
+    preset_text,
     suggestion_rows,
 )
 from safe_launch.report.pod_status import dead_end_line
@@ -49,6 +50,18 @@ from support.worlds import (
     rule,
     world,
 )
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [("ddp", "find_unused_parameters=True, static_graph=True"), ("deepspeed", ""), ("fsdp", "")],
+)
+def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
+    """The Trainer has them whatever trains, and they do nothing elsewhere."""
+    switches = {Setting.FIND_UNUSED_PARAMETERS: True, Setting.STATIC_GRAPH: True}
+    plan = as_asked(REQUEST, world({Fact.ENGINE: engine, **switches}), HARDWARE)
+    text = preset_text(replace(plan, preset=preset_of(switches)))
+    assert set(text.split(", ")) == set(told.split(", "))
 
 
 def page(rows: list[tuple[str, str]]) -> str:
