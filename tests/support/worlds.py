@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 
+import safe_launch
 from safe_launch.catalogue.entry import constraints_of
 from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.core.certainty import Origin
@@ -27,6 +30,11 @@ HARDWARE = Hardware(CPU, 0, 2, 2**34)
 
 
 CATALOGUE = read_catalogue()
+
+
+SOURCES = (path.read_text() for path in Path(safe_launch.__path__[0]).rglob("*.py"))
+TOLD = {name for text in SOURCES for name in re.findall("safe-launch explain ([a-z0-9-]+)", text)}
+"""The entries that a sentence of the launcher's own refers to."""
 
 
 CURRENT = {"torch": "2.13.0", "deepspeed": "0.19.8", "transformers": "5.23.0"}

@@ -16,7 +16,7 @@ from safe_launch.planning.search import candidates, forbidden_by
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 from support.logs import CATALOGUE, entry_of, excerpts, judged
-from support.worlds import rules_under, world
+from support.worlds import TOLD, rules_under, world
 
 LATTICES = (
     {
@@ -245,9 +245,9 @@ def test_patterns_are_taken_literally(tmp_path: Path) -> None:
 def test_a_plan_reads_all_that_tells_on_it() -> None:
     """Entries that forbid something or point at lines, and no others.
 
-    The silent ones are among them, but for those that a note tells: DDP trains, or nothing.
+    The silent ones are among them, but for those that a note or a worker's guard tells.
     """
     expected = [entry.id for entry in CATALOGUE if entry.forbids or entry.points_at]
     assert [entry.id for entry in read_catalogue(for_plan=True)] == expected
     silent = {entry.id for entry in CATALOGUE if entry.kind is Kind.SILENT}
-    assert silent - set(expected) == {"fsdp-trains-ddp-on-cpu", "fsdp2-optimizer-made-before"}
+    assert silent - set(expected) == TOLD
