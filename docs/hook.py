@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,23 @@ def on_files(files: Files, config: Any) -> Files:
     for name in PROJECT:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    linked = {target for source in (*sources, *PROJECT) for target in targets_of(source)}
-    for target in sorted(linked):
-        if site_path(target).startswith("repository/") and (ROOT / target).is_file():
-            file = File.generated(config, site_path(target), abs_src_path=str(ROOT / target))
-            files.append(file)
+    for target in repository_files((*sources, *PROJECT)):
+        file = File.generated(config, site_path(target), abs_src_path=str(ROOT / target))
+        files.append(file)
     return files
+
+
+def repository_files(pages: Iterable[str]) -> list[str]:
+    """The files outside of the site's sources that pages link to, or a page among those files."""
+    found: dict[str, None] = {}
+    left = list(pages)
+    while left:
+        for target in targets_of(left.pop()):
+            is_outside = site_path(target).startswith("repository/") and (ROOT / target).is_file()
+            if is_outside and target not in found:
+                found[target] = None
+                left += [target] * target.endswith(".md")
+    return sorted(found)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
