@@ -147,9 +147,10 @@ def _tell_undivided(root: Any, observations: Observations) -> None:
     modules = (each for own in lists for each in own if next(each.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
     if layers:
+        name = type(root).__name__.removeprefix("FSDP")  # torch's class, of the model's own
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
-            f"{type(root).__name__} names no class of layers (`_no_split_modules`). Name them: "
+            f"{name} names no class of layers (`_no_split_modules`). Name them: "
             f"FSDP_TRANSFORMER_CLS_TO_WRAP={','.join(layers)} "
             "(safe-launch explain fsdp2-no-layer-class)"
         )

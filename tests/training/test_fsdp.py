@@ -97,7 +97,9 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     seen = observed(tmp_path)
     # The model names no class of layers. With one it has a unit for each.
     assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "whole")
-    assert told.count("Name them: FSDP_TRANSFORMER_CLS_TO_WRAP=Block ") == 1
+    told = " ".join(told.split())
+    assert told.count(" TinyVisionModel names no class of layers (`_no_split_modules`).") == 1
+    assert " Name them: FSDP_TRANSFORMER_CLS_TO_WRAP=Block (" in told
 
 
 @pytest.mark.parametrize("kind", KINDS)
