@@ -53,9 +53,14 @@ def install(module: ModuleType, observations: Observations) -> None:
     """Wraps accelerate's plugin, torch's two versions, or the second's first pass."""
     wrap = wrapt.wrap_function_wrapper
 
-    def construct(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
+    def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         observations.see(engine=Engine.FSDP.value, fsdp_version=1)
         wrapped(*args, **kwargs)
+        # The units within are made without a policy.
+        if _name(kwargs.get("auto_wrap_policy")) == _asked() == BY_LAYER:
+            units = [each for each in instance.modules() if isinstance(each, type(instance))]
+            if len(units) == 1:
+                _tell_undivided(instance.module, observations)
 
     def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
@@ -79,11 +84,20 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     """Sets what the plan changes; the first version has strategies in its place."""
     wrapped(*args, **kwargs)
-    policy = getattr(instance, "auto_wrap_policy", None)
-    _policies.append(getattr(getattr(policy, "func", policy), "__name__", ""))
+    _policies.append(_name(getattr(instance, "auto_wrap_policy", None)))
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
         instance.reshard_after_forward = reshard
+
+
+def _name(policy: Any) -> str:
+    """Of torch's function that divides a model, with or without arguments."""
+    return getattr(getattr(policy, "func", policy), "__name__", "")
+
+
+def _asked() -> str:
+    """By which function accelerate is to divide the model; empty where it isn't."""
+    return _policies[-1] if _policies else ""
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -115,7 +129,7 @@ def _see(observations: Observations) -> None:
         is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
         held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
         has_layers = _has_layers(others)
-        if not has_layers and _policies[-1:] == [BY_LAYER]:
+        if not has_layers and _asked() == BY_LAYER:
             _tell_undivided(root, observations)
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
@@ -147,12 +161,13 @@ def _tell_undivided(root: Any, observations: Observations) -> None:
     modules = (each for own in lists for each in own if next(each.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
     if layers:
-        name = type(root).__name__.removeprefix("FSDP")  # torch's class, of the model's own
+        # Version 2 makes a class of the model's own, with this before its name.
+        name = type(root).__name__.removeprefix("FSDP")
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
             f"{name} names no class of layers (`_no_split_modules`). Name them: "
             f"FSDP_TRANSFORMER_CLS_TO_WRAP={','.join(layers)} "
-            "(safe-launch explain fsdp2-no-layer-class)"
+            "(safe-launch explain fsdp-no-layer-class)"
         )
 
 

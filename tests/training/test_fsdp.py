@@ -29,6 +29,12 @@ ON_DEVICE = [option for option in TRAINER if option != "--use_cpu"]
 KINDS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
+UNDIVIDED = (
+    " TinyVisionModel names no class of layers (`_no_split_modules`). Name them: "
+    "FSDP_TRANSFORMER_CLS_TO_WRAP=Block ("
+)
+
+
 def observed(folder: Path, attempt: int = 1) -> dict[str, object]:
     """What the workers reported before the first step."""
     (path,) = folder.glob(f"runs/*/attempt-{attempt}/observed.json")
@@ -97,9 +103,7 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     seen = observed(tmp_path)
     # The model names no class of layers. With one it has a unit for each.
     assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "whole")
-    told = " ".join(told.split())
-    assert told.count(" TinyVisionModel names no class of layers (`_no_split_modules`).") == 1
-    assert " Name them: FSDP_TRANSFORMER_CLS_TO_WRAP=Block (" in told
+    assert " ".join(told.split()).count(UNDIVIDED) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,6 +131,7 @@ def test_blocks_of_one_unit_that_reenter(tmp_path: Path) -> None:
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", FINETUNE, *own, *fsdp)
     losses, told = launched(NPU, tmp_path, *run)
     assert "(fsdp-reentrant-blocks-in-one-unit)" in told
+    assert UNDIVIDED in " ".join(told.split())
     assert TO_OTHER in told
     assert attempts(told) == 2
     assert losses == pytest.approx(expected, rel=1e-4)

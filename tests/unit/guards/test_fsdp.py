@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -174,6 +175,36 @@ def test_the_first_version(torchs: Torchs) -> None:
     public, _, seen = torchs
     public.FullyShardedDataParallel()
     assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "within", "told"),
+    [(fsdp.BY_LAYER, False, True), (fsdp.BY_LAYER, True, False), ("lambda", False, False)],
+)
+def test_layers_in_one_unit_of_the_first_version(
+    policy: str, *, within: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accelerate gives the outermost unit alone a policy, which may have found nothing."""
+
+    class FullyShardedDataParallel(torch.nn.Module):
+        """As torch's: it makes units of what the policy finds."""
+
+        def __init__(self, module: Any, auto_wrap_policy: Any = None) -> None:
+            super().__init__()
+            if auto_wrap_policy is not None and within:
+                module[0] = type(self)(module[0])
+            self.module = module
+
+    monkeypatch.setattr(fsdp, "_policies", [policy])
+    public, seen, sent = ModuleType(fsdp.TORCHS), Observations(), list[Message]()
+    public.FullyShardedDataParallel = FullyShardedDataParallel  # type: ignore[attr-defined]
+    fsdp.install(public, seen)
+    seen.report_to(sent.append)
+    by = functools.partial(lambda _: False)
+    by.func.__name__ = policy
+    layers = torch.nn.ModuleList([Block(torch.nn.Linear(2, 2)), Block(torch.nn.Linear(2, 2))])
+    public.FullyShardedDataParallel(layers, auto_wrap_policy=by)
+    assert any(isinstance(each, Remark) for each in sent) == told
 
 
 def test_a_torch_without_the_second_version() -> None:
