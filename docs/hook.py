@@ -40,13 +40,13 @@ def on_files(files: Files, config: Any) -> Files:
 
 def repository_files(pages: Iterable[str]) -> list[str]:
     """The files outside of the site's sources that pages link to, or a page among those files."""
-    found: dict[str, None] = {}
+    found: set[str] = set()
     left = list(pages)
     while left:
         for target in targets_of(left.pop()):
             is_outside = site_path(target).startswith("repository/") and (ROOT / target).is_file()
             if is_outside and target not in found:
-                found[target] = None
+                found.add(target)
                 left += [target] * target.endswith(".md")
     return sorted(found)
 

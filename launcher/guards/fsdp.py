@@ -20,7 +20,6 @@ from .enforced import overrides
 
 PLUGIN = "accelerate.utils.dataclasses"
 TORCHS = "torch.distributed.fsdp"
-BY_LAYER = "transformer_auto_wrap_policy"
 HOOKED = (PLUGIN, TORCHS, FSDP_BEGINS.module)
 VARIABLES = {
     "ACCELERATE_USE_FSDP": "true",
@@ -46,21 +45,23 @@ class Unit:
 
 
 _units: list[Unit] = []
-_policies: list[str] = []  # by which accelerate divides the model
 
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps accelerate's plugin, torch's two versions, or the second's first pass."""
     wrap = wrapt.wrap_function_wrapper
 
-    def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    def divide(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        result = wrapped(*args, **kwargs)
+        policy = getattr(instance, "auto_wrap_policy", None)
+        # The classes that torch's policy by layer is to look for: there are none.
+        if getattr(policy, "keywords", {}).get("transformer_layer_cls") == set():
+            _tell_undivided(args[0] if args else kwargs["model"], observations)
+        return result
+
+    def construct(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
         observations.see(engine=Engine.FSDP.value, fsdp_version=1)
         wrapped(*args, **kwargs)
-        # The units within are made without a policy.
-        if _name(kwargs.get("auto_wrap_policy")) == _asked() == BY_LAYER:
-            units = [each for each in instance.modules() if isinstance(each, type(instance))]
-            if len(units) == 1:
-                _tell_undivided(instance.module, observations)
 
     def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
@@ -69,8 +70,10 @@ def install(module: ModuleType, observations: Observations) -> None:
                 _see(observations)
 
     if module.__name__ == PLUGIN:
-        if hasattr(module, "FullyShardedDataParallelPlugin"):
-            wrap(module, "FullyShardedDataParallelPlugin.__post_init__", _configure)
+        plugin = getattr(module, "FullyShardedDataParallelPlugin", None)
+        for name, hook in (("__post_init__", _configure), ("set_auto_wrap_policy", divide)):
+            if hasattr(plugin, name):
+                wrap(plugin, name, hook)
     elif module.__name__ == TORCHS:
         wrap(module, "FullyShardedDataParallel.__init__", construct)
         if hasattr(module, "fully_shard"):  # from torch 2.6 on
@@ -84,20 +87,9 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     """Sets what the plan changes; the first version has strategies in its place."""
     wrapped(*args, **kwargs)
-    _policies.append(_name(getattr(instance, "auto_wrap_policy", None)))
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
         instance.reshard_after_forward = reshard
-
-
-def _name(policy: Any) -> str:
-    """Of torch's function that divides a model, with or without arguments."""
-    return getattr(getattr(policy, "func", policy), "__name__", "")
-
-
-def _asked() -> str:
-    """By which function accelerate is to divide the model; empty where it isn't."""
-    return _policies[-1] if _policies else ""
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -128,15 +120,12 @@ def _see(observations: Observations) -> None:
         reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
         is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
         held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
-        has_layers = _has_layers(others)
-        if not has_layers and _asked() == BY_LAYER:
-            _tell_undivided(root, observations)
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
         observations.see(
             engine=Engine.FSDP.value,
             fsdp_version=2,
-            fsdp_units=(Units.LAYERS if has_layers else Units.WHOLE).value,
+            fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
             # Every copy of the model has shards of its own.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
@@ -155,17 +144,15 @@ def _has_layers(units: Sequence[Unit]) -> bool:
     return is_repeated or any(next(module.children(), None) for module in modules)
 
 
-def _tell_undivided(root: Any, observations: Observations) -> None:
-    """Tells of a model with layers that was to be divided by them, and names no class of them."""
-    lists = (each for each in root.modules() if type(each).__name__ == "ModuleList")
+def _tell_undivided(model: Any, observations: Observations) -> None:
+    """Tells of a trained model with layers that is to be divided by them, and names no class."""
+    lists = (each for each in model.modules() if type(each).__name__ == "ModuleList")
     modules = (each for own in lists for each in own if next(each.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
-    if layers:
-        # Version 2 makes a class of the model's own, with this before its name.
-        name = type(root).__name__.removeprefix("FSDP")
+    if layers and any(each.requires_grad for each in model.parameters()):
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
-            f"{name} names no class of layers (`_no_split_modules`). Name them: "
+            f"{type(model).__name__} names no class of layers (`_no_split_modules`). Name them: "
             f"FSDP_TRANSFORMER_CLS_TO_WRAP={','.join(layers)} "
             "(safe-launch explain fsdp-no-layer-class)"
         )

@@ -14,6 +14,7 @@ from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import fsdp
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 
 class CPUOffloadPolicy:
@@ -28,7 +29,6 @@ def of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world; what other tests have sharded is forgotten."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(fsdp, "_units", [])
-    monkeypatch.setattr(fsdp, "_policies", [])
 
 
 def fully_shard(module: Any, **_told: Any) -> Any:
@@ -139,23 +139,38 @@ class Block(torch.nn.Sequential):
 
 
 @pytest.mark.parametrize(
-    ("policy", "named"),
-    [("transformer_auto_wrap_policy", ["Block"]), ("size_based_auto_wrap_policy", []), ("", [])],
+    ("classes", "trained", "named"),
+    [(set(), True, ["Block"]), (set(), False, []), ({Block}, True, []), (None, True, [])],
+    ids=["none", "frozen", "given", "by size"],
 )
 def test_layers_that_accelerate_does_not_find(
-    policy: str, named: list[str], torchs: Torchs, monkeypatch: pytest.MonkeyPatch
+    classes: set[type] | None, named: list[str], *, trained: bool
 ) -> None:
-    """A line names their classes, where accelerate was to divide by layer, and not for parts."""
-    monkeypatch.setattr(fsdp, "_policies", [policy])
-    public, states, seen = torchs
+    """A line names their classes, where accelerate is to divide by layer, and not for parts."""
+
+    class FullyShardedDataParallelPlugin:
+        """accelerate's: it looks for the classes once it has the model."""
+
+        def __post_init__(self) -> None:
+            self.auto_wrap_policy: object = transformer_auto_wrap_policy
+
+        def set_auto_wrap_policy(self, model: torch.nn.Module) -> None:
+            if model is not None and classes is not None:
+                told = functools.partial(
+                    transformer_auto_wrap_policy, transformer_layer_cls=classes
+                )
+                self.auto_wrap_policy = told
+
+    module, seen, sent = ModuleType(fsdp.PLUGIN), Observations(), list[Message]()
+    module.FullyShardedDataParallelPlugin = FullyShardedDataParallelPlugin  # type: ignore[attr-defined]
+    fsdp.install(module, seen)
+    seen.report_to(sent.append)
     parts = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
     layers = torch.nn.ModuleList([Block(torch.nn.Linear(2, 2)), Block(torch.nn.Linear(2, 2))])
-    net = torch.nn.ModuleDict({"words": torch.nn.Embedding(2, 2), "own": layers, "parts": parts})
-    public.fully_shard(net["words"])
-    public.fully_shard(net)
-    sent: list[Message] = []
-    seen.report_to(sent.append)
-    states.FSDPState()._lazy_init()
+    net = torch.nn.ModuleDict({"own": layers, "parts": parts}).requires_grad_(trained)
+    plugin = module.FullyShardedDataParallelPlugin()
+    plugin.__post_init__()
+    plugin.set_auto_wrap_policy(net)
     told = [each.sentence for each in sent if isinstance(each, Remark)]
     assert [re.findall("TO_WRAP=([^ ]+)", each) for each in told] == [named] * bool(named)
 
@@ -175,36 +190,6 @@ def test_the_first_version(torchs: Torchs) -> None:
     public, _, seen = torchs
     public.FullyShardedDataParallel()
     assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}
-
-
-@pytest.mark.parametrize(
-    ("policy", "within", "told"),
-    [(fsdp.BY_LAYER, False, True), (fsdp.BY_LAYER, True, False), ("lambda", False, False)],
-)
-def test_layers_in_one_unit_of_the_first_version(
-    policy: str, *, within: bool, told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Accelerate gives the outermost unit alone a policy, which may have found nothing."""
-
-    class FullyShardedDataParallel(torch.nn.Module):
-        """As torch's: it makes units of what the policy finds."""
-
-        def __init__(self, module: Any, auto_wrap_policy: Any = None) -> None:
-            super().__init__()
-            if auto_wrap_policy is not None and within:
-                module[0] = type(self)(module[0])
-            self.module = module
-
-    monkeypatch.setattr(fsdp, "_policies", [policy])
-    public, seen, sent = ModuleType(fsdp.TORCHS), Observations(), list[Message]()
-    public.FullyShardedDataParallel = FullyShardedDataParallel  # type: ignore[attr-defined]
-    fsdp.install(public, seen)
-    seen.report_to(sent.append)
-    by = functools.partial(lambda _: False)
-    by.func.__name__ = policy
-    layers = torch.nn.ModuleList([Block(torch.nn.Linear(2, 2)), Block(torch.nn.Linear(2, 2))])
-    public.FullyShardedDataParallel(layers, auto_wrap_policy=by)
-    assert any(isinstance(each, Remark) for each in sent) == told
 
 
 def test_a_torch_without_the_second_version() -> None:
