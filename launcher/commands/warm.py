@@ -13,9 +13,8 @@ from ..planning.budget import gib
 from ..system import terminal
 from ..workers.forkserver import warm_servers
 from ..workers.forkserver.warm_servers import WarmServer
+from ..workers.warm_key import TARGET
 
-TARGET = 5
-"""Where a worker's command line names the script or module."""
 NONE = "nothing is kept: launch with --keep-warm SECONDS"
 
 
@@ -33,27 +32,31 @@ def warm(arguments: Sequence[str]) -> int:
     )
     command.add_argument("--json", action="store_true", help="print a document for programs")
     options = command.parse_intermixed_args(arguments)
-    servers = [server for server in warm_servers.found() if options.script in _script(server)]
+    # read before the end: an ended process has no command line
+    scripts = {server: _script(server) for server in warm_servers.found()}
+    scripts = {server: script for server, script in scripts.items() if options.script in script}
     if options.do == "stop":
-        servers = [server for server in servers if server.end()]
+        scripts = {server: script for server, script in scripts.items() if server.end()}
     if options.json:
-        terminal.show(json.dumps([_document(server) for server in servers], indent=1))
+        documents = [_document(server, script) for server, script in scripts.items()]
+        terminal.show(json.dumps(documents, indent=1))
     elif options.do == "list":
-        terminal.show("\n".join(map(_line, servers)) or NONE)
+        lines = [_line(server, script) for server, script in scripts.items()]
+        terminal.show("\n".join(lines) or NONE)
     else:
-        terminal.show("\n".join(f"ended: {_script(server)}" for server in servers) or NONE)
+        terminal.show("\n".join(f"ended: {script}" for script in scripts.values()) or NONE)
     return ExitCode.SUCCESS
 
 
-def _line(server: WarmServer) -> str:
+def _line(server: WarmServer, script: str) -> str:
     size = _bytes(server)
     held = f", {gib(size)} GiB" if size else ""
-    return f"{_script(server)}  {server.left:.0f} s left{held}, process {server.pid}"
+    return f"{script}  {server.left:.0f} s left{held}, process {server.pid}"
 
 
-def _document(server: WarmServer) -> dict[str, object]:
+def _document(server: WarmServer, script: str) -> dict[str, object]:
     return {
-        "script": _script(server),
+        "script": script,
         "pid": server.pid,
         "seconds_left": round(server.left, 1),
         "bytes": _bytes(server),

@@ -73,9 +73,10 @@ class Shell:
         """Process ids of what is kept."""
         self.begin(CURRENT.bin / "safe-launch", "warm", "--json")
         listed = json.loads(self.done().out)
-        assert all(entry["bytes"] > 1 << 20 for entry in listed)
-        pids = [entry["pid"] for entry in listed]  # those of other tests are this user's, too
-        return [pid for pid in pids if is_kept(psutil.Process(pid), self.folder)]
+        own = {process.pid for process in psutil.process_iter() if is_kept(process, self.folder)}
+        entries = [entry for entry in listed if entry["pid"] in own]  # other tests have theirs
+        assert all(entry["bytes"] > 1 << 20 for entry in entries)
+        return [entry["pid"] for entry in entries]
 
 
 LAUNCH = (CURRENT.bin / "safe-launch", "--nproc=2", "--keep-warm=60", "--log-dir=logs")
