@@ -30,6 +30,7 @@ def failure_rows(
     attempt: Attempt,
     spots: Sequence[SourceLocation],
     *,
+    follows: bool,
     whole: bool = False,
 ) -> list[Row]:
     """The rows on a known failure: the exception, what to do unless it is cured, where, and why.
@@ -38,13 +39,14 @@ def failure_rows(
         finding: the failure.
         attempt: the failed attempt.
         spots: lines of the user's that it is about.
+        follows: another attempt is planned.
         whole: include what happens by the entry, and the model.
     """
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
     traits = traits_of(record, attempt.plan.workload) | scheduled_by(os.environ)
     rows = raised_rows(record)
-    is_cured = entry.kind in (Kind.MEMORY, Kind.PRESET) and record.told_by is ToldBy.WORKER
+    is_cured = follows and entry.kind in (Kind.MEMORY, Kind.PRESET)
     if not is_cured or (entry.kind is Kind.PRESET and spots):
         rows += advice_rows(entry, record, traits)
     if entry.role is Role.CASCADE:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..catalogue.entry import Diagnosis
+from ..catalogue.entry import Diagnosis, Finding
 from ..catalogue.situation import scheduled_by, traits_of
 from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
@@ -42,14 +42,18 @@ class ConsoleReporter:
         suggestions = explain_plan.suggestion_rows(better)
         _show([*rows, *suggestions, *suspect_rows(suspects, asked.workload)])
 
-    def no_plan(self, refused: NoPlan) -> None:
-        """Prints why there is no plan, and what would permit one."""
-        terminal.say(
-            explain_plan.NOTHING_LEFT, *terminal.table(explain_plan.dead_end_rows(refused))
-        )
+    def no_plan(self, refused: NoPlan, root: Finding | None) -> None:
+        """Prints why there is no plan, what would permit one, and what the user can do."""
+        rows = explain_plan.dead_end_rows(refused) + _advice(root, refused.workload)
+        terminal.say(explain_plan.NOTHING_LEFT, *terminal.table(rows))
 
     def attempt_failed(
-        self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
+        self,
+        attempt: Attempt,
+        diagnosis: Diagnosis,
+        suspect: SuspectCorrection | None,
+        *,
+        follows: bool,
     ) -> None:
         """Prints what failed first, where, and why."""
         root, whole = diagnosis.root, terminal.is_verbose()
@@ -58,7 +62,7 @@ class ConsoleReporter:
             rows = explain_failure.unexplained_rows(diagnosis, log, whole=whole)
         else:
             found = spots_of(root, attempt.plan.request)
-            rows = explain_failure.failure_rows(root, attempt, found, whole=whole)
+            rows = explain_failure.failure_rows(root, attempt, found, follows=follows, whole=whole)
         rows += explain_failure.other_rows(diagnosis)
         if suspect is not None:
             rows.append(explain_failure.suspect_row(suspect.changed, suspect.first))
@@ -83,10 +87,7 @@ class ConsoleReporter:
         """Prints what would have been changed, what the user can do, and why it isn't done."""
         changes = [text for label, text in _corrections(following, state) if label == "change"]
         rows = [("suggest", text) for text in changes]
-        if state.root is not None and state.root.entry is not None:
-            record = state.root.record
-            traits = traits_of(record, following.workload) | scheduled_by(os.environ)
-            rows += explain_failure.advice_rows(state.root.entry, record, traits)
+        rows += _advice(state.root, following.workload)
         terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
@@ -118,6 +119,14 @@ class ConsoleReporter:
             first = end.standing + 1
             terminal.say(f"the failure of attempt {first} stands: its corrections led to others")
         summary.show_hidden_output(end.outcome_of(state), state.findings)
+
+
+def _advice(root: Finding | None, workload: Workload) -> list[Row]:
+    """What the user can do about a failure that isn't corrected."""
+    if root is None or root.entry is None:
+        return []
+    traits = traits_of(root.record, workload) | scheduled_by(os.environ)
+    return explain_failure.advice_rows(root.entry, root.record, traits)
 
 
 def _corrections(following: Plan, state: RunState) -> list[Row]:

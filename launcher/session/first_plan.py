@@ -46,7 +46,7 @@ def first_plan(
     """
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     if isinstance(plan, NoPlan):
-        reporter.no_plan(plan)
+        reporter.no_plan(plan, None)
         return RunEnded(ExitCode.NO_PLAN, NOTHING_LEFT, pod_status.dead_end_line(plan))
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)

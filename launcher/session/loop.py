@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..catalogue.entry import KnownFailure
+from ..catalogue.entry import Diagnosis, KnownFailure
 from ..catalogue.prefilter import prefilter
 from ..checkpoints.resume_point import Start
 from ..core.errors import ExitCode
@@ -90,8 +90,13 @@ def run_attempts(
         rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
         outcome = effects.launch(attempt, start, rules)
         summary.write_or_warn(attempt.folder / "observed.json", outcome.seen.document())
-        state, suspect = _diagnose(state, outcome, effects)
+        diagnosis = _diagnosis(outcome, effects)
+        state = state.after(outcome, diagnosis.root if diagnosis else None)
+        suspect = _suspect(state)
         decision = decide(state, rules, suspect)
+        if diagnosis:
+            follows = isinstance(decision, Replan)
+            effects.reporter.attempt_failed(attempt, diagnosis, suspect, follows=follows)
         step: Relaunch | End
         if isinstance(decision, Replan):
             state = decision.state
@@ -110,25 +115,25 @@ def run_attempts(
         plan, start = step.plan, step.start
 
 
-def _diagnose(
-    state: RunState, outcome: Outcome, effects: Effects
-) -> tuple[RunState, SuspectCorrection | None]:
-    """Diagnoses, records and reports a failure; returns the state after the outcome."""
+def _diagnosis(outcome: Outcome, effects: Effects) -> Diagnosis | None:
+    """The diagnosis of a failure, which is recorded; None for another outcome."""
     if not isinstance(outcome, Failed):
-        return state.after(outcome, None), None
+        return None
     from ..logs.last_output import completed  # upon a failure alone
 
-    attempt = outcome.attempt
     entries = effects.known_failures()
     records = completed(outcome.records, entries)
     diagnosis = diagnose(records, entries, prefilter(entries, len(records)))
-    summary.write_or_warn(attempt.folder / "failures.json", {"findings": diagnosis.rows()})
-    state = state.after(outcome, diagnosis.root)
-    suspect = None
-    if not outcome.lost:
-        suspect = suspect_correction(state.outcomes, state.findings, state.standing)
-    effects.reporter.attempt_failed(attempt, diagnosis, suspect)
-    return state, suspect
+    path = outcome.attempt.folder / "failures.json"
+    summary.write_or_warn(path, {"findings": diagnosis.rows()})
+    return diagnosis
+
+
+def _suspect(state: RunState) -> SuspectCorrection | None:
+    """The correction that may have caused the last failure; none where nodes were lost."""
+    if not isinstance(state.last, Failed) or state.last.lost:
+        return None
+    return suspect_correction(state.outcomes, state.findings, state.standing)
 
 
 def _wait(state: RunState, effects: Effects) -> None:
@@ -145,7 +150,7 @@ def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch
         state.request, state.workload, hardware, state.constraints, has_failed=state.has_failed
     )
     if isinstance(following, NoPlan):
-        effects.reporter.no_plan(following)
+        effects.reporter.no_plan(following, state.root)
         return no_correction_left(state, ExitCode.NO_PLAN)
     start = relaunch_refused(state) or effects.prepare(following, state.outcomes)
     if isinstance(start, Refused):

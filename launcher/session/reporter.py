@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..catalogue.entry import Diagnosis
+from ..catalogue.entry import Diagnosis, Finding
 from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..diagnosis.attempt import Attempt
@@ -26,13 +26,18 @@ class Reporter(Protocol):
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
         """`--fix suggest`: the plan that is launched unchanged, and the plan with the changes."""
 
-    def no_plan(self, refused: NoPlan) -> None:
-        """No plan is left to launch."""
+    def no_plan(self, refused: NoPlan, root: Finding | None) -> None:
+        """No plan is left to launch, after this failure."""
 
     def attempt_failed(
-        self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
+        self,
+        attempt: Attempt,
+        diagnosis: Diagnosis,
+        suspect: SuspectCorrection | None,
+        *,
+        follows: bool,
     ) -> None:
-        """An attempt has failed, with this diagnosis."""
+        """An attempt has failed, with this diagnosis; another is planned if it `follows`."""
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
         """Another attempt follows, with this plan and start."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from safe_launch.catalogue.entry import Diagnosis, KnownFailure
+from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure
 from safe_launch.catalogue.signature import Signature
 from safe_launch.checkpoints.resume_point import Start
 from safe_launch.core.hardware import Hardware
@@ -99,12 +99,17 @@ class Recorder:
         """What is launched unchanged, and what would be changed."""
         self.lines.append(f"suggested {_settings(better.overrides)}".rstrip())
 
-    def no_plan(self, refused: NoPlan) -> None:
+    def no_plan(self, refused: NoPlan, root: Finding | None) -> None:
         """Nothing is left to launch."""
         self.lines.append("no plan")
 
     def attempt_failed(
-        self, attempt: Attempt, diagnosis: Diagnosis, suspect: SuspectCorrection | None
+        self,
+        attempt: Attempt,
+        diagnosis: Diagnosis,
+        suspect: SuspectCorrection | None,
+        *,
+        follows: bool,
     ) -> None:
         """An attempt has failed."""
         name = "unknown" if diagnosis.root.entry is None else diagnosis.root.entry.id

@@ -187,12 +187,13 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
     asked = as_asked(REQUEST, world(ZERO2), HARDWARE)
     change = Change(Setting.ZERO_STAGE, 3, "--zero_stage", 2, rule(zero_stage=3))
     attempt = Attempt(1, replace(asked, changes=(change,)), tmp_path)
-    whole = failure_rows(finding, attempt, spots, whole=True)
+    whole = failure_rows(finding, attempt, spots, follows=True, whole=True)
     assert [text for label, text in whole if label in ("why", "model")] == [
         "the weather is bad\nIt rains, and everybody gets wet.",
         "Net: 1,234 parameters trained, 5 frozen, wrapped by peft",
     ]
-    assert page(failure_rows(finding, attempt, spots)) == (
+    rows = failure_rows(finding, attempt, spots, follows=True)
+    assert page(rows) == (
         "what     RuntimeError: rain, in the morning\n"
         "do       Stay in.\n"
         "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"
@@ -201,6 +202,8 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
         "note     ZeRO stage 2 was asked of attempt 2, yet 3 was in force\n"
         "more     safe-launch explain bad-weather"
     )
+    assert failure_rows(finding, attempt, (), follows=False)[1] == ("do", "Stay in.")
+    assert "do" not in [label for label, _ in failure_rows(finding, attempt, (), follows=True)]
 
 
 def test_an_entry_as_a_page(tmp_path: Path) -> None:

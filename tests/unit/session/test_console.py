@@ -100,7 +100,7 @@ def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) -> None:
     """Known or not, with where to read on."""
     entry = None if name is None else entry_of(name)
-    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, entry=entry),)), None)
+    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, entry=entry),)), None, follows=True)
     lines = said(capsys)
     end = "not known" if name is None else name
     assert lines[0] == f"attempt 1: failed: rank 0 raised RuntimeError ({end})"
@@ -109,14 +109,15 @@ def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) 
 
 
 def test_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what forbids all."""
+    """With what forbids all, and what the user can do about the last failure."""
     rules = [rule(precision="bf16")]
     refused = resolve(REQUEST, world({Setting.PRECISION: "bf16"}), HARDWARE, rules)
     assert isinstance(refused, NoPlan)
-    SAY.no_plan(refused)
+    SAY.no_plan(refused, replace(ROOT, entry=entry_of("accelerator-out-of-memory")))
     lines = said(capsys)
     assert lines[0] == "nothing is left to launch"
     assert any("a rule of this test" in line for line in lines)
+    assert any(line.startswith("  do       See in `nvidia-smi`") for line in lines)
 
 
 def test_quiet_leaves_out_what_is_as_asked(
@@ -160,7 +161,7 @@ def test_a_success_at_once_is_short(
 def test_the_log_of_a_death_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     """Its last output is on the console already, among that of the other ranks."""
     record = FailureRecord(1, 1.0, signal=9, exit_code=137, log_tail=("one", "two"))
-    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, record=record),)), None)
+    SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, record=record),)), None, follows=False)
     assert said(capsys)[1:] == ["  log      run/attempt-1/rank-1.log"]
 
 
@@ -175,5 +176,5 @@ def test_what_is_told_to_whom_wants_all(
     SAY.relaunching(BETTER, FAILED, Start(None))
     assert any(line.startswith("  costs    almost nothing") for line in said(capsys))
     later = replace(ROOT, record=replace(RECORD, rank=1, at=1.02))
-    SAY.attempt_failed(ATTEMPT, Diagnosis((ROOT, later)), None)
+    SAY.attempt_failed(ATTEMPT, Diagnosis((ROOT, later)), None, follows=False)
     assert "  then     rank 1 (20 ms later) failed too" in said(capsys)
