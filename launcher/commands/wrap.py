@@ -23,7 +23,7 @@ from .wrap_protocol import MARK, address, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)
 """Signals for the workers; not passed on while the command has none."""
-HINT = "safe-launch wrap [safe-launch options] -- COMMAND..."
+HINT = "safe-launch wrap [safe-launch options] COMMAND..."
 
 
 @dataclass(slots=True)
@@ -140,10 +140,15 @@ def wrap(arguments: Sequence[str]) -> int:
     tools would kill their launcher at once, and the workers couldn't exit in time.
 
     Raises:
-        LaunchError: no command is given, or it can't be started.
+        LaunchError: no command is given, it can't be started, or an option is wrong.
+        SystemExit: the options ask for help, which has been printed.
     """
-    options, command = _parts(arguments)
-    patience = _patience(options)
+    from ..options.parser import parsed, parser
+
+    options, command = parser().apart(arguments)
+    patience = process_options.stop_times(parsed(options), os.environ).terminate
+    if not command:
+        raise LaunchError(ExitCode.USAGE, "wrap: no command is given", HINT)
     mark = secrets.token_hex(8)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address(mark))
@@ -159,37 +164,6 @@ def wrap(arguments: Sequence[str]) -> int:
             finally:
                 guardian.dismiss()
             return _exit_code(run, command)
-
-
-def _parts(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options and the command, separated by `--`.
-
-    Raises:
-        LaunchError: there is no command.
-        SystemExit: the options ask for help, which has been printed.
-    """
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    options, command = list(arguments[:place]), list(arguments[place + 1 :])
-    if not command:
-        if {"-h", "--help"} & set(options):
-            _patience(options)
-        raise LaunchError(ExitCode.USAGE, "wrap: no command is given after `--`", HINT)
-    return options, command
-
-
-def _patience(options: Sequence[str]) -> float:
-    """Seconds from a stop to SIGKILL, by the options for inner launches.
-
-    Raises:
-        LaunchError: one of them isn't an option of safe-launch.
-    """
-    from ..options.parser import parsed
-
-    given = parsed(options)
-    if given.script is not None:
-        problem = f"wrap: `{given.script}` isn't an option of safe-launch"
-        raise LaunchError(ExitCode.USAGE, problem, HINT)
-    return process_options.stop_times(given, os.environ).terminate
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

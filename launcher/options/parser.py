@@ -114,7 +114,7 @@ USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch status [--json] [--watch] [--stacks] [RUN]
        safe-launch template slurm|kubernetes [options] script.py [script arguments]
        safe-launch warm [list|stop] [SCRIPT]
-       safe-launch wrap [options] -- COMMAND..."""
+       safe-launch wrap [options] COMMAND..."""
 
 
 CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())

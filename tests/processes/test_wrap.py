@@ -354,9 +354,11 @@ def test_another_python_without_safe_launch(workshop: Path) -> None:
         (["--", "no-such-tool"], "`no-such-tool` isn't on PATH"),
         (["--", "./no-such-tool"], "`./no-such-tool` isn't a program"),
         (["--"], "no command is given"),
-        (["swift", "sft"], "no command is given after `--`"),
+        ([], "no command is given"),
+        (["--fix=once"], "no command is given"),
+        (["no-such-tool", "--", "true"], "`no-such-tool` isn't on PATH"),
         (["--nprox=2", "--", "true"], "--nprox"),
-        (["train.py", "--", "true"], "`train.py` isn't an option"),
+        (["--nprox=2", "true"], "--nprox"),
     ],
 )
 def test_what_cant_be_wrapped(workshop: Path, arguments: list[str], words: str) -> None:
