@@ -88,7 +88,7 @@ def describe(setting: Setting, value: Value) -> str:
                 Checkpointing.NON_REENTRANT.value: "non-reentrant checkpointing",
             }[str(value)]
         case Setting.RESHARD_AFTER_FORWARD:
-            return "FSDP2 with parameters freed after the forward pass"
+            return f"parameters {'freed' if value else 'kept'} after the forward pass"
         case Setting.MICRO_BATCH:
             return f"micro batch {value}"
         case Setting.ACCUMULATION:

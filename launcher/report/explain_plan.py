@@ -10,6 +10,7 @@ from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
+from ..core.settings import Fact
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
@@ -63,10 +64,13 @@ def verdict_text(plan: Plan) -> str:
 
 def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
-    told = plan.preset
-    if plan.workload.engine not in (None, Engine.DDP):
+    told, engine = plan.preset, plan.workload.engine
+    if engine not in (None, Engine.DDP):
         told = replace(told, static_graph=None, find_unused_parameters=None)  # DDP's alone
     text = str(told)
+    if engine is Engine.FSDP:
+        version = plan.workload.value(Fact.FSDP_VERSION) or ""
+        text = ", ".join(filter(None, (f"FSDP{version}", text)))
     if plan.preset.micro_batch and plan.preset.accumulation:
         text += f"; global batch {_global_batch(plan)}"
     return text

@@ -87,7 +87,7 @@ class Evaluator:
     def _is_called(self, site: Site) -> bool | None:
         """Whether the function around a statement is called; None where that isn't known.
 
-        One that nothing calls by name is handed on, or is called by a framework.
+        One that nothing calls by name is called by what it is handed to, or by a framework.
         """
         if not site.functions:
             return True
@@ -95,7 +95,7 @@ class Evaluator:
         if id(function) not in self._called:
             self._called[id(function)] = False  # a call by itself doesn't count
             places = self._index.defined.get(function.name, [])
-            found = [self.reaches(each) for each in self._index.calls_of(function)] or [True]
+            found = [self.reaches(each) for each in self._index.callers_of(function)] or [True]
             around = [self.reaches(each) for each in places if each.node is function]
             answers = (max(found, key=CERTAINTY.index), *around)
             self._called[id(function)] = min(answers, key=CERTAINTY.index)

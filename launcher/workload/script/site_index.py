@@ -19,11 +19,21 @@ class SiteIndex:
         bound: by the function or file, and the name.
         defined: functions by name.
         calls: by the name of what is called.
+        handed: calls with the bare name as an argument, by that name.
     """
 
     bound: dict[tuple[int, str], list[Site]] = field(default_factory=dict)
     defined: dict[str, list[Site]] = field(default_factory=dict)
     calls: dict[str, list[Site]] = field(default_factory=dict)
+    handed: dict[str, list[Site]] = field(default_factory=dict)
+
+    def callers_of(self, function: Function) -> list[Site]:
+        """The calls that may be a function's; where there are none, what it is handed to.
+
+        Nothing for one that a framework finds by itself, as an overridden method.
+        """
+        handed = [] if is_method(function) else self.handed.get(function.name, [])
+        return self.calls_of(function) or handed
 
     def calls_of(self, function: Function) -> list[Site]:
         """The calls that may be a function's: of its bare name where there are any.
@@ -58,6 +68,9 @@ def index(sites: Sequence[Site]) -> SiteIndex:
             made.bound.setdefault((scope, name), []).append(site)
         if isinstance(site.node, ast.Call):
             made.calls.setdefault(called(site.node), []).append(site)
+            for given in (*site.node.args, *(word.value for word in site.node.keywords)):
+                if isinstance(given, ast.Name):
+                    made.handed.setdefault(given.id, []).append(site)
         if isinstance(site.node, Function):
             made.defined.setdefault(site.node.name, []).append(site)
     return made

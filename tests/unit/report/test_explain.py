@@ -54,7 +54,11 @@ from support.worlds import (
 
 @pytest.mark.parametrize(
     ("engine", "told"),
-    [("ddp", "find_unused_parameters=True, static_graph=True"), ("deepspeed", ""), ("fsdp", "")],
+    [
+        ("ddp", "find_unused_parameters=True, static_graph=True"),
+        ("deepspeed", ""),
+        ("fsdp", "FSDP"),
+    ],
 )
 def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     """The Trainer has them whatever trains, and they do nothing elsewhere."""
@@ -62,6 +66,23 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     plan = as_asked(REQUEST, world({Fact.ENGINE: engine, **switches}), HARDWARE)
     text = preset_text(replace(plan, preset=preset_of(switches)))
     assert set(text.split(", ")) == set(told.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({Fact.FSDP_VERSION: 1, Setting.ACCUMULATION: 2}, "FSDP1, accumulation 2"),
+        (
+            {Fact.FSDP_VERSION: 2, Setting.RESHARD_AFTER_FORWARD: True},
+            "FSDP2, parameters freed after the forward pass",
+        ),
+        ({Fact.FSDP_VERSION: 2, Setting.RESHARD_AFTER_FORWARD: False}, "FSDP2"),
+    ],
+)
+def test_fsdp_is_told_with_its_version(given: dict[Fact | Setting, Value], told: str) -> None:
+    """Whatever is known beside it."""
+    plan = as_asked(REQUEST, world({Fact.ENGINE: "fsdp", **given}), HARDWARE)
+    assert preset_text(plan) == told
 
 
 def page(rows: list[tuple[str, str]]) -> str:

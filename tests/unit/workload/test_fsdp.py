@@ -142,6 +142,12 @@ from torch.distributed.fsdp import fully_shard
 if os.environ.get("X"):
     fully_shard(model)
 """
+HANDED_ON = """\
+from torch.distributed.fsdp import fully_shard
+def parallelize(model, mesh):
+    return fully_shard(model, mesh=mesh)
+strategy = ModelParallelStrategy(parallelize) if {} else DDPStrategy()
+"""
 
 
 @pytest.mark.parametrize(
@@ -161,6 +167,18 @@ if os.environ.get("X"):
         ),
         (
             PERHAPS,
+            {Fact.ENGINE: None, VERSION: None},
+        ),
+        (
+            HANDED_ON.format("True"),
+            {Fact.ENGINE: "fsdp", VERSION: 2},
+        ),
+        (
+            HANDED_ON.format("False"),
+            {Fact.ENGINE: None, VERSION: None},
+        ),
+        (
+            HANDED_ON.format("torch.cuda.is_available()"),
             {Fact.ENGINE: None, VERSION: None},
         ),
     ],
