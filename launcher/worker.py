@@ -47,8 +47,9 @@ def main(arguments: list[str]) -> None:
         from .workload.script.imports import module_steps, steps
 
         find = module_steps if kind == "module" else steps
+        sys.argv[:] = ["-m" if kind == "module" else target, *rest]  # as imports would see it
         warmth = server.serve(lambda: find(target))
-        rest = sys.argv[3:]  # those of a later launch, where this process serves one
+        rest = sys.argv[1:]  # those of a later launch, where this process serves one
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
     try:
@@ -185,6 +186,7 @@ def run_script(path: str, arguments: list[str]) -> None:
 def run_module(name: str, arguments: list[str]) -> None:
     """Runs a module as `python -m name arguments...` does."""
     sys.orig_argv[:] = [sys.executable, "-u", "-m", name, *arguments]
+    sys.argv[:] = ["-m", *arguments]  # as its parent packages see it
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

@@ -76,6 +76,26 @@ def test_workers_are_forked_unless_fresh_ones_are_asked_for(tmp_path: Path) -> N
     assert "imports itself" not in said(forked) + said(fresh)
 
 
+@pytest.mark.parametrize("target", [("train.py",), ("-m", "train")])
+def test_an_import_sees_the_scripts_arguments(
+    tmp_path: Path, installed: Path, target: tuple[str, ...]
+) -> None:
+    """Not those of the server: `def parse(args=sys.argv[1:])` is a default of the import's time."""
+    write(installed, early="import sys\ndef parse(args=sys.argv[1:]): return args\n")
+    write(tmp_path, train="import early\n" + IS_FORKED + "print(forked, early.parse())\n")
+    done = launch(tmp_path, *target, "--lr", "1")
+    assert lines(done) == ["True ['--lr', '1']"] * 2
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_parent_package_sees_the_scripts_arguments(tmp_path: Path, method: str) -> None:
+    """It is imported to find the module, with `-m` in the place of its file, as by Python."""
+    write(tmp_path, **{"own/__init__": "import sys\nSEEN = [*sys.argv]\n"})
+    write(tmp_path, **{"own/train": "import own, sys\nprint(own.SEEN, sys.argv[1:])\n"})
+    done = launch(tmp_path, "--start-method", method, "-m", "own.train", "--lr", "1")
+    assert lines(done) == ["['-m', '--lr', '1'] ['--lr', '1']"] * 2
+
+
 def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
     """The store is there, though nobody in the launcher hosts it."""
     write(

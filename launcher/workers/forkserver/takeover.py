@@ -27,8 +27,8 @@ from .preload import Preloaded
 
 PATIENCE = 10.0
 """Seconds for the launcher's order, once it has connected."""
-OWN_WORDS = 4
-"""Words of a worker's command line before those that it sees as arguments."""
+OWN_WORDS = 6
+"""Words of a worker's command line before the script's arguments."""
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "SHLVL", orphans.VARIABLE})
 """Variables that differ between launches and tell imports nothing."""
 

@@ -106,14 +106,14 @@ def steps(script: str) -> Iterator[Step]:
         script: its path; its folder is on `sys.path`.
     """
     with suppress(Unknowable):
-        _refuse_first()
+        _refuse_first(script)
         yield from _file(Path(script), _Place("", None, set()))
 
 
 def module_steps(name: str) -> Iterator[Step]:
     """The steps of `python -m name`; the folder with the module is on `sys.path`."""
     with suppress(Unknowable):
-        _refuse_first()
+        _refuse_first(name)
         first = name.partition(".")[0]
         spec = PathFinder.find_spec(first)
         if spec is None or spec.origin is None or first in READ_RANK:
@@ -127,9 +127,9 @@ def module_steps(name: str) -> Iterator[Step]:
             yield from _users_module(name, Path(spec.origin).parent, place)
 
 
-def _refuse_first() -> None:
+def _refuse_first(target: str) -> None:
     """Ends the search where the command line names a module that must be imported first."""
-    if any(FIRST in argument for argument in sys.argv):
+    if any(FIRST in word for word in (target, *sys.argv)):
         raise Unknowable
 
 
