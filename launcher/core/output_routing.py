@@ -81,8 +81,9 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part.replace("\0", ",") for part in parts if part)
 
 
-QUIET = 0.05
-"""Seconds without further output after which an incomplete line is shown."""
+QUIET = 0.25
+"""Seconds without further output after which an incomplete line is shown: a prompt. An unbuffered
+Python writes a line in two parts, which shouldn't be torn apart on a busy machine."""
 
 
 LONGEST = 1024 * 1024

@@ -19,7 +19,7 @@ from support.stacks import CURRENT
 
 FRESH = "import time\nSTAMP = time.time_ns()\n"
 """A module that tells when it was imported."""
-SCRIPT = "import heavy\nprint(heavy.STAMP, flush=True)\n"
+SCRIPT = "import heavy\nprint(f'{heavy.STAMP}\\n', end='', flush=True)\n"
 
 
 @dataclass(frozen=True)
