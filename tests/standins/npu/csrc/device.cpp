@@ -237,27 +237,63 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
+// Its state is the seed and how many numbers were drawn, 8 bytes each: DTensor moves the latter to
+// each shard's place in the whole (torch/distributed/tensor/_random.py). The CPU's generator draws.
 struct Generator final : c10::GeneratorImpl {
   explicit Generator(c10::DeviceIndex index, uint64_t seed = c10::default_rng_seed_val)
       : GeneratorImpl({NPU, index}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-        host(at::detail::createCPUGenerator(seed)) {}
-  void set_current_seed(uint64_t seed) override { host.set_current_seed(seed); }
-  void set_offset(uint64_t offset) override { host.set_offset(offset); }
-  uint64_t get_offset() const override { return host.get_offset(); }
+        host(at::detail::createCPUGenerator(seed)),
+        counted(seed) {}
+  void set_current_seed(uint64_t seed) override {
+    host.set_current_seed(seed);
+    counted = at::mt19937(seed);
+    drawn = 0;
+  }
+  void set_offset(uint64_t offset) override {
+    set_current_seed(current_seed());
+    for (; drawn < offset; ++drawn) counted();
+    host.get<at::CPUGeneratorImpl>()->set_engine(counted);
+  }
+  uint64_t get_offset() const override {
+    const auto now = host.get<at::CPUGeneratorImpl>()->engine().data();
+    constexpr int whole = at::MERSENNE_STATE_N;  // numbers until the engine has a new state
+    const auto advance = [this](int many) {
+      for (drawn += many; many; --many) counted();
+    };
+    advance((counted.data().left_ - now.left_ + whole) % whole);
+    while (counted.data().state_ != now.state_) advance(whole);
+    return drawn;
+  }
   uint64_t current_seed() const override { return host.current_seed(); }
-  uint64_t seed() override { return host.seed(); }
+  uint64_t seed() override {
+    const auto seed = host.seed();
+    set_current_seed(seed);
+    return seed;
+  }
   void set_state(const c10::TensorImpl& state) override {
-    host.unsafeGetGeneratorImpl()->set_state(state);
+    TORCH_CHECK(state.numel() == 2 * sizeof(uint64_t), "RNG state is wrong size");
+    std::array<uint64_t, 2> parts;
+    std::memcpy(parts.data(), state.data(), sizeof parts);
+    set_current_seed(parts[0]);
+    set_offset(parts[1]);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    return host.unsafeGetGeneratorImpl()->get_state();
+    const std::array<uint64_t, 2> parts{current_seed(), get_offset()};
+    auto state = at::empty({sizeof parts}, at::kByte);
+    std::memcpy(state.mutable_data_ptr(), parts.data(), sizeof parts);
+    return state.getIntrusivePtr();
   }
   at::Generator host;
 
  private:
+  mutable at::mt19937 counted;  // the host's engine when `drawn` was right
+  mutable uint64_t drawn = 0;
+
   Generator* clone_impl() const override {
     auto* copy = new Generator(device().index());
     copy->host = host.clone();
+    copy->counted = counted;
+    copy->drawn = drawn;
     return copy;
   }
 };
