@@ -110,11 +110,23 @@ def raised_rows(record: FailureRecord) -> list[Row]:
     message = cleaned(record.message)
     if record.exception == HANG:  # stacks follow
         message = message.partition("\n")[0]
-    text = " ".join(message.split())
+    text = " ".join(_without_traceback(message).split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     if record.told_by is ToldBy.LAST_LINE:
         return [("what", f"{text} (in its last output)")]
     return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]
+
+
+def _without_traceback(message: str) -> str:
+    """What a message that quotes a traceback says before it, and the error that it ends with.
+
+    DataLoader quotes its workers' (torch/_utils.py), torch's sharded checkpoints other ranks'.
+    """
+    before, quoted, traceback = message.partition("Traceback (most recent call last)")
+    if not quoted:
+        return message
+    error = traceback.strip().rpartition("\n")[2]
+    return f"{before.rstrip().removesuffix('Original')} {error}"
 
 
 def other_rows(diagnosis: Diagnosis) -> list[Row]:

@@ -24,6 +24,7 @@ from safe_launch.report.explain_failure import (
     failure_rows,
     other_rows,
     outcome_text,
+    raised_rows,
     unexplained_rows,
 )
 from safe_launch.report.explain_plan import (
@@ -225,6 +226,30 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
     )
     assert failure_rows(finding, attempt, (), follows=False)[1] == ("do", "Stay in.")
     assert "do" not in [label for label, _ in failure_rows(finding, attempt, (), follows=True)]
+
+
+QUOTED = "Traceback (most recent call last)"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("'x'", "KeyError: 'x'"),
+        (
+            f"Caught KeyError in DataLoader worker process 0.\nOriginal {QUOTED}:\nKeyError: 'x'\n",
+            "KeyError: Caught KeyError in DataLoader worker process 0. KeyError: 'x'",
+        ),
+        (
+            f"ranks:dict_keys([0, 1])\n{QUOTED}: (RANK 0)\nRuntimeError: Missing key\n",
+            "KeyError: ranks:dict_keys([0, 1]) RuntimeError: Missing key",
+        ),
+        (QUOTED, "KeyError"),
+    ],
+)
+def test_a_quoted_traceback_is_told_by_its_error(message: str, told: str) -> None:
+    """The lines between would be all that there is room for."""
+    record = FailureRecord(0, 0.0, exception="builtins.KeyError", message=message)
+    assert raised_rows(record) == [("what", told)]
 
 
 def test_an_entry_as_a_page(tmp_path: Path) -> None:
