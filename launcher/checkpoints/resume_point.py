@@ -132,7 +132,7 @@ def next_start(
         elif may_restart or not passed_over:
             aside = tuple(later for later in everything if later.step > checkpoint.step)
             return Start(checkpoint, way, aside, _resumed(checkpoint, way, aside, steps))
-    done = "an unknown number of steps" if steps is None else f"{steps} steps"
+    done = "an unknown number of steps" if steps is None else _steps(steps)
     if passed_over and not may_restart:
         name, reason = next(iter(passed_over.items()))
         return Refused(
@@ -143,6 +143,10 @@ def next_start(
         return Start(None)
     sentence = f"from the start, after {done}: {_nothing_usable(checkpoints, passed_over)}"
     return Start(None, aside=tuple(everything), sentence=sentence)
+
+
+def _steps(number: int) -> str:
+    return f"{number} step{'s' * (number != 1)}"
 
 
 def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:
@@ -161,7 +165,7 @@ def _resumed(
     aside: Sequence[Checkpoint | Unusable],
     steps: int | None,
 ) -> str:
-    lost = f" ({steps} steps had been done)" if steps and steps > checkpoint.step else ""
+    lost = f" ({_steps(steps)} had been done)" if steps and steps > checkpoint.step else ""
     sentence = f"resumes from {checkpoint.folder.name}{lost}"
     if way is Loading.UNIVERSAL:
         what = "ZeRO stage" if checkpoint.zero_stage == 3 else "number of ranks or offload"

@@ -62,7 +62,8 @@ def line_of(document: Mapping[str, float]) -> str:
         parts.append(f"{_number(document['tokens_per_second'])} tokens/s at {length}")
     lost = document["lost"]
     failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
-    return f"trained {document['steps']:,} steps: {', '.join(parts)}{failures}"
+    steps = document["steps"]
+    return f"trained {steps:,} step{'s' * (steps != 1)}: {', '.join(parts)}{failures}"
 
 
 def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
