@@ -38,6 +38,7 @@ STOPPING = {signal.SIGTERM, signal.SIGINT}
 def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     kind, target, *rest = arguments
+    make_main(target if kind == "script" else None)
     observations = Observations()
     install.install(observations)
     sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
@@ -218,11 +219,21 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
+def make_main(script: str | None) -> None:
+    """Makes a fresh `__main__`, which the script or module becomes; imports may keep it (dill's).
+
+    Args:
+        script: its path; None for a module, whose file isn't known yet.
+    """
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    if script is not None:
+        module.__file__ = os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118 - as below
+
+
 def _become_main(attributes: dict[str, Any]) -> ModuleType:
-    """Makes a fresh `__main__`, where pickle and multiprocessing look for it."""
-    module = ModuleType("__main__")
+    """Fills `__main__`, where pickle and multiprocessing look for it."""
+    module = sys.modules["__main__"]
     module.__dict__.update(attributes, __builtins__=builtins)
-    sys.modules["__main__"] = module
     if "__mp_main__" in sys.modules:  # multiprocessing's name for it, if already imported
         sys.modules["__mp_main__"] = module
     return module

@@ -96,6 +96,25 @@ def test_a_parent_package_sees_the_scripts_arguments(tmp_path: Path, method: str
     assert lines(done) == ["['-m', '--lr', '1'] ['--lr', '1']"] * 2
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("target", [("train.py",), ("-m", "train")])
+def test_an_import_keeps_the_scripts_own_main(
+    tmp_path: Path, installed: Path, method: str, target: tuple[str, ...]
+) -> None:
+    """As dill does, which pickles by it what the script defines."""
+    file = "getattr(kept, '__file__', None)"
+    write(installed, keeps=f"import __main__ as kept\nFILE = {file}\n")
+    write(
+        tmp_path,
+        train="import keeps, sys\nclass Own: pass\n"
+        "is_own = keeps.kept.Own is Own and keeps.kept is sys.modules['__main__']\n"
+        "print(is_own, keeps.FILE == __file__)\n",
+    )
+    done = launch(tmp_path, "--start-method", method, *target)
+    knows_file = target == ("train.py",) or method == "spawn"
+    assert lines(done) == [f"True {knows_file}"] * 2
+
+
 def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
     """The store is there, though nobody in the launcher hosts it."""
     write(

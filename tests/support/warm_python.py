@@ -204,6 +204,7 @@ def _executed(script: str, arguments: Sequence[str]) -> int:
     show: Callable[..., object] = traceback.print_exception
     sys.path[0] = str(Path(script).parent)
     try:
+        worker.make_main(script)
         worker.run_script(script, list(arguments))
     except SystemExit as leaving:
         code = worker.exit_code_of(leaving)
