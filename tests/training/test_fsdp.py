@@ -71,6 +71,14 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
     )
 
 
+def test_weights_are_drawn_in_shards_on_a_device(tmp_path: Path) -> None:
+    """They are those that are drawn as a whole: an offset is each shard's place in it."""
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED)
+    whole, _ = launched(NPU, tmp_path, *run)
+    losses, _ = launched(NPU, tmp_path, *run, "--meta")
+    assert losses == whole
+
+
 def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
     """It trains nothing, which nothing tells but us: with the user's line, once for all ranks."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, "--early")

@@ -35,19 +35,27 @@ def main() -> None:
         "--keep", action="store_true", help="keep parameters after the forward pass"
     )
     parser.add_argument("--early", action="store_true", help="make the optimizer too early")
+    parser.add_argument("--meta", action="store_true", help="draw weights when they are sharded")
     args = parser.parse_args()
-    dist.init_process_group("gloo")
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    dist.init_process_group(dist.get_default_backend_for_device(device))
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    model = Net(width=32, depth=3)
+    with torch.device("meta" if args.meta else device):
+        model = Net(width=32, depth=3)
     early = torch.optim.AdamW(model.parameters(), lr=1e-2)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.layers:
         fully_shard(layer, mp_policy=policy, reshard_after_forward=not args.keep)
     fully_shard(model, mp_policy=policy, reshard_after_forward=not args.keep)
+    if args.meta:
+        model.to_empty(device=device)
+        for module in model.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
     optimizer = early if args.early else torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = torch.randint(0, 64, (8, 16), generator=torch.Generator().manual_seed(1))
-    own = data[rank::world]
+    own = data[rank::world].to(device)
     losses = []
     for _ in range(4):
         logits = model(own)
