@@ -115,6 +115,15 @@ def test_an_import_keeps_the_scripts_own_main(
     assert lines(done) == [f"True {knows_file}"] * 2
 
 
+def test_an_imports_own_handler_stays(tmp_path: Path, installed: Path) -> None:
+    """The launcher resets what it has ignored itself, and no more."""
+    handled = "signal.signal(signal.SIGUSR1, lambda *_: print('handled', flush=True))"
+    write(installed, handles=f"import signal\n{handled}\n")
+    raised = "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"
+    write(tmp_path, train="import handles\n" + IS_FORKED + raised + "print(forked)\n")
+    assert lines(launch(tmp_path, "train.py")) == ["True", "True", "handled", "handled"]
+
+
 def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
     """The store is there, though nobody in the launcher hosts it."""
     write(
@@ -230,6 +239,8 @@ def test_a_variable_that_is_set_after_the_imports_is_left_alone(
             "an import has started 1 thread",
         ),
         ("import os\nos._exit(3) if 'MASTER_PORT' not in os.environ else None\n", "has ended"),
+        ("import torch\ntorch.manual_seed(1)\n", "an import has seeded torch's random numbers"),
+        ("import numpy\nnumpy.random.seed(1)\n", "an import has seeded numpy's random numbers"),
     ],
 )
 def test_where_forking_isnt_safe_workers_are_fresh(

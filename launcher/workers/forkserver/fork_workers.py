@@ -152,7 +152,8 @@ def _become_worker(worker: ForkWorker, request: Request, output: CapturedOutput)
     output.print()
     # The launcher ignores them while it starts the server, but not while it starts workers.
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) is signal.SIG_IGN:  # else an import handles it
+            signal.signal(number, signal.SIG_DFL)
     os.environ.update(worker.environment)
     preload.set_blas_threads()
     # Python reseeds its own generator after a fork, but not these.

@@ -205,7 +205,7 @@ def prepare_to_fork() -> str | None:
 def problems() -> Iterator[str]:
     """Why no worker may be forked from this process.
 
-    A thread or a device's context doesn't survive a fork.
+    A thread or a device's context doesn't survive a fork, and a worker draws its own numbers.
     """
     if threads := len(list(Path("/proc/self/task").iterdir())) - 1:
         yield f"an import has started {threads} thread{'s' * (threads > 1)}"
@@ -218,6 +218,22 @@ def problems() -> Iterator[str]:
         device = getattr(sys.modules.get("torch"), name, None)
         if device is not None and device.is_initialized():
             yield f"an import has initialized torch.{name}"
+    if seeded := next(_seeded(), None):
+        yield f"an import has seeded {seeded}'s random numbers"
+
+
+def _seeded() -> Iterator[str]:
+    """The libraries whose generators an import has given a seed; their own are the system's.
+
+    torch's own has 64 bits (c10/core/GeneratorImpl.cpp); numpy's own is a sequence, which numpy
+    shows from 1.25 on.
+    """
+    seed = getattr(sys.modules.get("torch"), "initial_seed", None)
+    if seed is not None and seed() < 2**32:
+        yield "torch"
+    generator = getattr(sys.modules.get("numpy.random"), "get_bit_generator", None)
+    if generator is not None and getattr(generator(), "seed_seq", generator) is None:
+        yield "numpy"
 
 
 def set_blas_threads() -> None:
