@@ -140,8 +140,10 @@ def signature(path: str) -> Signature:
 
 
 def _module_files() -> Iterator[str]:
-    """The files of the imported modules; for a module in an archive, the archive."""
-    for module in list(sys.modules.values()):
+    """The files of imported modules, not the script; for a module in an archive, the archive."""
+    for name, module in list(sys.modules.items()):
+        if name == "__main__":  # it isn't imported here; its first imports are read anew
+            continue
         # No `getattr`: a lazy module would import what is looked up.
         path = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(path, str) and os.path.isabs(path):  # noqa: PTH117 - as above
