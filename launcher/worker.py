@@ -172,7 +172,7 @@ def run_script(path: str, arguments: list[str]) -> None:
     """Runs a file, or the `__main__.py` of a folder or zip, as `python path arguments...` does."""
     sys.orig_argv[:] = [sys.executable, "-u", path, *arguments]
     sys.argv[:] = [path, *arguments]
-    absolute = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - `./` stays in __file__
+    absolute = _absolute(path)
     finder: Any = pkgutil.get_importer(absolute)
     if finder is not None:
         sys.path[0] = absolute
@@ -227,7 +227,12 @@ def make_main(script: str | None) -> None:
     """
     module = sys.modules["__main__"] = ModuleType("__main__")
     if script is not None:
-        module.__file__ = os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118 - as below
+        module.__file__ = _absolute(script)
+
+
+def _absolute(path: str) -> str:
+    """A script's `__file__`, as the interpreter makes it: `./` stays."""
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - a Path would drop it
 
 
 def _become_main(attributes: dict[str, Any]) -> ModuleType:

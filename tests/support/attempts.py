@@ -86,9 +86,10 @@ def loses(*nodes: int, also: str = "") -> Ending:
 
 @dataclass
 class Recorder:
-    """A reporter that keeps every event as a line."""
+    """A reporter that keeps every event as a line, and of each failure whether another follows."""
 
     lines: list[str] = field(default_factory=list)
+    followed: list[bool] = field(default_factory=list)
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
         """The first plan."""
@@ -115,6 +116,7 @@ class Recorder:
         name = "unknown" if diagnosis.root.entry is None else diagnosis.root.entry.id
         doubt = "" if suspect is None else f", suspect {_settings_changed(suspect)}"
         self.lines.append(f"attempt {attempt.number + 1} failed: {name}{doubt}")
+        self.followed.append(follows)
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
         """Another attempt is made."""
@@ -149,6 +151,7 @@ class Run:
         state: all that is known at its end.
         end: its end.
         told: the events that the reporter was told.
+        followed: for each failure, whether it was told that another attempt follows.
         plans: the plan of each attempt.
         starts: where each began.
     """
@@ -156,6 +159,7 @@ class Run:
     state: RunState
     end: End
     told: list[str]
+    followed: list[bool]
     plans: list[Plan]
     starts: list[Start]
 
@@ -186,4 +190,4 @@ def ran(
     effects = Effects(launch, prepare, lambda: ENTRIES, reporter, folder, pause=0)
     state, end = run_attempts(RunState(request, workload, known), plan, hardware, effects)
     assert next(script, None) is None, "fewer attempts were made than the test has endings"
-    return Run(state, end, reporter.lines, plans, starts)
+    return Run(state, end, reporter.lines, reporter.followed, plans, starts)

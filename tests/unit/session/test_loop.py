@@ -45,6 +45,17 @@ def test_fails_is_corrected_and_succeeds(tmp_path: Path) -> None:
     assert not (tmp_path / "attempt-2" / "failures.json").exists()
 
 
+def test_a_refused_correction_is_known_when_the_failure_is_told(tmp_path: Path) -> None:
+    """What to do is told with it then: the first is corrected, the second can't be."""
+    memory = "accelerator-out-of-memory"
+    run = ran(tmp_path, world(ZERO2), fails(TWICE), fails(memory))
+    assert run.told[-2:] == [
+        f"attempt 2 failed: {memory}",
+        "the model's shape isn't known, so no smaller plan can be computed",
+    ]
+    assert run.followed == [True, False]
+
+
 def test_a_success_needs_no_words(tmp_path: Path) -> None:
     """One attempt, and nothing to tell of it."""
     run = ran(tmp_path, world(ZERO2), succeeds)
