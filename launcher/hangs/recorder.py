@@ -16,7 +16,8 @@ from ..evidence import inquiry, socket_folder
 from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-"""Names under which torch has told it: since 2.10, and before (control_plane/Handlers.cpp)."""
+"""Names under which torch tells them. Two recorders: gloo's and other backends' (since 2.10,
+control_plane/Handlers.cpp), and NCCL's own (ProcessGroupNCCLUtils; only where NCCL is built in)."""
 UNKNOWN = "its collectives aren't known"
 DONE = 64
 """Of the collectives of a group that are done, only so many of the latest are kept."""
@@ -25,7 +26,7 @@ MOST = 64 << 20
 
 
 def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ...] | Refused:
-    """What a rank's recorder holds, the oldest first.
+    """What a rank's recorders hold, each the oldest first.
 
     Args:
         folder: where the ranks' sockets are.
@@ -34,17 +35,18 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
     """
     end = monotonic() + seconds
     try:
-        for handler in HANDLERS:
-            status, body = _asked(folder, rank, handler, end)
-            if status == 200:
-                return tuple(latest(parsed(msgspec.json.decode(body))))
+        answers = [_asked(folder, rank, handler, end) for handler in HANDLERS]
+        bodies = [body for status, body in answers if status == 200]
+        found = [one for body in bodies for one in latest(parsed(msgspec.json.decode(body)))]
     except FileNotFoundError:
         return Refused(f"{UNKNOWN}: it has no torch that tells them (2.8 or newer)")
     except TimeoutError:
         return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:
         return Refused(f"{UNKNOWN}: {error}")
-    return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
+    if not bodies:
+        return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
+    return tuple(found)
 
 
 def parsed(document: Any) -> Iterator[Collective]:

@@ -110,8 +110,8 @@ def test_what_is_long_done_is_left_out() -> None:
 
 
 @contextmanager
-def server(folder: Path, answer: bytes) -> Iterator[None]:
-    """Something that answers rank 0's questions with these bytes."""
+def server(folder: Path, answer: bytes, nccl: bytes | None = None) -> Iterator[None]:
+    """Something that answers rank 0's questions with these bytes; NCCL's with others."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "rank-0"))
         listener.listen()
@@ -123,8 +123,8 @@ def server(folder: Path, answer: bytes) -> Iterator[None]:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(4096)
-                    connection.sendall(answer)
+                    is_nccl = b"dump_nccl_trace_json" in connection.recv(4096)
+                    connection.sendall(nccl if is_nccl and nccl is not None else answer)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -138,11 +138,24 @@ def http(status: str, body: str) -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n\r\n{body}".encode()
 
 
-def test_what_the_server_says(tmp_path: Path) -> None:
-    """The body of its answer is read to the end."""
-    with server(tmp_path, http("200 OK", json.dumps(NCCL))):
+NONE = http("404 Not Found", "no handler")
+EMPTY = json.dumps({"version": "2.10", "pg_config": {}, "entries": []})
+
+
+@pytest.mark.parametrize("gloo", [NONE, http("200 OK", EMPTY)], ids=["2.9", "2.10"])
+def test_what_nccl_records(gloo: bytes, tmp_path: Path) -> None:
+    """NCCL has a recorder of its own: since 2.10 torch tells an empty one beside it."""
+    with server(tmp_path, gloo, http("200 OK", json.dumps(NCCL))):
         found = collectives(tmp_path, 0, 5.0)
     assert found == tuple(parsed(NCCL))
+
+
+def test_what_gloo_records(tmp_path: Path) -> None:
+    """On a CPU, torch has no recorder of NCCL's; the body of the answer is read to the end."""
+    gloo = (FIXTURES / "torch-2.13-gloo.json").read_text()
+    with server(tmp_path, http("200 OK", gloo), NONE):
+        found = collectives(tmp_path, 0, 5.0)
+    assert found == tuple(parsed(json.loads(gloo)))
 
 
 @pytest.mark.parametrize(
