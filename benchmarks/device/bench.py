@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -95,19 +96,31 @@ class Bench:
         return f"{self.ranks} rank{'s' * (self.ranks > 1)} over {backend}"
 
     def run(
-        self, *command: object, folder: Path | None = None, **variables: str
+        self,
+        *command: object,
+        folder: Path | None = None,
+        seconds: float | None = None,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end; stdout and stderr are kept apart."""
-        return subprocess.run(
+        """Runs a command to its end, or kills it then; stdout and stderr are kept apart."""
+        process = subprocess.Popen(
             [str(self.bin / str(command[0])), *map(str, command[1:])],
             cwd=folder or self.folder,
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
+            start_new_session=True,
         )
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            errors += f"\nit was killed after {seconds:g} s\n"
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def make_commands(folder: Path) -> None:

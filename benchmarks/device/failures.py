@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,9 @@ TITLE = "Failures, corrected"
 NEEDS = ("torch", "pytest")
 MORE = {"ds": ("deepspeed",), "hf": ("deepspeed", "transformers", "peft", "accelerate"), "ddp": ()}
 """What a scenario needs beyond that, by the beginning of its name."""
-SECONDS = 170
+SECONDS = 220
+LAUNCH = 60
+"""Seconds of one launch: a process that has failed may hang at its end."""
 CLOSE = 1e-4
 """Relative difference of losses that are the same."""
 
@@ -37,7 +39,8 @@ def run(bench: Bench) -> Iterator[Figure]:
     wanted = FIRST_FIVE[-1:] if bench.tiny else FIRST_FIVE
     cases = [on_device(case, bench) for case in CASES if case.name in wanted]
     with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 4)) as pool:
-        yield from pool.map(lambda case: tried(bench, case), cases)
+        for done in as_completed([pool.submit(tried, bench, case) for case in cases]):
+            yield done.result()
 
 
 def on_device(case: Case, bench: Bench) -> Case:
@@ -76,8 +79,10 @@ def figure_of(bench: Bench, case: Case) -> Figure:
         own = [*map(str, RELEASING.packages), os.environ.get("PYTHONPATH", "")]
         variables["PYTHONPATH"] = ":".join(filter(None, own))
     plain = bench.run(
-        *("torchrun", f"--nproc-per-node={bench.ranks}", case.script, *case.arguments),
+        *("torchrun", "--standalone", f"--nproc-per-node={bench.ranks}"),
+        *(case.script, *case.arguments),
         folder=folder,
+        seconds=limit(bench),
         **variables,
     )
     dies = plain.returncode != 0 and re.search(case.dies, plain.stderr, re.DOTALL)
@@ -98,6 +103,11 @@ def figure_of(bench: Bench, case: Case) -> Figure:
     )
 
 
+def limit(bench: Bench) -> float | None:
+    """Seconds of a launch; a dry run has a busy machine."""
+    return None if bench.tiny else LAUNCH
+
+
 def losses(bench: Bench, folder: Path, *command: object, **variables: str) -> list[float]:
     """The losses of a training that succeeds; `said` then has its stderr.
 
@@ -106,7 +116,8 @@ def losses(bench: Bench, folder: Path, *command: object, **variables: str) -> li
     """
     target = folder / "losses.json"
     target.unlink(missing_ok=True)
-    done = bench.run(*command, f"--loss_file={target}", folder=folder, **variables)
+    command = (*command, f"--loss_file={target}")
+    done = bench.run(*command, folder=folder, seconds=limit(bench), **variables)
     (folder / "said").write_text(done.stderr)
     if done.returncode or not target.exists():
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-1500:]}")

@@ -25,7 +25,7 @@ def run(bench: Bench) -> Iterator[Figure]:
     from launchers import STEPS
 
     (bench.folder / "steps.py").write_text(STEPS)
-    rounds, pairs = (1, 4) if bench.tiny else (3, 250)
+    rounds, pairs = (1, 4) if bench.tiny else (3, 100)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in LAUNCHERS}
     for _ in range(rounds):
         for name, command in LAUNCHERS.items():
