@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, settings
 from safe_launch.system.signals import REPORT, STOPS
-from support import older_stack
+from support import passed
 from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
 
@@ -71,20 +71,18 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell starts what it runs in the background with these ignored, which children inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-
-
-def pytest_report_header() -> str:
-    """Which tests of the older stack this run has."""
-    return older_stack.described()
+    if not hasattr(config, "workerinput"):
+        passed.ask_for(config)
+        config.pluginmanager.register(passed.Keeper())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks every test as its tier is, and leaves out the older stack's that are not drawn.
+    """Marks every test as its tier is, and leaves out trainings that nothing has changed for.
 
     What trains for real is tried once more where it fails; the summary says RERUN. gloo now and
     then aborts or stalls a process that ends without `destroy_process_group()` (the entry
@@ -99,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.trains)
         if item.get_closest_marker("trains"):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    if left_out := [item for item in items if not older_stack.is_drawn(item)]:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if older_stack.is_drawn(item)]
+    run = list(passed.chosen(items))
+    if left_out := set(items).difference(run):
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = run

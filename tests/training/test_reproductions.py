@@ -3,7 +3,7 @@
 The frameworks are imported a few times for each stack; the ranks are forked from there, so that
 each case takes about as long as its own work, and several run side by side: most of their time
 they wait for each other. What another preset cures is cured by the launcher itself, in a launch of
-its own.
+its own. What the workers sent is kept in tests/records, and judged by every later catalogue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.worker_receiver import record_of
-from support import reproduce
+from support import kept, passed, reproduce
 from support.stacks import CURRENT, STACKS, Stack
 from support.warm_python import Ended, WarmPython
 
@@ -78,7 +78,10 @@ CURED = [
 
 @pytest.mark.parametrize(("stack", "script"), CASES)
 def test_it_fails_as_the_entry_says(
-    stack: Stack, script: reproduce.Script, results: dict[Key, Future[Ended]]
+    stack: Stack,
+    script: reproduce.Script,
+    results: dict[Key, Future[Ended]],
+    request: pytest.FixtureRequest,
 ) -> None:
     """The root of what all ranks tell is this entry, among those that concern these versions."""
     result = results[stack.name, script.id, False].result()
@@ -88,6 +91,8 @@ def test_it_fails_as_the_entry_says(
     root = diagnose(records, catalogue).root
     assert root.entry is not None, root.record
     assert root.entry.id == script.id
+    if not passed.is_only_drawn(request.node):
+        kept.write(script.id, stack.name, result)
 
 
 @pytest.mark.parametrize(("stack", "script"), CASES)

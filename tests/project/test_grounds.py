@@ -1,0 +1,126 @@
+"""Which trainings are run again: one line changed in each room, and in what is beside the code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import passed
+from support.grounds import Grounds
+from support.stacks import CURRENT, OLDER, ROOT
+
+COPIED = ("benchmarks", "examples", "hardware", "launcher", "presets", "scripts")
+COPIED += ("tests/reproductions", "tests/scenarios", "tests/standins", "tests/support")
+COPIED += ("tests/programs", "tests/training", "docs/design")
+REPRODUCED, PLANNED, FIXED = "a reproduction", "a launch", "a launch that types `fix`"
+OTHER = "another reproduction"
+ALL = {REPRODUCED, OTHER, PLANNED, FIXED}
+LAUNCHES = {PLANNED, FIXED}
+CHANGED: dict[str, set[str]] = {
+    "launcher/catalogue/search.py": LAUNCHES,
+    "launcher/catalogue/page.py": set(),
+    "launcher/checkpoints/resume_point.py": LAUNCHES,
+    "launcher/commands/command_line.py": LAUNCHES,
+    "launcher/commands/fix/config_patch.py": {FIXED},
+    "launcher/commands/template/job.py": set(),
+    "launcher/core/preset.py": ALL,
+    "launcher/diagnosis/root_cause.py": LAUNCHES,
+    "launcher/evidence/from_exception.py": ALL,
+    "launcher/guards/checkpointing.py": ALL,
+    "launcher/hangs/attribution.py": LAUNCHES,
+    "launcher/logs/last_output.py": LAUNCHES,
+    "launcher/logs/pasted.py": LAUNCHES,
+    "launcher/machine/detect.py": LAUNCHES,
+    "launcher/nodes/rendezvous.py": LAUNCHES,
+    "launcher/options/table.py": LAUNCHES,
+    "launcher/planning/search.py": LAUNCHES,
+    "launcher/progress/board.py": ALL,
+    "launcher/report/explain_plan.py": LAUNCHES,
+    "launcher/report/page/document.py": set(),
+    "launcher/schedulers/slurm.py": LAUNCHES,
+    "launcher/session/loop.py": LAUNCHES,
+    "launcher/system/redaction.py": ALL,
+    "launcher/worker.py": ALL,
+    "launcher/workers/supervisor.py": LAUNCHES,
+    "launcher/workload/read_workload.py": LAUNCHES,
+    "hardware/accelerators/nvidia/a100-40gb.yaml": LAUNCHES,
+    "presets/zero2.yaml": LAUNCHES,
+    "presets/failures/zero2-gradient-reduced-twice.md": LAUNCHES,
+    "presets/failures/dataset-empty.md": set(),
+    "examples/finetune.py": LAUNCHES,
+    "scripts/environment": ALL,
+    "scripts/fuzz": set(),
+    "tests/conftest.py": ALL,
+    "tests/reproductions/dataset-empty.py": {REPRODUCED},
+    "tests/scenarios/toy.py": LAUNCHES,
+    "tests/support/warm_python.py": ALL,
+    "tests/support/logs.py": set(),
+    "tests/training/test_five_failures.py": {FIXED},
+    "docs/design/architecture.md": set(),
+}
+"""What hangs on a file."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A checkout to change."""
+    root = tmp_path_factory.mktemp("checkout")
+    without = shutil.ignore_patterns("__pycache__")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, ignore=without)
+    shutil.copy(ROOT / "tests/conftest.py", root / "tests")
+    yield root
+    shutil.rmtree(root)
+
+
+def digests(root: Path) -> dict[str, str]:
+    """What some trainings hang on."""
+    grounds = Grounds(root)
+    return {
+        REPRODUCED: grounds.of_reproduction("tests/reproductions/dataset-empty.py", CURRENT),
+        OTHER: grounds.of_reproduction("tests/reproductions/loss-not-returned.py", CURRENT),
+        PLANNED: grounds.of_launch("tests/training/test_corrected_losses.py"),
+        FIXED: grounds.of_launch("tests/training/test_five_failures.py"),
+    }
+
+
+def test_a_line_changed_anywhere(copy: Path) -> None:
+    """Runs again what hangs on it, and nothing else."""
+    before = digests(copy)
+    found = {}
+    for name in CHANGED:
+        path = copy / name
+        text = path.read_text()
+        path.write_text(f"{text}\n")
+        after = digests(copy)
+        found[name] = {one for one in before if before[one] != after[one]}
+        path.write_text(text)
+    assert found == CHANGED
+    assert digests(copy) == before
+
+
+def test_every_room_is_shown() -> None:
+    """A new folder of the launcher needs a line above."""
+    rooms = {path.parent.name for path in (ROOT / "launcher").glob("*/__init__.py")}
+    assert rooms == {name.split("/")[1] for name in CHANGED if name.count("/") > 1} & rooms
+
+
+def test_versions_count() -> None:
+    """Another environment is another ground."""
+    grounds = Grounds()
+    script = "tests/reproductions/dataset-empty.py"
+    assert grounds.of_reproduction(script, CURRENT) != grounds.of_reproduction(script, OLDER)
+
+
+def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New, changed, asked for, or drawn: one in ten."""
+    monkeypatch.delenv(passed.VARIABLE, raising=False)
+    assert passed.reason("test", "", "own:1 code:2") == "never passed before"
+    assert passed.reason("test", "own:1 code:2", "own:1 code:3") == "changed: code"
+    drawn = [passed.reason(f"test {number}", "own:1", "own:1") for number in range(1000)]
+    assert set(drawn) == {"", passed.DRAWN}
+    assert 50 < drawn.count(passed.DRAWN) < 150
+    monkeypatch.setenv(passed.VARIABLE, "asked for")
+    assert passed.reason("test", "own:1", "own:1") == "asked for"

@@ -1,0 +1,132 @@
+"""Which trainings a run makes anew, and how it keeps what has passed.
+
+A test of `tests/training` is run if what it hangs on (`grounds.py`) has changed since it last
+passed, and if the commit draws it: one in ten. `tests/records/passed.json` has a line for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from support.drawn import is_drawn
+from support.grounds import STACKS, Grounds
+from support.reproduce import Script
+from support.stacks import OLDER, ROOT, TESTS, Stack
+
+PASSED = TESTS / "records" / "passed.json"
+PARTS = 10
+DRAWN = "drawn by the commit"
+VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
+"""Where it is set, all trainings that are asked for are run; it says why."""
+UNAIDED = ("test_it_fails_as_the_entry_says", "test_the_advice_works")
+"""Tests of reproductions that no launcher runs."""
+
+
+def ask_for(config: pytest.Config) -> None:
+    """Has trainings run that somebody has named; worker processes inherit it."""
+    is_named = any(".py" in argument for argument in config.args)
+    is_by_hand = config.args_source is pytest.Config.ArgsSource.ARGS and is_named
+    if is_by_hand or config.option.keyword:
+        os.environ.setdefault(VARIABLE, "asked for")
+
+
+def is_kept(item: pytest.Item) -> bool:
+    """Whether a test isn't run as long as nothing changes: a training, or the older stack's."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return item.path.parent == TESTS / "training" or OLDER in given
+
+
+def chosen(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The tests that are to be run, trainings with what they hang on and why they are run."""
+    grounds, passed = Grounds(), read()
+    for item in items:
+        if not is_kept(item):
+            yield item
+            continue
+        today = hangs_on(item, grounds)
+        if why := reason(item.nodeid, passed.get(item.nodeid, ""), today):
+            item.user_properties += [("hangs on", today), ("why", why)]
+            yield item
+
+
+def hangs_on(item: pytest.Item, grounds: Grounds) -> str:
+    """What a training hangs on, as a line."""
+    assert isinstance(item, pytest.Function)
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    stacks = [value for value in given.values() if isinstance(value, Stack)] or STACKS
+    scripts = [value for value in given.values() if isinstance(value, Script)]
+    script = str(scripts[0].path.relative_to(ROOT)) if scripts else ""
+    if script and item.originalname in UNAIDED:
+        return grounds.of_reproduction(script, stacks[0])
+    return grounds.of_launch(str(item.path.relative_to(ROOT)), stacks, script)
+
+
+def reason(name: str, before: str, today: str) -> str:
+    """Why a test is run, in a few words; empty where it isn't.
+
+    Args:
+        name: of the test.
+        before: what it hung on when it last passed; empty where that isn't known.
+        today: what it hangs on.
+    """
+    if why := os.environ.get(VARIABLE):
+        return why
+    if not before:
+        return "never passed before"
+    parts = zip(before.split(), today.split(), strict=False)
+    if changed := [new.partition(":")[0] for old, new in parts if old != new]:
+        return f"changed: {', '.join(changed)}"
+    return DRAWN if is_drawn(name, PARTS) else ""
+
+
+def is_only_drawn(item: pytest.Item) -> bool:
+    """Whether a training is run although nothing that it hangs on has changed."""
+    return ("why", DRAWN) in item.user_properties
+
+
+def read() -> dict[str, str]:
+    """What each test hung on when it last passed."""
+    found: dict[str, str] = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+    return found
+
+
+class Keeper:
+    """Keeps which trainings have passed, and says why they were run; in the main process."""
+
+    def __init__(self) -> None:
+        self._passed: dict[str, str] = {}
+        self._failed: set[str] = set()
+        self._reasons: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes what has become of a training."""
+        told = dict(report.user_properties)
+        if "hangs on" not in told:
+            return
+        if report.failed:
+            self._failed.add(report.nodeid)
+        elif report.when == "call" and report.passed:
+            self._passed[report.nodeid] = str(told["hangs on"])
+            self._reasons[str(told["why"])] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Says how many trainings were run, and why."""
+        if self._passed or self._failed:
+            why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common())
+            known = len(read())
+            terminalreporter.write_line(
+                f"trainings: {len(self._passed)} of {known} passed anew ({why}), "
+                f"{len(self._failed)} failed; the others hang on nothing that has changed"
+            )
+
+    def pytest_sessionfinish(self) -> None:
+        """Writes what has passed; what has failed is to be run again."""
+        if self._passed or self._failed:
+            kept = {**read(), **self._passed}
+            lines = {name: kept[name] for name in sorted(kept) if name not in self._failed}
+            PASSED.write_text(json.dumps(lines, indent=0) + "\n")
