@@ -6,13 +6,11 @@ were run last: `scripts/test --all --older` writes it.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
-import subprocess
 
 import pytest
 
+from support.draws import commit, draw
 from support.stacks import OLDER, ROOT
 
 PARTS = 5
@@ -26,21 +24,12 @@ def is_drawn(item: pytest.Item) -> bool:
         return True
     if OLDER not in item.callspec.params.values():
         return True
-    digest = hashlib.sha256(f"{commit()} {item.nodeid}".encode()).digest()
-    return digest[0] % PARTS == 0
+    return draw(item.nodeid) % PARTS == 0
 
 
 def is_whole() -> bool:
     """Whether all of them are run."""
     return os.environ.get(VARIABLE) == "all"
-
-
-@functools.cache
-def commit() -> str:
-    """What they are drawn by; nothing outside of a git checkout."""
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 def described() -> str:
