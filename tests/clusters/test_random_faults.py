@@ -23,13 +23,15 @@ TRIALS = (
     ALL if older_stack.is_whole() else sorted(ALL, key=lambda trial: draw(str(trial)))[:PER_RUN]
 )
 SIDE_BY_SIDE = 2
+SLOWNESS = 4.0
+"""How many times as long as in a campaign everything may take: the machine may be busy."""
 
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[dict[int, Future[tuple[Result, Observed]]]]:
     """The results of all trials, which run while earlier ones are looked at."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        yield {trial.number: pool.submit(result_of, trial) for trial in TRIALS}
+        yield {trial.number: pool.submit(result_of, trial, slowness=SLOWNESS) for trial in TRIALS}
         pool.shutdown(cancel_futures=True)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from safe_launch.progress import board
-from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, launch, wait_for
+from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, launch
+from support.waiting import wait_for
 
 
 def shown(folder: Path) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     (workshop / "evaluate").touch()
     wait_for(lambda: phases(workshop) == ["saving", "evaluation"])
     (workshop / "save").touch()
-    _, told = training.communicate(timeout=60)
+    _, told = training.communicate()
     assert training.returncode == 0
     assert " steps/s" in told
     ended = shown(workshop)
@@ -77,7 +78,7 @@ def test_a_killed_launcher_leaves_nothing(workshop: Path) -> None:
     ranks = [row.pid for row in board.rows(link)]
     assert all(os.path.exists(f"/proc/{pid}") for pid in ranks)
     training.send_signal(signal.SIGKILL)
-    training.communicate(timeout=60)
+    training.communicate()
     wait_for(lambda: gone(workshop))
     assert board.board_of(training.pid) is None
     assert "ended without a word" in shown(workshop)["state"]
@@ -107,7 +108,7 @@ def test_watching_ends_with_ctrl_c(workshop: Path) -> None:
     assert watching.stdout is not None
     assert watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    _, told = watching.communicate(timeout=30)
+    _, told = watching.communicate()
     assert (watching.returncode, told) == (0, "")
 
 

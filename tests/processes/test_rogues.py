@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -52,7 +53,6 @@ from support.links import (
     GPU,
     HARDWARE,
     HEAD,
-    LONG,
     MESSAGES,
     RECORD,
     call,
@@ -64,6 +64,7 @@ from support.links import (
 )
 from support.ports import free_port
 from support.stacks import CURRENT
+from support.waiting import LONG, wait_for
 
 RUN = "20260103-040506-789abc"
 RETRY, USAGE = 75, 64
@@ -94,7 +95,7 @@ class Launched:
 
     def ended(self) -> int:
         """Waits for its end; returns its exit code."""
-        self.said = self.process.communicate(timeout=LONG * 3)[0]
+        self.said = self.process.communicate()[0]
         print(self.said)
         assert "safe-launch itself failed" not in self.said
         return self.process.returncode
@@ -132,7 +133,7 @@ def launched(folder: Path, rank: int, port: int, script: str) -> Iterator[Launch
 def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Connection]]:
     """Node 1 of a job, which has joined; the test is its node 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(LONG * 3)
+        server.settimeout(LONG)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
             link = end_of_link(server.accept()[0], "node 1")
             try:
@@ -229,8 +230,7 @@ def test_a_forged_message_ends_running_workers(tmp_path: Path) -> None:
     """What can't be while they run: they are stopped, and the follower ends."""
     with following(tmp_path, "import time; open('runs-now', 'w'); time.sleep(600)") as (one, link):
         link.send(STARTED, ORDER)
-        while not (one.folder / "runs-now").exists():
-            assert one.process.poll() is None
+        wait_for((one.folder / "runs-now").exists)
         link.socket.sendall(framed(raw(Stop(), signal=9999)))
         assert one.ended() == RETRY
         assert "it sent what no launcher sends: Stop.signal: 9999" in one.words()
@@ -282,12 +282,13 @@ def come(port: int, process: subprocess.Popen[str]) -> Connection:
             link = call(port)
             proven(link)
             return link
+        time.sleep(0.05)
 
 
 def own_hello(folder: Path, name: str) -> Join:
     """What a launcher of this host says, read from one that has come."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(LONG * 3)
+        server.settimeout(LONG)
         with launched(folder / name, 1, server.getsockname()[1], WORKS):
             link = end_of_link(server.accept()[0], "node 1")
             hello = heard(link)
