@@ -46,7 +46,7 @@ TIERS = {
     "unit": Tier(120, filters=STRICT),
     "commands": Tier(120, filters=STRICT),
     "project": Tier(120),
-    "processes": Tier(300),
+    "processes": Tier(900),
     "clusters": Tier(900),
     "training": Tier(900, trains=True),
     "frameworks": Tier(3600, trains=True),

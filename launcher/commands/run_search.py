@@ -36,9 +36,16 @@ def running_here() -> Iterator[Path]:
                 continue
             if board.board_of(int(process.name)) is None:
                 continue
-            links = [link.readlink() for link in (process / "fd").iterdir()]
-            logs = [link for link in links if link.match("attempt-*/rank-*.log")]
+            files = filter(None, map(_opened, (process / "fd").iterdir()))
+            logs = [file for file in files if file.match("attempt-*/rank-*.log")]
             yield from {log.parent.parent for log in logs}
+
+
+def _opened(descriptor: Path) -> Path | None:
+    """What a descriptor in /proc is of; None where it has been closed meanwhile."""
+    with suppress(OSError):
+        return descriptor.readlink()
+    return None
 
 
 def named(text: str, root: Path) -> Path:

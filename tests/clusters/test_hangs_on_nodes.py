@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from support.hangs import PATIENCE, SCRIPTS, line_of, reports_in
 from support.hosts import needs_hosts, network
-from support.jobs import FAST, Launcher, ended, gone, job, wait_for
+from support.jobs import FAST, SHORT, Launcher, ended, gone, job
+from support.waiting import wait_for
 
 pytestmark = needs_hosts
 LOOP = SCRIPTS / "loop.py"
 
 
 @contextmanager
-def looping(folder: Path, *arguments: object, patience: int = PATIENCE) -> Iterator[list[Launcher]]:
+def looping(folder: Path, *arguments: object, own: Sequence[str] = ()) -> Iterator[list[Launcher]]:
     """The loop on two hosts, a worker on each."""
-    own = (*FAST, f"--hang-report={patience}")
+    told = (*FAST, f"--hang-report={PATIENCE}", *own)
     with (
         network("alpha", "beta") as hosts,
-        job(folder, hosts, LOOP, *arguments, own=own) as launchers,
+        job(folder, hosts, LOOP, *arguments, own=told) as launchers,
     ):
         yield launchers
 
@@ -42,18 +43,18 @@ def test_a_rank_of_another_host(tmp_path: Path) -> None:
 def test_a_worker_of_another_host_is_stopped(tmp_path: Path) -> None:
     """SIGSTOP: the run is ended once it is certain, though nobody has failed."""
     with looping(tmp_path, "--fault=stop") as (head, other):
-        head.process.wait(180)
+        head.process.wait()
         assert head.process.returncode not in (0, 70, 143)
         report = reports_in(tmp_path)[-1]
         assert (report["kind"], report["culprits"]) == ("stopped", [1])
         assert head.says("beta")
-        other.process.wait(60)
+        other.process.wait()
         gone([head, other])
 
 
 def test_a_launcher_is_stopped(tmp_path: Path) -> None:
     """SIGSTOP while its connection stays open: node 0 says so, and the workers train on."""
-    with looping(tmp_path, "--steps=1000000") as (head, other):
+    with looping(tmp_path, "--steps=1000000", own=[SHORT]) as (head, other):
         wait_for(lambda: "step 5" in head.said())
         other.send(signal.SIGSTOP)
         wait_for(lambda: head.says(r"node 1 \(\S+\) has given no sign of life"))

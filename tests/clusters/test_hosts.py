@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import hosts
 from support.hosts import Host, needs_hosts, network
 from support.stacks import TESTS
+from support.waiting import LONG, wait_for
 
 pytestmark = needs_hosts
 ECHO = """
@@ -23,7 +25,7 @@ while data := connection.recv(1 << 16):
 """
 ASK = """
 import socket, sys
-connection = socket.create_connection((sys.argv[1], 7000), timeout=30)
+connection = socket.create_connection((sys.argv[1], 7000), timeout=600)
 sent = b"x" * int(sys.argv[2])
 connection.sendall(sent)
 connection.shutdown(socket.SHUT_WR)
@@ -39,13 +41,12 @@ def test_a_command_is_on_its_host_and_is_the_process(tmp_path: Path) -> None:
     with network("alpha", "beta") as (alpha, beta):
         assert alpha.run("hostname").stdout == "alpha\n"
         assert beta.run("pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
-        process = beta.start("sleep", "100", cwd=tmp_path)
-        while psutil.Process(process.pid).name() != "sleep":
-            pass
+        process = beta.start("sleep", "1000", cwd=tmp_path)
+        wait_for(lambda: psutil.Process(process.pid).name() == "sleep")
         assert [one.pid for one in beta.processes()] == [process.pid]
         assert alpha.processes() == []
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate()
         assert process.returncode == -signal.SIGTERM
 
 
@@ -60,10 +61,10 @@ def test_hosts_reach_each_other_by_name(tmp_path: Path) -> None:
             assert other.run(sys.executable, "-c", ASK, "alpha", 1, cwd=tmp_path).returncode == 1
             asked = beta.run(sys.executable, "-c", ASK, "alpha", 3_000_000, cwd=tmp_path)
             assert asked.stdout == "beta True\n", asked.stderr
-            server.communicate(timeout=30)
+            server.communicate()
 
 
-def ping(host: Host, address: str, seconds: float = 40) -> bool:
+def ping(host: Host, address: str, seconds: float = LONG) -> bool:
     """Whether a host answers within so many seconds."""
     ask = f"import socket; socket.create_connection(('{address}', 7000), timeout={seconds})"
     return host.run(sys.executable, "-c", ask).returncode == 0
@@ -71,7 +72,7 @@ def ping(host: Host, address: str, seconds: float = 40) -> bool:
 
 def test_a_host_can_be_cut_off(tmp_path: Path) -> None:
     """By its own interface, and by the switch without noticing; then it is back."""
-    serve = "import socket, time; s = socket.create_server(('', 7000)); time.sleep(100)"
+    serve = "import socket, time; s = socket.create_server(('', 7000)); time.sleep(1000)"
     with network("alpha", "beta") as (alpha, beta):
         server = alpha.start(sys.executable, "-c", serve, cwd=tmp_path)
         while not ping(beta, alpha.address):
@@ -96,23 +97,25 @@ def test_a_name_can_come_late() -> None:
         assert beta.run("getent", "hosts", "alpha.jobs.svc").stdout.split()[0] == alpha.address
 
 
-def test_a_process_that_is_left_is_told_and_killed(tmp_path: Path) -> None:
+def test_a_process_that_is_left_is_told_and_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A test that leaves somebody behind fails, and doesn't disturb the next one."""
     world = network("alpha")
     (alpha,) = world.__enter__()
-    process = alpha.start("setsid", "sleep", "100", cwd=tmp_path)
-    while psutil.Process(process.pid).name() != "sleep":
-        pass
-    with pytest.raises(AssertionError, match="sleep 100"):
+    process = alpha.start("setsid", "sleep", "1000", cwd=tmp_path)
+    wait_for(lambda: psutil.Process(process.pid).name() == "sleep")
+    monkeypatch.setattr(hosts, "LEAVING", 0.5)
+    with pytest.raises(AssertionError, match="sleep 1000"):
         world.__exit__(None, None, None)
-    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
 
 
 def test_nothing_stays_where_the_test_is_killed(tmp_path: Path) -> None:
     """The namespaces go with the process that made them."""
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from support.hosts import network\n"
-        "with network('alpha') as (a,): print(a.holder, a.switch.pid, flush=True); time.sleep(100)"
+        "with network('alpha') as (a,): print(a.holder, a.switch.pid, flush=True); time.sleep(1000)"
     )
     folder = TESTS
     with subprocess.Popen(
@@ -121,4 +124,4 @@ def test_nothing_stays_where_the_test_is_killed(tmp_path: Path) -> None:
         assert process.stdout is not None
         left = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
         process.kill()
-    assert psutil.wait_procs(left, timeout=30)[1] == []
+    assert psutil.wait_procs(left, timeout=LONG)[1] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,10 @@ import psutil
 import pytest
 from support.entries import ENTRY
 from support.hosts import needs_hosts, network
-from support.jobs import FAST, Launcher, ended, exist, gone, job, wait_for
+from support.jobs import FAST, SHORT, Launcher, ended, exist, gone, job
 from support.stacks import CURRENT, ROOT, SCENARIOS
 from support.trainings import TRAINER, reference
+from support.waiting import wait_for
 
 pytestmark = needs_hosts
 STAYS = ROOT / "tests" / "programs" / "stays.py"
@@ -23,11 +24,13 @@ RETRY = 75
 
 
 @contextmanager
-def staying(folder: Path, failures: int = 0, nodes: int = 2) -> Iterator[list[Launcher]]:
+def staying(
+    folder: Path, failures: int = 0, nodes: int = 2, own: Sequence[str] = ()
+) -> Iterator[list[Launcher]]:
     """A job of `stays.py`, with a catalogue in which its failure is one to be tried again."""
     (folder / "house").mkdir()
     (folder / "house" / "bad-weather.md").write_text(ENTRY.format(kind="transient", more=""))
-    own = (*FAST, "--catalogue=house")
+    own = (*FAST, "--catalogue=house", *own)
     names = ("alpha", "beta", "gamma", "delta")[:nodes]
     with (
         network(*names) as hosts,
@@ -137,7 +140,7 @@ def test_a_worker_is_killed(killed: int, name: str, tmp_path: Path) -> None:
 
 def test_a_launcher_that_hangs_counts_as_lost(tmp_path: Path) -> None:
     """SIGSTOP of node 1's launcher: node 0's failure ends the run; once awake, it ends too."""
-    with staying(tmp_path) as (head, other):
+    with staying(tmp_path, own=[SHORT]) as (head, other):
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         other.send(signal.SIGSTOP)
         (worker,) = head.workers()
@@ -151,7 +154,7 @@ def test_a_launcher_that_hangs_counts_as_lost(tmp_path: Path) -> None:
 
 def test_node_0_hangs(tmp_path: Path) -> None:
     """SIGSTOP of node 0's launcher: node 1's failure needs an answer, and ends without."""
-    with staying(tmp_path) as (head, other):
+    with staying(tmp_path, own=[SHORT]) as (head, other):
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         head.send(signal.SIGSTOP)
         (worker,) = other.workers()
@@ -164,7 +167,7 @@ def test_node_0_hangs(tmp_path: Path) -> None:
 
 def ended_alone(launcher: Launcher, code: int) -> None:
     """Waits until one launcher has ended, with its code and without its workers."""
-    assert launcher.process.wait(180) == code
+    assert launcher.process.wait() == code
     gone([launcher])
 
 
@@ -185,7 +188,7 @@ def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
 
 def test_node_0_is_cut_off(tmp_path: Path) -> None:
     """Its interface goes down in training: both sides end with 75 within the node timeout."""
-    with staying(tmp_path) as launchers:
+    with staying(tmp_path, own=[SHORT]) as launchers:
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         launchers[0].host.unplug()
         ended(launchers, RETRY)
@@ -195,7 +198,7 @@ def test_node_0_is_cut_off(tmp_path: Path) -> None:
 
 def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
     """Silently, by the network in between: the others end as well, and know whom they miss."""
-    with staying(tmp_path, nodes=4) as launchers:
+    with staying(tmp_path, nodes=4, own=[SHORT]) as launchers:
         wait_for(exist(tmp_path, "ready-0-{}", range(4)))
         launchers[2].host.weather(loss=1)
         ended(launchers, RETRY)
@@ -214,7 +217,7 @@ def test_the_rest_goes_on_with_the_same_global_batch(tmp_path: Path) -> None:
         mark.unlink()
     target = tmp_path / "losses.json"
     command = (script, *told, "--per_device_train_batch_size=4", f"--loss_file={target}")
-    own = (*FAST, "--nnodes=1:2")
+    own = (*FAST, "--nnodes=1:2", SHORT)
     with (
         network("alpha", "beta") as hosts,
         job(tmp_path, hosts, *command, own=own) as (head, other),

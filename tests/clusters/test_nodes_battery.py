@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from support.entries import ENTRY
 from support.hosts import needs_hosts, network
-from support.jobs import FAST, PORT, begin, ended, ending, exist, job, run_folders, wait_for
+from support.jobs import FAST, PORT, begin, ended, ending, exist, job, run_folders
 from support.stacks import ROOT
+from support.waiting import wait_for
 
 pytestmark = needs_hosts
 PROGRAMS = ROOT / "tests" / "programs"
@@ -56,7 +57,7 @@ def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Pa
 def test_a_cause_on_node_1_whose_record_comes_last(tmp_path: Path) -> None:
     """Rank 3 fails of it, tells that first, and all nodes are being stopped: rank 2 is named."""
     program = (PROGRAMS / "fails_slowly.py", "overtaken")
-    own = [*FAST, "--nproc=2"]
+    own = ["--leave-timeout=1", "--nproc=2"]
     with (
         network("alpha", "beta") as hosts,
         job(tmp_path, hosts, *program, own=own, env={"CAUSE": 2}) as (head, other),
@@ -86,12 +87,13 @@ def test_torchrun_leaves_the_other_node_waiting(tmp_path: Path) -> None:
             for rank, host in enumerate(hosts)
         ]
         with ending(launchers):
-            assert launchers[1].process.wait(180) == 1
+            assert launchers[1].process.wait() == 1
             assert launchers[0].process.poll() is None
             for process in hosts[0].processes():
                 process.kill()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("first", "delay"), [(0, 0.05), (1, 0.02), (1, 0.05)])
 def test_names_the_rank_that_failed_first(first: int, delay: float, tmp_path: Path) -> None:
     """One node's rank fails, the other's follows: the first is named, whatever node it is on.
@@ -130,7 +132,7 @@ def test_a_stop_of_one_launcher_stops_both(
 def test_workers_that_ignore_signals(tmp_path: Path) -> None:
     """Each launcher goes from INT over TERM to KILL; SIGUSR1 before is for those who handle it."""
     command = (STUBBORN, tmp_path)
-    own = ("--interrupt-timeout=0.5", "--shutdown-timeout=0.5")
+    own = ("--interrupt-timeout=2", "--shutdown-timeout=2")
     with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
         wait_for(exist(tmp_path, "ready-{}", (0, 1)))
         for one in launchers:

@@ -10,6 +10,7 @@ from safe_launch.core.errors import ExitCode
 from support.hosts import needs_hosts, network
 from support.pods import Job, job
 from support.stacks import EXAMPLES, ROOT
+from support.waiting import LONG
 
 pytestmark = needs_hosts
 PROGRAMS = ROOT / "tests" / "programs"
@@ -104,12 +105,12 @@ def test_a_stubborn_worker_is_gone_within_the_grace(tmp_path: Path) -> None:
     """SIGTERM reaches it, then SIGKILL; nothing that it has started stays."""
     with (
         network("train-0", resolve=False) as hosts,
-        job(tmp_path, hosts, "--shutdown-timeout=1", PROGRAMS / "stubborn.py", tmp_path) as one,
+        job(tmp_path, hosts, "--shutdown-timeout=3", PROGRAMS / "stubborn.py", tmp_path) as one,
     ):
         processes = alone(tmp_path, one)
         assert one.pods[0].delete() == 128 + signal.SIGTERM
         assert (tmp_path / "signals-0").read_text() == "SIGTERM\n"
-        assert psutil.wait_procs(processes, timeout=30)[1] == []
+        assert psutil.wait_procs(processes, timeout=LONG)[1] == []
 
 
 def test_a_worker_that_heeds_the_signal_has_time(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_orphans_that_end_are_reaped(tmp_path: Path) -> None:
         orphans = [child for child in first.children() if child.name() == "orphan"]
         assert len(orphans) == 3
         (tmp_path / "end-orphans").touch()
-        assert psutil.wait_procs(orphans, timeout=60)[1] == []
+        assert psutil.wait_procs(orphans, timeout=LONG)[1] == []
         (tmp_path / "finish").touch()
         assert one.settle() == "Complete"
 

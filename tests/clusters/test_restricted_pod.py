@@ -50,7 +50,6 @@ def test_a_pod_that_may_write_to_a_volume_alone(volume: Path) -> None:
         env=kept,
         capture_output=True,
         text=True,
-        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,9 @@ from safe_launch.core.refused import Refused
 from safe_launch.nodes import munge
 from safe_launch.nodes.handshake import HELLO
 from support.hosts import Host, needs_hosts, network
-from support.jobs import FAST, PORT, Launcher, begin, ended, ending, exist, job, options, wait_for
+from support.jobs import FAST, PORT, Launcher, begin, ended, ending, exist, job, options
 from support.stacks import ROOT
+from support.waiting import wait_for
 
 pytestmark = needs_hosts
 STAYS = ROOT / "tests" / "programs" / "stays.py"
@@ -48,7 +49,7 @@ def found_by(process: subprocess.Popen[str]) -> list[str]:
 
 def says_its_end(launcher: Launcher, code: int, text: str) -> None:
     """Waits until a launcher has ended with a code and a sentence."""
-    assert launcher.process.wait(180) == code, launcher.said()
+    assert launcher.process.wait() == code, launcher.said()
     assert launcher.says(text), launcher.said()
 
 
@@ -168,7 +169,7 @@ def test_a_flood(place: int, tmp_path: Path) -> None:
             node = begin(hosts[1], tmp_path, *options(pair, 1, *own), *script, env=env_of(SECRET))
             with ending([node]):
                 for launcher in (head, node):
-                    launcher.process.wait(180)
+                    launcher.process.wait()
                 flood.kill()
                 flood.communicate()
                 ended([head, node], 0)

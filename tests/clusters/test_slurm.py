@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 from support.hosts import needs_hosts
-from support.slurm_cluster import KILL_WAIT, Cluster, cluster, wait_until
+from support.slurm_cluster import Cluster, cluster
 from support.stacks import CURRENT, EXAMPLES, ROOT
+from support.waiting import wait_for
 
 PROGRAMS = ROOT / "tests" / "programs"
 LAUNCHER = str(CURRENT.bin / "safe-launch")
@@ -28,6 +28,8 @@ ALIKE = [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)]
 """One launcher on each of two nodes, with two workers."""
 ONE_EACH = [(0, 4, 0, 2, 1), (1, 4, 1, 2, 1), (2, 4, 0, 2, 1), (3, 4, 1, 2, 1)]
 """Two launchers on each of two nodes, with a worker each."""
+FOR_HOURS = "--rdzv-conf=join_timeout=36000"
+"""Who waits for the others, and isn't told, waits longer than any test."""
 LACKING = [one for one in ("slurmctld", "slurmd", "srun", "munged") if not shutil.which(one)]
 pytestmark = [
     needs_hosts,
@@ -64,7 +66,7 @@ class Job:
     def end(self) -> tuple[str, str]:
         """Waits for its end; its state and its exit code as Slurm has it, code:signal."""
         state = self.slurm.wait(self.number)
-        wait_until(self.slurm.idle, self.slurm.logs)
+        wait_for(self.slurm.idle, self.slurm.logs)
         return state, self.slurm.field(self.number, "ExitCode")
 
     def ready(self, ranks: int = 2, name: str = "ready") -> None:
@@ -74,7 +76,7 @@ class Job:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits until a condition holds."""
-        wait_until(condition, lambda: f"{self.output()}\n{self.slurm.logs()}")
+        wait_for(condition, lambda: f"{self.output()}\n{self.slurm.logs()}")
 
     def launcher(self, node: int) -> psutil.Process:
         """The launcher on a node: the task itself, not what it has started."""
@@ -217,11 +219,8 @@ def test_scancel_ends_everything(submit: Callable[..., Job], tmp_path: Path) -> 
     """Workers get SIGTERM; who doesn't heed it, and what has fled, is gone before KillWait."""
     job = submit("--", "--log-dir=runs", "--shutdown-timeout=2", PROGRAMS / "stubborn.py", tmp_path)
     job.ready()
-    begun = time.monotonic()
     job.slurm.run("scancel", job.number)
-    state, code = job.end()
-    assert time.monotonic() - begun < KILL_WAIT
-    assert (state, code) == ("CANCELLED", "143:0")
+    assert job.end() == ("CANCELLED", "143:0")
     for rank in range(2):
         assert set((tmp_path / f"signals-{rank}").read_text().split()) == {"SIGTERM"}
     assert left(job) == []
@@ -268,14 +267,14 @@ def test_before_its_time_limit_a_job_queues_itself_again(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
     """A real limit: who doesn't heed SIGUSR1 gets SIGTERM, and goes on where he was, once."""
-    edits = {"--signal=B:USR1@120": "--signal=B:USR1@60", "grace=60": "grace=1"}
+    edits = {"--signal=B:USR1@120": "--signal=B:USR1@180", "grace=60": "grace=1"}
     words = ("--time=60", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job = submit(*words, edits=edits)
     job.ready(name="step")
-    # Slurm looks each half minute, and may signal that much earlier: the limit is set when the
-    # steps have begun, to one or two minutes from now.
+    # Slurm looks each half minute. The limit is set when the steps have begun, to two or three
+    # minutes from now: it signals at the next look.
     _, minutes, _ = job.slurm.field(job.number, "RunTime").split(":")
-    job.slurm.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={int(minutes) + 2}")
+    job.slurm.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={int(minutes) + 3}")
     job.until(lambda: job.slurm.field(job.number, "Restarts") == "1")
     job.slurm.run("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
     (tmp_path / "finish").touch()
@@ -380,7 +379,7 @@ def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None
         told = (tmp_path / "told").read_text()
         assert "safe-launch link" in told
         assert "gpu0" not in told
-        wait_until(slurm.idle, slurm.logs)
+        wait_for(slurm.idle, slurm.logs)
 
 
 @pytest.mark.parametrize("broken", ["gpu01", "gpu02"])
@@ -393,11 +392,9 @@ def test_a_node_that_cant_start_ends_the_job_at_once(
         if name != broken:
             (tmp_path / name / "train.py").write_text("import time; time.sleep(600)")
     here = """bash -c 'exec "${@//HOST/$(hostname)}"' - "${training[@]}" &"""
-    words = ("--requeues=3", "--", "--log-dir=runs", tmp_path / "HOST" / "train.py")
-    begun = time.monotonic()
+    words = ("--requeues=3", "--", "--log-dir=runs", FOR_HOURS, tmp_path / "HOST" / "train.py")
     job = submit(*words, edits={'"${training[@]}" &': here})
     assert job.end() == ("FAILED", "64:0"), job.output()
-    assert time.monotonic() - begun < 90, "far from the ten minutes that nodes wait for each other"
     assert job.slurm.field(job.number, "Restarts") == "0"
     said = job.output()
     assert re.search(rf"\({broken}\) can't take part: |{broken} can't take part: ", said), said

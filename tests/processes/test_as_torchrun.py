@@ -68,7 +68,6 @@ def plain(folder: Path, *command: object, **variables: object) -> subprocess.Com
         capture_output=True,
         text=True,
         input="",
-        timeout=120,
         check=False,
     )
 

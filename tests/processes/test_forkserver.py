@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safe_launch.workers.forkserver.client import Server
 from support.stacks import CURRENT
+from support.waiting import LONG, wait_for
 
 # The variables of a process that was forked are those that its server was started with.
 IS_FORKED = (
@@ -358,6 +359,7 @@ main()
 """
 """Fails once after its model is there; says whether `late` is known before it is imported."""
 USE = "\ndef use(): pass\n"
+A_THREAD = "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ USE = "\ndef use(): pass\n"
         ("", "print('hello'); import os; os.environ.get('THIS')", "early"),
         ("os.environ['THIS'] = 'x'", "import os; os.environ.get('THIS')", "natural"),
         ("", "import torch; torch.rand(1)", "natural"),
-        ("", "import threading, time\nthreading.Thread(target=time.sleep, args=(9,)).start()", 0),
+        ("", f"import threading, time\n{A_THREAD}", 0),
     ],
 )
 def test_what_workers_import_later_is_imported_for_the_next(
@@ -474,12 +476,11 @@ def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
         stderr=subprocess.DEVNULL,
     )
     note = tmp_path / "importing"
-    while not note.is_file() or not note.read_text():
-        assert launcher.poll() is None
+    wait_for(lambda: note.is_file() and note.read_text())
     server = os.pidfd_open(int(note.read_text()))
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
-    ended, _, _ = select.select([server], [], [], 60)
+    ended, _, _ = select.select([server], [], [], LONG)
     os.close(server)
     assert ended
 

@@ -61,10 +61,12 @@ LINES = {"inherited lock": "stuck: fork"}
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),
-    "compilation": Case("first_step.py", (0, "compile"), options=("--hang-report=10",)),
+    "compilation": Case("first_step.py", (0, "compile"), options=("--hang-report=20",)),
     "rank 0 alone": Case("rank_0_alone.py", ("well", ".")),
     "whole state dict": Case("fsdp.py", ("well",), 3),
-    "shorter than the limit": Case("loop.py", ("--fault=nap", "--seconds=1.5")),
+    "shorter than the limit": Case(
+        "loop.py", ("--fault=nap", "--seconds=4"), options=("--hang-report=20",)
+    ),
 }
 
 

@@ -7,15 +7,16 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from safe_launch.workers.forkserver import warm_servers
 from support.processes import environment, workshop  # noqa: F401 - a fixture
 from support.stacks import CURRENT
+from support.waiting import wait_for
 
 FRESH = "import time\nSTAMP = time.time_ns()\n"
 """A module that tells when it was imported."""
@@ -79,15 +80,7 @@ class Shell:
         return [entry["pid"] for entry in entries]
 
 
-LAUNCH = (CURRENT.bin / "safe-launch", "--nproc=2", "--keep-warm=60", "--log-dir=logs")
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Waits until something holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+LAUNCH = (CURRENT.bin / "safe-launch", "--nproc=2", "--keep-warm=600", "--log-dir=logs")
 
 
 @pytest.fixture
@@ -118,6 +111,12 @@ def is_kept(process: psutil.Process, folder: Path) -> bool:
         return is_here and process.name() == "warm-server"
     except psutil.Error:
         return False
+
+
+def waiting(folder: Path) -> list[int]:
+    """The kept servers that wait for a launch, as their sockets tell."""
+    pids = [server.pid for server in warm_servers.found()]
+    return [pid for pid in pids if psutil.pid_exists(pid) and is_kept(psutil.Process(pid), folder)]
 
 
 def stamps(done: Done) -> set[str]:
@@ -284,8 +283,11 @@ def test_a_failure_is_told_and_restarted_as_in_a_first_launch(shell: Shell) -> N
 def test_what_is_kept_ends_by_itself_by_command_and_with_the_session(shell: Shell) -> None:
     """And is listed until then."""
     (shell.folder / "train.py").rename(shell.folder / "once.py")
-    shell.launch("--keep-warm=3", "once.py")
-    (pid,) = shell.kept()
+    shell.begin(*LAUNCH, "--keep-warm=2", "once.py")
+    seen: set[int] = set()
+    wait_for(lambda: seen.update(waiting(shell.folder)) or (shell.folder / "code").exists())
+    (pid,) = seen
+    assert shell.done().code == 0
     wait_for(lambda: not psutil.pid_exists(pid))
     shell.launch("once.py")
     (pid,) = shell.kept()
@@ -364,7 +366,8 @@ def test_what_cant_be_kept_is_told(shell: Shell) -> None:
     assert stamps(changed)
     assert "heavy.py has changed while it was imported" in changed.said
     heavy.write_text(
-        FRESH + "import threading\nthreading.Thread(target=time.sleep, args=(1,)).start()\n"
+        FRESH + "import threading\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     assert "an import has started 1 thread" in shell.launch().said
     assert shell.kept() == []

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.ports import free_port
-from support.processes import PROGRAMS, begin, gone, launch, wait_for
+from support.processes import PROGRAMS, begin, gone, launch
+from support.waiting import LONG, wait_for
 
 STEPS = PROGRAMS / "steps.py"
 
@@ -30,11 +31,11 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 def scraped(port: int, path: str = "/metrics") -> str:
     """What a scraper gets; empty where it is turned away."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONG) as answer:
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
             text: str = answer.read().decode()
             return text
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:
         return ""
 
 
@@ -48,7 +49,7 @@ def test_a_port_while_the_run_goes_on(workshop: Path) -> None:
     assert found["safe_launch_running", "steps.py"] == 1
     assert found["safe_launch_attempts_total", "steps.py"] == 1
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=LONG)
     again = launch(workshop, f"--metrics=127.0.0.1:{port}", STEPS, workshop)
     assert again.returncode == 64
     assert "nobody can listen there" in again.stderr
@@ -57,7 +58,7 @@ def test_a_port_while_the_run_goes_on(workshop: Path) -> None:
             silent.enter_context(socket.create_connection(("127.0.0.1", port)))
         wait_for(lambda: bool(scraped(port)))  # they have two seconds each
         (workshop / "finish").touch()
-        _, told = launcher.communicate(timeout=60)
+        _, told = launcher.communicate()
     assert launcher.returncode == 0, told
     assert gone(workshop)
     assert scraped(port) == ""

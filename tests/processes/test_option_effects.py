@@ -23,9 +23,9 @@ from support.processes import (
     begin,
     environment,
     launch,
-    wait_for,
 )
 from support.stacks import CURRENT, ROOT
+from support.waiting import wait_for
 
 SHOWS = PROGRAMS / "shows.py"
 DEEPSPEED = str(CURRENT.bin / "deepspeed")
@@ -487,7 +487,7 @@ def test_signals_that_are_passed_on(workshop: Path) -> None:
     launcher.send_signal(signal.SIGCONT)
     wait_for(lambda: all((workshop / f"caught-{rank}").exists() for rank in range(2)))
     (workshop / "finish").touch()
-    _, stderr = launcher.communicate(timeout=60)
+    _, stderr = launcher.communicate()
     assert launcher.returncode == 0, stderr
 
 
@@ -497,7 +497,7 @@ def test_a_program_gets_the_signal_that_stops_it(workshop: Path) -> None:
     launcher = begin(workshop, "--no-python", "--nproc=1", "sh", "-c", words)
     wait_for((workshop / "ready").exists)
     launcher.terminate()
-    _, stderr = launcher.communicate(timeout=60)
+    _, stderr = launcher.communicate()
     assert launcher.returncode == 128 + signal.SIGTERM, stderr
     assert (workshop / "caught").exists()
 
@@ -510,7 +510,7 @@ def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
     file = Path("/tmp") / f"{launcher.pid}.deepspeed"
     assert file.read_text() == str(launcher.pid)
     (workshop / "finish").touch()
-    launcher.communicate(timeout=60)
+    launcher.communicate()
     assert not file.exists()
 
 
@@ -568,7 +568,7 @@ def test_each_host_by_itself(workshop: Path) -> None:
         )
         for rank in range(2)
     ]
-    ends = [node.communicate(timeout=120) for node in nodes]
+    ends = [node.communicate() for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], ends
     for rank, (node, local, size) in enumerate([("0", "0", "1"), ("1", "0", "2"), ("1", "1", "2")]):
         found = seen(workshop, rank)["environment"]
@@ -615,7 +615,7 @@ def test_two_launchers_on_one_host(workshop: Path, endpoint: tuple[str, ...]) ->
     own = [text.format(port=port) for text in endpoint] or [f"--master-port={port}"]
     line = ("--nnodes=2", "--nproc=1", "--rdzv-backend=c10d", *own, SHOWS)
     launchers = [begin(workshop, *line) for _ in range(2)]
-    said = [launcher.communicate(timeout=120)[1] for launcher in launchers]
+    said = [launcher.communicate()[1] for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0], said
     assert {seen(workshop, rank)["environment"]["GROUP_RANK"] for rank in (0, 1)} == {"0", "1"}
     assert all(seen(workshop, rank)["environment"]["WORLD_SIZE"] == "2" for rank in (0, 1))

@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 from safe_launch.progress import board
-from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, launch, wait_for
+from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, launch
+from support.waiting import wait_for
+
+PAUSE = 0.25
+"""Seconds that the slow rank takes longer for each of two samples: far more than a step takes."""
 
 
 def shown(folder: Path) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def phases(folder: Path) -> list[str]:
 def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     """Seen while it trains, evaluates and saves; then how fast it was, and nothing is left."""
     _clean(workshop)
-    training = begin(workshop, "--nproc=2", PROGRAMS / "trains_ddp.py", workshop, 0.04)
+    training = begin(workshop, "--nproc=2", PROGRAMS / "trains_ddp.py", workshop, PAUSE)
     wait_for(lambda: any((workshop / "runs").glob("*/launcher-0.json")))
     wait_for(lambda: bool(shown(workshop)["stragglers"]))
     run = shown(workshop)
@@ -41,12 +45,12 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     slow, steps = run["stragglers"][0], [rank["step"] for rank in run["ranks"]]
     assert slow["rank"] == 1
     assert slow["factor"] > 3
-    assert slow["seconds"] == pytest.approx(0.08, rel=0.5)
+    assert slow["seconds"] == pytest.approx(2 * PAUSE, rel=0.5)
     assert abs(steps[0] - steps[1]) <= 1
     fast, late = run["ranks"]
     assert fast["step_time"] == pytest.approx(late["step_time"], rel=0.5)
-    assert fast["own_time"] < 0.04 < late["own_time"]
-    assert phases(workshop) == ["training", "training"]
+    assert fast["own_time"] < PAUSE < late["own_time"]
+    wait_for(lambda: phases(workshop) == ["training", "training"])
     everything = launch(workshop, "status", ours=False).stdout  # of all runs of this user
     assert f"{run['run']} has run on" in everything
     assert "rank 1 on" in everything
@@ -55,12 +59,14 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     (workshop / "evaluate").touch()
     wait_for(lambda: phases(workshop) == ["saving", "evaluation"])
     (workshop / "save").touch()
-    _, told = training.communicate(timeout=60)
+    _, told = training.communicate()
     assert training.returncode == 0
     assert " steps/s" in told
     ended = shown(workshop)
     assert ended["outcome"]["exit_code"] == 0
-    assert ended["outcome"]["throughput"]["steps_per_second"] == pytest.approx(12, rel=0.5)
+    assert ended["outcome"]["throughput"]["steps_per_second"] == pytest.approx(
+        1 / (2 * PAUSE), rel=0.5
+    )
     assert [rank["phase"] for rank in ended["ranks"]] == ["ended", "ended"]
     assert not list(workshop.glob("runs/*/attempt-1/*.new"))
 
@@ -77,7 +83,7 @@ def test_a_killed_launcher_leaves_nothing(workshop: Path) -> None:
     ranks = [row.pid for row in board.rows(link)]
     assert all(os.path.exists(f"/proc/{pid}") for pid in ranks)
     training.send_signal(signal.SIGKILL)
-    training.communicate(timeout=60)
+    training.communicate()
     wait_for(lambda: gone(workshop))
     assert board.board_of(training.pid) is None
     assert "ended without a word" in shown(workshop)["state"]
@@ -107,7 +113,7 @@ def test_watching_ends_with_ctrl_c(workshop: Path) -> None:
     assert watching.stdout is not None
     assert watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    _, told = watching.communicate(timeout=30)
+    _, told = watching.communicate()
     assert (watching.returncode, told) == (0, "")
 
 

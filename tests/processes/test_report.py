@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from support.processes import LAUNCHER, environment, launch, workshop
+from support.waiting import LONG
 
 __all__ = ["workshop"]
 CHROMIUM = shutil.which("chromium")
+MILLISECONDS = LONG * 1000
 SCRIPT = """
 import os, pathlib, time
 rank = os.environ["RANK"]
@@ -33,12 +35,15 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no chromium: scripts/system-packages installs it")
     with sync_playwright() as play:
-        yield play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield play.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MILLISECONDS
+        )
 
 
 def opened(browser: Browser, path: Path, scheme: str) -> tuple[Page, list[str]]:
     """A page, and whatever it has fetched beyond itself or complained of."""
     tab = browser.new_page(color_scheme="dark" if scheme == "dark" else "light")
+    tab.set_default_timeout(MILLISECONDS)
     odd: list[str] = []
     tab.on("request", lambda request: odd.append(request.url))
     tab.on("console", lambda message: odd.append(message.text))

@@ -33,7 +33,6 @@ def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
         "safe-launch",
         *("--log-dir", folder / "runs", "--nproc", "2", *arguments),
         cwd=folder,
-        seconds=120,
         **variables,
     )
 

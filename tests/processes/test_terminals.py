@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.processes import LAUNCHER, environment, wait_for, workshop
+from support.processes import LAUNCHER, environment, workshop
+from support.waiting import wait_for
 
 __all__ = ["workshop"]
 
@@ -74,8 +75,8 @@ class Terminal:
 
     def end(self) -> int:
         """Waits for the launcher's end, and for all that it has shown; returns its exit code."""
-        code = self.launcher.wait(120)
-        self._reader.join(60)
+        code = self.launcher.wait()
+        self._reader.join()
         return code
 
 

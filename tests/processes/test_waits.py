@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from support.processes import LAUNCHER, environment, gone, launch, wait_for, workshop
+from support.processes import LAUNCHER, environment, gone, launch, workshop
+from support.waiting import wait_for
 
 __all__ = ["workshop"]
-AT_ONCE = 5.0
-"""Seconds in which a launcher without workers has to end; far less than any import here takes."""
+FOR_EVER = 3600
+"""Seconds that an import takes which nobody waits for: longer than any test."""
 SLOW = """
 import os, pathlib, time
 os.environ.get({read!r})
@@ -71,11 +71,9 @@ def imports(folder: Path) -> Sequence[int]:
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Stops a launcher, which has to end at once by this signal."""
-    begun = time.monotonic()
+    """Stops a launcher, which has to end by this signal without waiting for anything."""
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
-    assert time.monotonic() - begun < AT_ONCE
+    assert process.wait() == 128 + number
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -84,7 +82,7 @@ def test_while_it_imports(workshop: Path, begin: Begin, number: signal.Signals, 
     """For the first time, and again with the workers' own variables, which an import has read."""
     # The port of the workers' store isn't known before they are launched.
     read = {1: "HOME", 2: "MASTER_PORT"}[times]
-    process = begin("train.py", seconds=[0.1] * (times - 1) + [30], read=read)
+    process = begin("train.py", seconds=[0.1] * (times - 1) + [FOR_EVER], read=read)
     wait_for(lambda: len(imports(workshop)) == times)
     stop(process, number)
     wait_for(lambda: gone(workshop))
@@ -93,7 +91,7 @@ def test_while_it_imports(workshop: Path, begin: Begin, number: signal.Signals, 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_while_the_server_is_stopped(workshop: Path, begin: Begin, number: signal.Signals) -> None:
     """By SIGSTOP: it never answers."""
-    process = begin("train.py", seconds=[30])
+    process = begin("train.py", seconds=[FOR_EVER])
     wait_for(lambda: len(imports(workshop)) == 1)
     psutil.Process(imports(workshop)[0]).suspend()
     stop(process, number)
@@ -104,20 +102,26 @@ def test_a_server_that_is_killed_at_a_relaunch(workshop: Path, begin: Begin) -> 
     """The workers are started without it, once, and meet each other."""
     script = FAILS_ONCE + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     process = begin(
-        "--max-restarts=1", "train.py", seconds=[0, 0, 30, 0], read="MASTER_PORT", script=script
+        "--max-restarts=1",
+        "train.py",
+        seconds=[0, 0, FOR_EVER, 0],
+        read="MASTER_PORT",
+        script=script,
     )
     wait_for(lambda: len(imports(workshop)) == 3)  # twice for the first attempt
     psutil.Process(imports(workshop)[2]).kill()
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     assert "every worker does its imports itself" in (workshop / "said").read_text()
 
 
 def test_a_stopped_guardian_holds_nobody(workshop: Path, begin: Begin) -> None:
     """It has nothing to do where the launcher ends by itself."""
-    process = begin("train.py", seconds=[2])
+    script = "import slow, time, pathlib\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\n"
+    process = begin("train.py", seconds=[0], script=script)
     wait_for(lambda: len(imports(workshop)) == 1)
     guardian(process).suspend()
-    assert process.wait(60) == 0
+    (workshop / "go").touch()
+    assert process.wait() == 0
 
 
 def test_launcher_and_guardian_are_killed_together(workshop: Path, begin: Begin) -> None:

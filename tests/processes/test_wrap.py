@@ -14,8 +14,9 @@ import pytest
 from safe_launch import inner_launch
 from safe_launch.commands import wrap_failure, wrap_protocol
 from safe_launch.evidence.failed_workers import FailedWorker
-from support.processes import FAST, PROGRAMS, environment, gone, ready, wait_for
+from support.processes import FAST, PROGRAMS, environment, gone, ready
 from support.stacks import CURRENT, SCENARIOS
+from support.waiting import wait_for
 
 SAFE_LAUNCH = str(CURRENT.bin / "safe-launch")
 TOOL = PROGRAMS / "tool.py"
@@ -43,16 +44,15 @@ def wrap(
         env=environment(folder, **variables),
         capture_output=True,
         text=True,
-        timeout=240,
         stdin=subprocess.DEVNULL,
         check=False,
     )
 
 
-def begin(folder: Path, *command: object) -> subprocess.Popen[str]:
+def begin(folder: Path, *command: object, own: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Wraps a command and lets it run, as a shell would: it leads a process group."""
     return subprocess.Popen(
-        [SAFE_LAUNCH, "wrap", "--log-dir=runs", *FAST, "--", *map(str, command)],
+        [SAFE_LAUNCH, "wrap", "--log-dir=runs", *own, "--", *map(str, command)],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.DEVNULL,
@@ -261,7 +261,7 @@ def test_a_stop_reaches_the_workers(
     process = begin(workshop, *run)
     ready(workshop, 2)
     os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == code, output
     if number != signal.SIGHUP:  # stubborn.py has no handler for it
         for rank in (0, 1):
@@ -277,7 +277,7 @@ def test_a_killed_wrap_leaves_nobody(workshop: Path) -> None:
     process = begin(workshop, *run)
     ready(workshop, 2)
     process.kill()
-    process.communicate(timeout=120)
+    process.communicate()
     wait_for(lambda: gone(workshop))
 
 
@@ -287,7 +287,7 @@ def test_ctrl_c_at_a_terminal_leaves_the_tool_alone(workshop: Path) -> None:
     process = begin(workshop, *run)
     ready(workshop, 2)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == 130, output
     assert (workshop / "goodbye-0").exists()
     assert (workshop / "goodbye-1").exists()
@@ -300,7 +300,7 @@ def test_a_stop_ends_a_script_of_several_launches(workshop: Path) -> None:
     process = begin(workshop, "bash", "-c", f"{launch}\n{launch}\ntouch went-on")
     ready(workshop, 2)
     process.terminate()
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == 143, output
     assert not (workshop / "went-on").exists()
     wait_for(lambda: gone(workshop))
@@ -308,13 +308,13 @@ def test_a_stop_ends_a_script_of_several_launches(workshop: Path) -> None:
 
 def test_a_signal_for_the_workers(workshop: Path) -> None:
     """SIGUSR1 reaches the workers that heed it, below the tool; the run goes on."""
-    run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop)
+    run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop, "SIGTERM")
     process = begin(workshop, *run)
     ready(workshop, 2)
     process.send_signal(signal.SIGUSR1)
     wait_for(lambda: (workshop / "signals-0").exists())
     process.terminate()
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == 143, output
     assert (workshop / "signals-0").read_text() == "SIGUSR1\nSIGTERM\n"
     wait_for(lambda: gone(workshop))
@@ -323,10 +323,10 @@ def test_a_signal_for_the_workers(workshop: Path) -> None:
 def test_a_stop_before_any_launch(workshop: Path) -> None:
     """A command that launches nothing is ended like any other; one that won't is killed."""
     script = "trap '' TERM; touch ready-0; while :; do sleep 1; done"
-    process = begin(workshop, "sh", "-c", script)
+    process = begin(workshop, "sh", "-c", script, own=FAST)
     ready(workshop, 1)
     process.terminate()
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == 143, output
     wait_for(lambda: gone(workshop))
 
@@ -369,7 +369,6 @@ def test_what_cant_be_wrapped(workshop: Path, arguments: list[str], words: str) 
         env=environment(workshop),
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 64

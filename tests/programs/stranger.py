@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+import time
 
 MAGIC = b"safe-launch link 2"
 HELLO = 512
@@ -22,6 +23,8 @@ JOIN = json.dumps(
 ).encode()
 FAILURE = b'{"type": "Ended", "is_success": false, "records": [], "signal": 15, "now": 1.0}'
 told = []
+threads = []
+"""What is awaited at the end: those who listen, until nobody speaks to them any more."""
 
 
 def hello(kind):
@@ -34,7 +37,7 @@ def framed(*payloads):
 
 def say(where, content):
     """What is answered to some bytes."""
-    with socket.create_connection(where, timeout=30) as connection:
+    with socket.create_connection(where, timeout=600) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(content)
             connection.shutdown(socket.SHUT_WR)
@@ -47,6 +50,11 @@ def hear(connection):
         while chunk := connection.recv(65536):
             said += chunk
     told.append(said.decode("latin-1"))
+
+
+def begin(target, *arguments):
+    threads.append(threading.Thread(target=target, args=arguments, daemon=True))
+    threads[-1].start()
 
 
 def join(host, port):
@@ -62,10 +70,9 @@ def host(port, kind):
     def serve():
         while True:
             connection, _ = server.accept()
-            connection.settimeout(5)
             connection.sendall(MAGIC + bytes([kind == "forged"]) + os.urandom(64))
             connection.sendall(framed(b'{"type": "RunEnded", "code": 0, "line": "evil"}'))
-            threading.Thread(target=hear, args=(connection,), daemon=True).start()
+            begin(hear, connection)
 
     threading.Thread(target=serve, daemon=True).start()
 
@@ -86,14 +93,13 @@ def relay(host, port):
         head = socket.create_connection((host, int(port)))
         sent, got = bytearray(), bytearray()
         sides = [(node, head, sent), (head, node, got)]
-        threads = [threading.Thread(target=carry, args=side, daemon=True) for side in sides]
-        for thread in threads:
-            thread.start()
+        for side in sides:
+            begin(carry, *side)
         while len(sent) < 2 * HELLO:  # the hello, the proof and a join
-            threads[0].join(0.1)
+            time.sleep(0.1)
         say((host, int(port)), bytes(sent))
 
-    threading.Thread(target=serve, daemon=True).start()
+    begin(serve)
 
 
 def flood(host, port):
@@ -112,5 +118,7 @@ if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
     print("ready", flush=True)
     sys.stdin.readline()
+    for thread in threads:
+        thread.join()
     print(json.dumps(told), flush=True)
     os._exit(0)

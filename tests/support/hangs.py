@@ -15,12 +15,11 @@ from typing import Any
 
 from support.processes import FAST, PROGRAMS
 from support.stacks import CURRENT, Stack
+from support.waiting import LONG
 
 SCRIPTS = PROGRAMS / "hangs"
 PATIENCE = 3
 """The tests' --hang-report, in seconds."""
-LONG = 240.0
-"""Seconds after which a run hangs in silence; the machine may be busy."""
 SIDE_BY_SIDE = 4
 """Runs at a time: most of them wait for most of the time."""
 

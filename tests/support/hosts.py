@@ -25,11 +25,13 @@ from typing import IO, Any
 import psutil
 import pytest
 
+from support.waiting import LONG
+
 SWITCH = Path(__file__).parent / "switch.py"
 SUBNET = "10.78.0"
 MTU = 65_000
 """Few large packets: a switch in user space pays for each, not for its size."""
-LEAVING = 8.0
+LEAVING = 60.0
 """Seconds for what a killed launcher has left: its guardian ends that."""
 LACKING = [
     *([] if os.geteuid() == 0 else ["the rights of root"]),
@@ -74,7 +76,7 @@ class Host:
         return subprocess.Popen(command, env=env, text=True, **{**pipes, **options})
 
     def run(
-        self, *argv: object, cwd: Path = Path("/"), seconds: float = 60
+        self, *argv: object, cwd: Path = Path("/"), seconds: float = LONG
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command here to its end."""
         return subprocess.run(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,15 +16,14 @@ from pathlib import Path
 
 import psutil
 
-from support.hosts import Host
+from support.hosts import LEAVING, Host
 from support.stacks import CURRENT, Stack
+from support.waiting import wait_for
 
 PORT = 29_400
-LONG = 180.0
-"""Seconds after which a job hangs; the machine may be busy."""
-SILENCE = 4
-"""The tests' --node-timeout, in seconds."""
 FAST = ("--leave-timeout=1", "--interrupt-timeout=1", "--shutdown-timeout=3")
+SHORT = "--node-timeout=6"
+"""For tests in which a node is silent; a launcher on a busy machine may be, for seconds."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,6 @@ def options(hosts: Sequence[Host], rank: int | None, *own: object) -> tuple[obje
         *(() if rank is None else (f"--node-rank={rank}",)),
         f"--master-addr={hosts[0].name}",
         f"--master-port={PORT}",
-        f"--node-timeout={SILENCE}",
         "--nproc=1",
         "--log-dir=runs",
         *own,
@@ -163,19 +160,9 @@ def ending(launchers: Sequence[Launcher]) -> Iterator[None]:
             one.process.wait()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = LONG) -> None:
-    """Waits until a condition holds, and fails if that takes far too long."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
-def ended(launchers: Sequence[Launcher], *codes: int, seconds: float = LONG) -> None:
+def ended(launchers: Sequence[Launcher], *codes: int) -> None:
     """Waits until all have ended, each with its code or all with the one; nobody may be left."""
-    end = time.monotonic() + seconds
-    for one in launchers:
-        one.process.wait(max(0.1, end - time.monotonic()))
+    wait_for(lambda: all(one.process.poll() is not None for one in launchers))
     found = [one.process.returncode for one in launchers]
     assert found == list(codes if len(codes) > 1 else codes * len(launchers))
     gone(launchers)
@@ -183,7 +170,7 @@ def ended(launchers: Sequence[Launcher], *codes: int, seconds: float = LONG) -> 
 
 def gone(launchers: Sequence[Launcher]) -> None:
     """Waits until no process is left on the launchers' hosts; a guardian needs a moment."""
-    wait_for(lambda: not any(one.host.processes() for one in launchers), seconds=20)
+    wait_for(lambda: not any(one.host.processes() for one in launchers), seconds=LEAVING)
 
 
 def exist(folder: Path, pattern: str, ranks: Sequence[int]) -> Callable[[], bool]:

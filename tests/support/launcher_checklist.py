@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,12 @@ from pathlib import Path
 from support.launches import WAYS, environment
 from support.ports import free_port
 from support.stacks import CURRENT, ROOT
+from support.waiting import LONG, wait_for
 
 PROGRAMS = ROOT / "tests" / "programs"
 SCRIPT = str(PROGRAMS / "checks.py")
 TAKES_RANK = str(PROGRAMS / "checks_rank.py")
 SHELL = str(PROGRAMS / "checks.sh")
-LONG = 120.0
-"""Seconds after which a launch hangs; the machine may be busy."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,10 @@ ELASTIC = (
     "--nnodes=1:2",
     "--rdzv-backend=c10d",
     "--rdzv-endpoint=localhost:PORT",
-    "--rdzv-conf=join_timeout=60,last_call_timeout=1,timeout=60",
     "--rdzv-id=one",
+    "--nproc-per-node=2",
 )
+TIMES = "--rdzv-conf=join_timeout=600,timeout=600,last_call_timeout="
 ITS_OWN_CODE = "a failed worker's own exit code is ours, 128 + N for signal N"
 STOPPED = "stopped by signal N we end with 128 + N, as shells expect"
 CASES = (
@@ -92,10 +91,10 @@ CASES = (
     Case("--nproc-per-node=gpu without a GPU", ("--nproc-per-node=gpu", SCRIPT)),
     Case("--nproc-per-node=unknown", ("--nproc-per-node=unknown", SCRIPT)),
     Case("--nnodes=2:20:30", ("--nnodes=2:20:30", SCRIPT)),
-    Case("--nnodes=1:2, one node comes", (*ELASTIC, "--nproc-per-node=2", SCRIPT)),
+    Case("--nnodes=1:2, one node comes", (*ELASTIC, f"{TIMES}1", SCRIPT)),
     Case(
         "--nnodes=1:2, two launchers on one host",
-        (*ELASTIC, "--nproc-per-node=2", SCRIPT),
+        (*ELASTIC, f"{TIMES}300", SCRIPT),  # both have come long before
         launchers=2,
     ),
     Case("--role", (*TWO, "--role=trainer", SCRIPT)),
@@ -188,7 +187,7 @@ def observed(case: Case, way: str, folder: Path) -> str:
         ]
         try:
             if case.send is not None:
-                _await(folder, case.ready)
+                wait_for(lambda: len([*folder.glob("ran-*")]) >= case.ready)
                 launchers[0].send_signal(case.send)
             codes = [one.wait(LONG) for one in launchers]
         except subprocess.TimeoutExpired:
@@ -198,13 +197,6 @@ def observed(case: Case, way: str, folder: Path) -> str:
                 one.terminate()
                 one.wait()
     return _told(case, codes, folder, output.read_text(errors="replace"))
-
-
-def _await(folder: Path, ranks: int) -> None:
-    end = time.monotonic() + LONG
-    while len(list(folder.glob("ran-*"))) < ranks:
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def _told(case: Case, codes: list[int], folder: Path, output: str) -> str:

@@ -42,7 +42,6 @@ def launch(
     *command: object,
     ranks: int = 1,
     options: tuple[str, ...] = (),
-    seconds: float = 300,
     **variables: object,
 ) -> Done:
     """Launches a command line and waits for its end; the workers' output goes into files.
@@ -53,7 +52,6 @@ def launch(
         command: the script and its arguments, or options of its own before them.
         ranks: workers.
         options: further options.
-        seconds: after which it hangs.
         variables: of its environment; None takes one away.
     """
     logs = folder / f"logs-{way}"
@@ -71,7 +69,6 @@ def launch(
         capture_output=True,
         text=True,
         input="a line\n",
-        timeout=seconds,
         check=False,
     )
     names = ("{}/stdout.log", "{}/stderr.log")

@@ -30,9 +30,7 @@ from safe_launch.nodes.messages import (
 )
 from safe_launch.nodes.secret import Trust, Unprotected
 
-LONG = 60.0
-"""Seconds after which a test hangs; the machine may be busy."""
-
+from support.waiting import LONG
 
 CPU = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1e11, 2e10, 1e10, 1e9, 1e10)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from support.drawn import is_drawn
+from support.draws import draw
 from support.grounds import STACKS, Grounds
 from support.reproduce import Script
 from support.stacks import OLDER, ROOT, TESTS, Stack
@@ -23,6 +23,8 @@ PARTS = 10
 DRAWN = "drawn by the commit"
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
 """Where it is set, all trainings that are asked for are run; it says why."""
+WHOLE = "all are"
+"""What `scripts/test --anew` says in it."""
 UNAIDED = ("test_it_fails_as_the_entry_says", "test_the_advice_works")
 """Tests of reproductions that no launcher runs."""
 
@@ -33,6 +35,11 @@ def ask_for(config: pytest.Config) -> None:
     is_by_hand = config.args_source is pytest.Config.ArgsSource.ARGS and is_named
     if is_by_hand or config.option.keyword:
         os.environ.setdefault(VARIABLE, "asked for")
+
+
+def is_whole() -> bool:
+    """Whether all is to be run, whatever has passed, as before a release."""
+    return os.environ.get(VARIABLE) == WHOLE
 
 
 def is_kept(item: pytest.Item) -> bool:
@@ -81,7 +88,7 @@ def reason(name: str, before: str, today: str) -> str:
     parts = zip(before.split(), today.split(), strict=False)
     if changed := [new.partition(":")[0] for old, new in parts if old != new]:
         return f"changed: {', '.join(changed)}"
-    return DRAWN if is_drawn(name, PARTS) else ""
+    return "" if draw(name) % PARTS else DRAWN
 
 
 def is_only_drawn(item: pytest.Item) -> bool:

@@ -27,9 +27,8 @@ from safe_launch.commands.template import kubernetes, template_command
 
 from support.hosts import Host
 from support.stacks import CURRENT
+from support.waiting import LONG, wait_for
 
-LONG = 600.0
-"""Seconds after which something hangs; the machine may be busy."""
 CONTAINER = """
 set -e
 mount -t proc proc /proc
@@ -192,11 +191,12 @@ class Job:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits until a condition holds, while no pod ends."""
-        deadline = time.monotonic() + LONG
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
+
+        def has_come() -> bool:
             assert [one for one in self.running if self.pods[one].process.poll() is not None] == []
-            time.sleep(0.02)
+            return condition()
+
+        wait_for(has_come)
 
     def preempt(self, index: int) -> None:
         """Takes a pod's node from it."""

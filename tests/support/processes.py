@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from support.stacks import CURRENT, ROOT
+from support.waiting import wait_for
 
 PROGRAMS = ROOT / "tests" / "programs"
 
@@ -23,6 +23,9 @@ TORCHRUN = str(CURRENT.bin / "torchrun")
 
 
 FAST = ("--leave-timeout=0.5", "--interrupt-timeout=0.5", "--shutdown-timeout=0.5")
+"""For workers that don't heed a stop: those that do have the time that they need without it."""
+LEAVING = 30.0
+"""Seconds in which the last process of a launch goes; a worker that is left stays for minutes."""
 
 
 @pytest.fixture
@@ -34,10 +37,12 @@ def workshop(tmp_path: Path) -> Iterator[Path]:
     with TemporaryDirectory() as short:
         (tmp_path / "tmp").symlink_to(short)
         yield tmp_path
-    left = [one for one in psutil.process_iter() if belongs(one, tmp_path)]
-    for process in left:
-        process.kill()
-    assert left == []
+    try:
+        wait_for(lambda: gone(tmp_path), seconds=LEAVING)
+    finally:
+        for process in psutil.process_iter():
+            if belongs(process, tmp_path):
+                process.kill()
 
 
 def belongs(process: psutil.Process, folder: Path) -> bool:
@@ -69,7 +74,6 @@ def launch(
         env=environment(folder, **variables),
         capture_output=True,
         text=True,
-        timeout=120,
         input="",
         check=False,
     )
@@ -90,14 +94,6 @@ def begin(folder: Path, *arguments: object, command: str = LAUNCHER) -> subproce
 def own_options(command: str) -> tuple[str, ...]:
     """Options of our own launcher."""
     return ("--log-dir=runs",) if command == LAUNCHER else ()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Waits until a condition holds, and fails if that takes far too long."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def ready(folder: Path, ranks: int) -> None:

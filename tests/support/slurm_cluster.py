@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from support.hosts import Host, network
+from support.waiting import wait_for
 
 NODES = ("gpu01", "gpu02")
 DEVICES = ("null", "zero", "random", "urandom")
@@ -26,7 +26,7 @@ ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 TRACKING = os.environ.get("TRACKING", "linuxproc")
 """How Slurm finds a step's processes. `TRACKING=cgroup`, as most clusters have it, takes cgroups of
 version 1; equal names on one machine share them: let no other Slurm of the tests run beside it."""
-KILL_WAIT = 10
+KILL_WAIT = 60
 """Seconds that Slurm waits from SIGTERM to SIGKILL; 30 where a site doesn't say."""
 
 # Sources of what isn't plain: slurm.conf(5), gres.conf(5), cgroup.conf(5) of Slurm 22.05.
@@ -47,7 +47,7 @@ MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
 KillWait={kill_wait}
-SlurmdTimeout=10
+SlurmdTimeout=20
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -97,7 +97,7 @@ class Cluster:
         for node in self.nodes:
             if self.daemons[node.name].poll() is not None:
                 self.start_node(node)
-        wait_until(self.idle, self.logs)
+        wait_for(self.idle, self.logs)
         for node in self.nodes:
             for process in node.processes():
                 if process.pid != self.daemons[node.name].pid:
@@ -120,7 +120,6 @@ class Cluster:
             env={**kept, "SLURM_CONF": str(self.folder / "slurm.conf"), **variables},
             capture_output=True,
             text=True,
-            timeout=120,
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -140,7 +139,7 @@ class Cluster:
     def wait(self, job: str, *states: str) -> str:
         """Waits until a job is in one of the states; without any, until it has ended."""
         wanted = states or ENDS
-        wait_until(lambda: self.field(job, "JobState") in wanted, self.logs)
+        wait_for(lambda: self.field(job, "JobState") in wanted, self.logs)
         return self.field(job, "JobState")
 
     def logs(self) -> str:
@@ -165,18 +164,18 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             # --force: it frowns upon the temporary folder, which everybody may write to.
             munged = ("munged", "--foreground", "--force", f"--socket={socket}", *options)
             result.daemons["munged"] = result.start_daemon(login, *munged)
-            wait_until(socket.exists, result.logs)
+            wait_for(socket.exists, result.logs)
             slurmctld = ("slurmctld", "-D", "-c", "-i", "-f", folder / "slurm.conf")
             result.daemons["slurmctld"] = result.start_daemon(login, *slurmctld)
             for node in nodes:
                 result.start_node(node)
-            wait_until(result.idle, result.logs)
+            wait_for(result.idle, result.logs)
             yield result
         finally:
             for daemon in result.daemons.values():
                 daemon.kill()
                 daemon.wait()
-            wait_until(lambda: not _killed(login, *nodes))
+            wait_for(lambda: not _killed(login, *nodes))
 
 
 def _killed(*hosts: Host) -> list[psutil.Process]:
@@ -186,16 +185,6 @@ def _killed(*hosts: Host) -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     return found
-
-
-def wait_until(
-    condition: Callable[[], bool], words: Callable[[], str] = str, seconds: float = 120
-) -> None:
-    """Waits until a condition holds; fails with the words if that takes far too long."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain\n{words()}"
-        time.sleep(0.05)
 
 
 def _write_configuration(folder: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.hosts import LACKING, Host
+from support.waiting import wait_for
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 needs_ssh = pytest.mark.skipif(
@@ -102,7 +102,4 @@ def serving(keys: Keys, *hosts: Host) -> Iterator[None]:
 def _wait_for(host: Host) -> None:
     """Waits until the server listens."""
     probe = f"import socket; socket.create_connection(('127.0.0.1', {PORT})).close()"
-    end = time.monotonic() + 30
-    while host.run("python3", "-c", probe).returncode:
-        assert time.monotonic() < end, f"no ssh server on {host.name}"
-        time.sleep(0.05)
+    wait_for(lambda: host.run("python3", "-c", probe).returncode == 0)

@@ -108,7 +108,7 @@ class Stack:
             subprocess.run(command, env=environment, capture_output=True, check=True)
 
     def run(
-        self, *command: str | Path, cwd: Path, seconds: float = 240, **variables: str
+        self, *command: str | Path, cwd: Path, seconds: float = 600, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command of this stack to its end; stdout and stderr are kept apart."""
         return subprocess.run(

@@ -28,7 +28,7 @@ import psutil
 
 if __name__ == "__main__":  # in a Python that has no pytest
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-from support.ports import free_port
+from support.ports import held_port
 from support.stacks import Stack
 
 PRELOADED = ("torch", "torch.distributed", "deepspeed", "transformers", "peft", "accelerate")
@@ -114,9 +114,9 @@ def warm(stack: Stack) -> WarmPython:
 
 def run(training: Training) -> Ended:
     """Runs a training in forks of this process, which has to have warm imports."""
-    port, ranks = free_port(), max(training.ranks, 1)
-    with tempfile.TemporaryDirectory() as name:
-        own = Path(name)
+    ranks = max(training.ranks, 1)
+    with tempfile.TemporaryDirectory() as name, held_port() as holder:
+        own, port = Path(name), holder.getsockname()[1]
         start = _start_fresh if training.fresh else _fork
         pids = {start(training, rank, port, own): rank for rank in range(ranks)}
         codes = _waited(pids, training)

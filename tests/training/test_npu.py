@@ -21,7 +21,6 @@ import pytest
 from support.hangs import Case as Hang
 from support.hangs import ended
 from support.ports import free_port
-from support.processes import wait_for
 from support.stacks import CURRENT, NPU, RELEASING, SCENARIOS
 from support.trainings import (
     CASES,
@@ -37,6 +36,7 @@ from support.trainings import (
     reference,
     trains_corrected,
 )
+from support.waiting import wait_for
 
 CORRECTED = (*FIRST_FIVE[:-1], "dummy loss on the Trainer")
 """The last of the first five is what scripts/device-check tries (test_device_check.py)."""

@@ -72,9 +72,17 @@ class Result:
     wrong: Mapping[str, str]
 
 
-def result_of(trial: Trial, way: str = "safe-launch") -> tuple[Result, Observed]:
-    """Runs a trial; its verdict, and all that was observed."""
-    seen = observed(trial, way)
+def result_of(
+    trial: Trial, way: str = "safe-launch", slowness: float = 1.0
+) -> tuple[Result, Observed]:
+    """Runs a trial; its verdict, and all that was observed.
+
+    Args:
+        trial: the trial.
+        way: the launcher.
+        slowness: how many times as long everything may take.
+    """
+    seen = observed(trial, way, slowness)
     seconds = round(seen.seconds, 2)
     return Result(trial, way, seen.is_struck, seen.codes, seconds, wrong(seen)), seen
 
@@ -84,17 +92,17 @@ def wrong(seen: Observed) -> dict[str, str]:
     return {name: why for name, check in CHECKS.items() if (why := check(seen))}
 
 
-def observed(trial: Trial, way: str) -> Observed:
+def observed(trial: Trial, way: str, slowness: float) -> Observed:
     """Runs a trial."""
     with launched(trial, way) as job:
         found = strike(job)
         struck = time.monotonic() if found is None else found
-        limit = struck + allowed(trial, way).seconds
+        limit = struck + slowness * allowed(trial, way).seconds
         if found is None and not job.has_ended:
             limit = struck  # the moment has never come
         codes = tuple(_code(process, limit) for process in job.processes)
         seconds = time.monotonic() - struck
-        left = _left(job, time.monotonic() + LEAVING) if None not in codes else ()
+        left = _left(job, time.monotonic() + slowness * LEAVING) if None not in codes else ()
         said = job.said()
         if None in codes:
             end(job)
@@ -188,8 +196,7 @@ def _alone(program: str, folder: Path) -> tuple[object, ...]:
 def _bound(seen: Observed) -> str:
     if None in seen.codes and not seen.is_struck:
         return f"the moment hasn't come within {PATIENCE:g} s"
-    limit = allowed(seen.trial, seen.way).seconds
-    return f"still running {limit:g} s after the fault" if None in seen.codes else ""
+    return f"still running {seen.seconds:.0f} s after the fault" if None in seen.codes else ""
 
 
 def _codes(seen: Observed) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from support.faults.job import Job
 
-PATIENCE = 120.0
+PATIENCE = 400.0
 """Seconds within which the moment must have come; the machine may be busy."""
 PAUSE = 2.0
 """Seconds for which somebody is stopped; less than half of the node timeout."""

@@ -1,0 +1,224 @@
+"""What no launcher says is refused, or does no harm."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import UnionType
+
+import pytest
+from hypothesis import given, settings
+from safe_launch.catalogue.entry import Finding, Role
+from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.checkpoints.checkpoint import Resume, Saves
+from safe_launch.checkpoints.discovery import own_folder
+from safe_launch.core.preset import decode, describe, encode
+from safe_launch.core.request import LaunchRequest
+from safe_launch.core.workload import Workload
+from safe_launch.diagnosis.attempt import Attempt, Seen
+from safe_launch.diagnosis.observed import with_seen
+from safe_launch.diagnosis.root_cause import diagnose
+from safe_launch.diagnosis.user_lines import spots_of
+from safe_launch.evidence.exit_reason import death_text
+from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
+from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
+from safe_launch.nodes.connection import decoded, encoded
+from safe_launch.nodes.messages import (
+    Ended,
+    Failing,
+    FromHead,
+    FromOthers,
+    Join,
+    Message,
+    NodeObserved,
+    Order,
+    Refusal,
+    RunEnded,
+    Stop,
+)
+from safe_launch.nodes.peers import Peers, abbreviated
+from safe_launch.planning.search import as_asked
+from safe_launch.report.explain_failure import model_text, unexplained_rows
+from safe_launch.session import follower
+from support.forged import ORDER, RUN, STARTED, Raw, raw
+from support.fuzz.documents import mutated
+from support.links import GPU, HARDWARE, HEAD, MESSAGES, RECORD, linked
+
+FORGED: list[tuple[Message, Raw, str]] = [
+    (STARTED, {"run_id": "../../../escaped"}, "RunStarted.run_id: '../../../escaped'"),
+    (STARTED, {"run_id": RUN + "\n"}, "RunStarted.run_id"),
+    (STARTED, {"rank": 0}, "RunStarted.rank: 0 isn't from 1"),
+    (STARTED, {"rank": 2}, "the rank is of one of the nodes"),
+    (STARTED, {"nodes": 10**9}, "RunStarted.nodes"),
+    (STARTED, {"devices": ["x" * 300]}, "RunStarted.devices"),
+    (ORDER, {"run_id": "../x"}, "Order.run_id"),
+    (ORDER, {"attempt": -1}, "Order.attempt: -1"),
+    (ORDER, {"rank": 0}, "Order.rank: 0"),
+    (ORDER, {"rank": 2}, "the rank is of one of the nodes"),
+    (ORDER, {"workers": [1, 10_000_000]}, "Order.workers"),
+    (ORDER, {"workers": [1, -3]}, "Order.workers"),
+    (ORDER, {"port": 0}, "Order.port: 0 isn't from 1 to 65,535"),
+    (ORDER, {"port": 65536}, "Order.port"),
+    (ORDER, {"port": "29400"}, "Expected `int`, got `str` - at `$.port`"),
+    (ORDER, {"preset": {"zero_stage": 4}}, "Order.preset"),
+    (ORDER, {"preset": {"zero_stage": True}}, "Order.preset"),
+    (ORDER, {"preset": {"offload": "/etc/passwd"}}, "Order.preset"),
+    (ORDER, {"preset": {"PYTHONPATH": "x"}}, "Invalid enum value 'PYTHONPATH'"),
+    (ORDER, {"overrides": {"micro_batch": 2}}, "what is enforced is in the plan"),
+    (ORDER, {"resume": "0:/tmp/evil"}, "Expected `object | null`, got `str` - at `$.resume`"),
+    (ORDER, {"resume": {"training": 0, "name": "../checkpoint-1"}}, "Order.resume.name"),
+    (Stop(), {"signal": 9}, "Stop.signal: 9"),
+    (Stop(), {"signal": 9999}, "Stop.signal: 9999"),
+    (RunEnded(1), {"code": 256}, "RunEnded.code: 256"),
+    (RunEnded(1), {"code": -1}, "RunEnded.code: -1"),
+    (Refusal(64, "no"), {"code": 0}, "Refusal.code: 0"),
+    (Refusal(64, "no"), {"code": 999}, "Refusal.code: 999"),
+    (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
+]
+NODE_1 = replace(RECORD, rank=1)
+OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
+    (Ended(True), {"signal": 9999}, "Ended.signal: 9999"),
+    (Ended(True, (NODE_1,)), {}, "a success has no failures"),
+    (Ended(False), {"now": float("inf")}, "Ended.now: inf"),
+    (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, exit_code=256)]}, "exit_code: 256"),
+    (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, rank=None)]}, "it is a worker's"),
+    (Failing((), 1.0), {"records": [replace(NODE_1, model={"peft": "x"})]}, "records.model"),
+    (NodeObserved({}), {"observed": {"zero_stage": 7}}, "NodeObserved.observed"),
+    (NodeObserved({}), {"observed": {"nothing": 7}}, "NodeObserved.observed"),
+    (NodeObserved({}), {"model": {"config": {}, "weights": [1]}}, "NodeObserved.model"),
+    (Stop(), {}, "none of its messages: Invalid value 'Stop'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "forged"), [(FromHead, FORGED), (FromOthers, OF_A_FOLLOWER)], ids=["head", "others"]
+)
+def test_what_is_no_message(allowed: UnionType, forged: list[tuple[Message, Raw, str]]) -> None:
+    """Each is refused by what is wrong with it."""
+    for message, changes, problem in forged:
+        with pytest.raises(ValueError, match=re.escape(problem)):
+            decoded(raw(message, **changes), allowed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"run_id": "20260102-030405-6789ab"}, "an attempt of run 20260102-030405-6789ab"),
+        ({"workers": [1, 4]}, "4 workers here, and this node has said that it starts 1"),
+        ({"workers": [1, 1, 1]}, "node 1 of 3, and this is node 1 of 2"),
+    ],
+)
+def test_an_order_for_somebody_else(changes: Raw, problem: str) -> None:
+    """It is a message, and contradicts what this node has been told, or has said."""
+    order = decoded(raw(ORDER, **changes), FromHead)
+    assert isinstance(order, Order)
+    found = follower.contradiction(order, STARTED, REQUEST)
+    assert found is not None
+    assert problem in found.sentence
+
+
+def test_a_folder_to_go_on_from_is_a_nodes_own(tmp_path: Path) -> None:
+    """It is found where the node's own workers have saved, the latest that has it."""
+    first, second = (Saves(str(tmp_path / name)) for name in ("v0", "v1"))
+    resume = Resume(0, "checkpoint-3")
+    assert own_folder(resume, []) is None
+    assert own_folder(resume, [replace(first, number=1)]) is None
+    assert own_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
+    (tmp_path / "v0" / "checkpoint-3").mkdir(parents=True)
+    assert own_folder(resume, [first, second]) == tmp_path / "v0" / "checkpoint-3"
+    (tmp_path / "v1" / "checkpoint-3").mkdir(parents=True)
+    assert own_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "tie_word_embeddings": False,
+}
+WEIGHTS = [["model.layers.*.self_attn.q_proj.weight", [64, 64], True, None, 2]]
+SENT = [*MESSAGES, NodeObserved({"lora_rank": 8}, {"config": CONFIG, "weights": WEIGHTS})]
+CATALOGUE = read_catalogue()
+REQUEST = LaunchRequest("t.py", False, (), 1, "test")
+ATTEMPT = Attempt(0, as_asked(REQUEST, Workload(), HARDWARE), Path())
+
+
+@settings(max_examples=400, deadline=None)
+@given(mutated(tuple(map(encoded, SENT))))
+def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
+    """What is accepted can be used for all that launchers use it for."""
+    try:
+        message = decoded(line, Message)
+    except ValueError:
+        return
+    match message:
+        case Join():
+            if refusal(message, HEAD, 4) is None:
+                assert common_hardware([HEAD, message]).accelerator.environment == {}
+                assert len(differences([HEAD, message])) < 9
+            assert sorted(in_rank_order([HEAD, message, message])) == [0, 1, 2]
+        case Order():
+            assert message.ranks.stop <= message.world
+            assert decode(encode(message.preset)) == message.preset
+            assert all(describe(one, value) for one, value in message.preset.items())
+        case NodeObserved(observed=observed, model=model):
+            assert with_seen(Workload(), ATTEMPT, Seen(observed, model)) is not None
+        case Failing(records=records) | Ended(records=records):
+            if records:
+                diagnosis = diagnose(abbreviated(records), CATALOGUE)
+                assert unexplained_rows(diagnosis, Path("log"))
+                assert all(death_text(one) and model_text(one) for one in records)
+
+
+def test_variables_of_other_nodes_devices() -> None:
+    """They are a node's own profile's, and what the shipped ones say of the others, by name."""
+    own = replace(GPU, environment={"OWN": "1", "NCCL_IB_DISABLE": "0"})
+    assert environment_beside(own, (GPU.name, "cpu-of-nobody", "../x")) == dict(own.environment)
+    shipped = accelerator_of(profile_named("rtx-4090")).environment
+    assert shipped["NCCL_P2P_DISABLE"] == "1"
+    beside = environment_beside(own, (GPU.name, "rtx-4090"))
+    assert beside == {**shipped, "OWN": "1", "NCCL_IB_DISABLE": "0"}
+
+
+def test_files_that_another_node_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only sources of this node's own training are opened: not a pipe, not what lies elsewhere."""
+    line = "loss = sum(p.sum() for p in model.parameters()) * 0.0\n"
+    (here := tmp_path / "here").mkdir()
+    for path in (tmp_path / "secret.py", here / "train.py", here / "notes.txt"):
+        path.write_text(line)
+    os.mkfifo(here / "pipe.py")
+    monkeypatch.chdir(here)
+    (entry,) = [one for one in CATALOGUE if one.id == "zero3-parameter-outside-forward"]
+    named = ("train.py", "pipe.py", "notes.txt", "../secret.py", "/dev/zero", "a\0b")
+    files = tuple(str(here / one) for one in named)
+    record = replace(RECORD, user_files=files, host="beta")
+    found = spots_of(Finding(record, Role.INITIATING, entry), replace(REQUEST, script="train.py"))
+    assert [one.file for one in found] == [str(here / "train.py")]
+
+
+@pytest.mark.parametrize(
+    ("told", "is_lost"),
+    [
+        ((Failing((RECORD,), 1.0), Ended(True)), False),
+        ((Failing((RECORD,), 1.0), Ended(False)), False),
+        ((Failing((), 1.0), Ended(True)), True),
+        ((Ended(False),), True),
+    ],
+    ids=["then-success", "then-nothing", "without-a-cause", "nothing"],
+)
+def test_a_failure_that_was_told_stays_one(told: tuple[Message, ...], is_lost: bool) -> None:
+    """What a node says of its end never leaves an attempt that failed without a cause."""
+    with linked() as (near, far):
+        peers = Peers({1: far})
+        near.send(*told)
+        while peers.awaited():
+            peers.receive(1)
+        assert peers.has_trouble
+        assert (1 in peers.lost) == is_lost
+        assert is_lost or [one.rank for one in peers.ended[1].records] == [RECORD.rank]
+        assert is_lost or not peers.ended[1].is_success
