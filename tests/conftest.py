@@ -1,4 +1,4 @@
-"""What holds for a whole tier: its time limit, its second try; and the fixtures of all tests."""
+"""What holds for a whole tier: its time limit; and the fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ class Tier:
 
     Attributes:
         seconds: after which a test hangs, on a busy machine.
-        trains: whether it trains for real.
         filters: of warnings, as `warnings.filterwarnings` has them.
     """
 
     seconds: float
-    trains: bool = False
     filters: tuple[str, ...] = ()
 
 
@@ -48,8 +46,8 @@ TIERS = {
     "project": Tier(120),
     "processes": Tier(300),
     "clusters": Tier(900),
-    "training": Tier(900, trains=True),
-    "frameworks": Tier(3600, trains=True),
+    "training": Tier(1800),
+    "frameworks": Tier(3600),
 }
 
 
@@ -84,21 +82,12 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks every test as its tier is, and leaves out the older stack's that are not drawn.
-
-    What trains for real is tried once more where it fails; the summary says RERUN. gloo now and
-    then aborts or stalls a process that ends without `destroy_process_group()` (the entry
-    `crash-at-exit`), which most scripts do; plain torchrun, the reference, fails because of it.
-    """
+    """Marks every test as its tier is, and leaves out the older stack's that are not drawn."""
     for item in items:
         tier = TIERS[item.path.relative_to(TESTS).parts[0]]
         item.add_marker(pytest.mark.timeout(tier.seconds))
         if tier.filters:  # before a test's own, which hold
             item.add_marker(pytest.mark.filterwarnings(*tier.filters), append=False)
-        if tier.trains:
-            item.add_marker(pytest.mark.trains)
-        if item.get_closest_marker("trains"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
     if left_out := [item for item in items if not older_stack.is_drawn(item)]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if older_stack.is_drawn(item)]
