@@ -1,4 +1,4 @@
-"""What holds for a whole tier: its time limit, its second try; and the fixtures of all tests."""
+"""What holds for a whole tier: its time limit; and the fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ class Tier:
 
     Attributes:
         seconds: after which a test hangs, on a busy machine.
-        trains: whether it trains for real.
         filters: of warnings, as `warnings.filterwarnings` has them.
     """
 
     seconds: float
-    trains: bool = False
     filters: tuple[str, ...] = ()
 
 
@@ -48,8 +46,8 @@ TIERS = {
     "project": Tier(120),
     "processes": Tier(900),
     "clusters": Tier(900),
-    "training": Tier(900, trains=True),
-    "frameworks": Tier(3600, trains=True),
+    "training": Tier(1800),
+    "frameworks": Tier(3600),
 }
 
 
@@ -82,21 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks every test as its tier is, and leaves out trainings that nothing has changed for.
-
-    What trains for real is tried once more where it fails; the summary says RERUN. gloo now and
-    then aborts or stalls a process that ends without `destroy_process_group()` (the entry
-    `crash-at-exit`), which most scripts do; plain torchrun, the reference, fails because of it.
-    """
+    """Marks every test as its tier is, and leaves out trainings that nothing has changed for."""
     for item in items:
         tier = TIERS[item.path.relative_to(TESTS).parts[0]]
         item.add_marker(pytest.mark.timeout(tier.seconds))
         if tier.filters:  # before a test's own, which hold
             item.add_marker(pytest.mark.filterwarnings(*tier.filters), append=False)
-        if tier.trains:
-            item.add_marker(pytest.mark.trains)
-        if item.get_closest_marker("trains"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
     run = list(passed.chosen(items))
     if left_out := set(items).difference(run):
         config.hook.pytest_deselected(items=list(left_out))

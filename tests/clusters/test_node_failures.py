@@ -206,7 +206,6 @@ def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
         assert launchers[3].says(r"node 0 ended the run: .*node 2 \(\S+\) is lost")
 
 
-@pytest.mark.trains
 def test_the_rest_goes_on_with_the_same_global_batch(tmp_path: Path) -> None:
     """With --nnodes 1:2 node 0 goes on alone with twice the accumulation, and the same losses."""
     script = SCENARIOS / "hf_held.py"

@@ -32,12 +32,12 @@ class Done:
     """A run that has ended.
 
     Attributes:
-        code: its exit code.
+        code: its exit code; None where it hung and was killed.
         output: its stdout, then its stderr.
         folder: where it ran.
     """
 
-    code: int
+    code: int | None
     output: str
     folder: Path
 
@@ -121,30 +121,35 @@ class Case:
     def run(self, folder: Path, *command: str, **variables: str) -> Done:
         """Runs a command of the environment in a folder to its end."""
         port = free_port()
-        done = subprocess.run(
-            [str(self.bin / command[0]), *command[1:]],
-            cwd=folder,
-            env={
-                **os.environ,
-                "PATH": f"{self.bin}:{os.environ['PATH']}",
-                # Two versions of DeepSpeed can't share what they build.
-                "TORCH_EXTENSIONS_DIR": str(self.bin.parent / "extensions"),
-                "DS_ACCELERATOR": "cpu",
-                "OMP_NUM_THREADS": "1",
-                "HF_HUB_OFFLINE": "1",
-                # torchrun's, and what frameworks hand to it: two runs at once must not meet.
-                "PET_MASTER_PORT": port,
-                "MASTER_PORT": port,
-                **self._on_npus,
-                **self.variables,
-                **variables,
-            },
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=self.seconds,
-            check=False,
-        )
+        variables = {
+            **os.environ,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            # Two versions of DeepSpeed can't share what they build.
+            "TORCH_EXTENSIONS_DIR": str(self.bin.parent / "extensions"),
+            "DS_ACCELERATOR": "cpu",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            # torchrun's, and what frameworks hand to it: two runs at once must not meet.
+            "PET_MASTER_PORT": port,
+            "MASTER_PORT": port,
+            **self._on_npus,
+            **self.variables,
+            **variables,
+        }
+        try:
+            done = subprocess.run(
+                [str(self.bin / command[0]), *command[1:]],
+                cwd=folder,
+                env=variables,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = b"".join(filter(None, (late.stdout, late.stderr)))
+            return Done(None, said.decode(errors="replace"), folder)
         return Done(done.returncode, f"{done.stdout}\n{done.stderr}", folder)
 
 

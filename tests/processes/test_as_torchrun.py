@@ -111,7 +111,6 @@ def common(told: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.trains
 def test_the_surroundings_of_a_script(tmp_path: Path) -> None:
     """All that a script can see of how it was started is as torchrun has it, on both ranks."""
     script, arguments = PROGRAMS / "surroundings.py", ("--text", "two words", "")
@@ -134,7 +133,6 @@ def test_the_surroundings_of_a_script(tmp_path: Path) -> None:
         assert len(set(drawn)) == len(drawn), name
 
 
-@pytest.mark.trains
 @pytest.mark.parametrize("way", ["torchrun", *OURS])
 def test_processes_of_a_script(tmp_path: Path, way: str) -> None:
     """multiprocessing, an executor and data loaders by each start method; torch.compile."""

@@ -9,7 +9,6 @@ from support.launcher_checklist import CASES, Case, page, run
 from support.stacks import ROOT
 
 
-@pytest.mark.trains
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_as_torchrun_does(tmp_path: Path, case: Case) -> None:
     """Both are run; a stated difference must be one."""

@@ -33,7 +33,6 @@ def phases(folder: Path) -> list[str]:
     return [rank["phase"] for rank in shown(folder)["ranks"]]
 
 
-@pytest.mark.trains
 def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     """Seen while it trains, evaluates and saves; then how fast it was, and nothing is left."""
     _clean(workshop)
@@ -71,7 +70,6 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     assert not list(workshop.glob("runs/*/attempt-1/*.new"))
 
 
-@pytest.mark.trains
 def test_a_killed_launcher_leaves_nothing(workshop: Path) -> None:
     """The board ends with its processes; `status` says what has become of the run."""
     _clean(workshop)

@@ -124,7 +124,6 @@ def test_the_users_own_path_and_sitecustomize(workshop: Path) -> None:
     assert done.stdout == f"here {[str(own), '/nowhere']}\n"
 
 
-@pytest.mark.trains
 def test_a_failure_is_corrected_below_a_tool(workshop: Path) -> None:
     """What would have died below the tool is caught and trains; the tool never hears of it."""
     loss = workshop / "loss"

@@ -16,12 +16,13 @@ from pathlib import Path
 import psutil
 from support.stacks import EXAMPLES, ROOT, Stack
 from support.trainings import ALREADY_REDUCED, FINETUNE, OTHER, REENTRANT, TRAINER
+from support.without_us import verdict
 
 LOOP = Path(__file__).resolve().parent / "loop.py"
 PRESENT = LOOP.parent / "present.py"
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 SPAWNED = (*OURS, "--start-method=spawn")
-TORCHRUN = ("torchrun", "--nproc-per-node=2")
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
 SECONDS = 300
 """A launch that takes longer hangs."""
 APART = 1e-4
@@ -37,13 +38,13 @@ class Done:
     """A launch that has ended.
 
     Attributes:
-        code: its exit code.
+        code: its exit code; None where it hung and was killed.
         said: what it has printed.
         losses: one for each step; empty where it hasn't written any.
         left: processes of it that are still there.
     """
 
-    code: int
+    code: int | None
     said: str
     losses: Sequence[float]
     left: int
@@ -74,16 +75,15 @@ def launched(
         process.send_signal(signal.SIGINT)
     try:
         said, _ = process.communicate(timeout=SECONDS)
+        code: int | None = process.returncode
     except subprocess.TimeoutExpired:
         process.kill()
-        for one in _left(mark):
-            one.kill()
-        raise DifferenceError(f"{command[0]} hangs") from None
+        said, code = "", None
     left = _left(mark)
     for one in left:
         one.kill()
     losses = json.loads(target.read_text()) if target.exists() else ()
-    return Done(process.returncode, said, losses, len(left))
+    return Done(code, said, losses, len(left))
 
 
 def _left(mark: str) -> list[psutil.Process]:
@@ -105,9 +105,18 @@ def last_line(said: str) -> str:
 
 
 def trained(done: Done, name: str) -> Done:
-    """A launch that has trained to its end."""
-    if done.code or not done.losses:
-        raise DifferenceError(f"{name} ends with {done.code}: {last_line(done.said)}")
+    """A launch of ours that has trained to its end."""
+    ended(done, 0, name)
+    if not done.losses:
+        raise DifferenceError(f"{name} leaves no losses: {last_line(done.said)}")
+    return done
+
+
+def reference_of(done: Done) -> Done:
+    """A launch of torchrun's that has trained to its end, whatever it made of gloo's."""
+    judged = verdict(done.code, done.said, is_complete=bool(done.losses))
+    if not judged.has_trained:
+        raise DifferenceError(f"torchrun: {judged.value}: {last_line(done.said)}")
     return done
 
 
@@ -127,6 +136,8 @@ def says(done: Done, words: str, name: str) -> None:
 
 def ended(done: Done, code: int, name: str) -> None:
     """A launch has ended with a code, and has left no process."""
+    if done.code is None:
+        raise DifferenceError(f"{name} hangs")
     if done.code != code:
         raise DifferenceError(f"{name} ends with {done.code}, not {code}: {last_line(done.said)}")
     if done.left:
@@ -140,10 +151,9 @@ def corrected(
     common = (*own, "--per_device_train_batch_size=4", "--loss_file=losses.json")
     plain = launched(stack, folder, (*TORCHRUN, script, *common, *REENTRANT))
     fails = re.search(dies, plain.said, re.DOTALL) is not None
-    if plain.code and not fails:
-        raise DifferenceError(f"torchrun ends with {plain.code}: {last_line(plain.said)}")
-    healthy = (*TORCHRUN, script, *common, *OTHER)
-    reference = plain if not fails else trained(launched(stack, folder, healthy), "torchrun")
+    if fails:
+        plain = launched(stack, folder, (*TORCHRUN, script, *common, *OTHER))
+    reference = reference_of(plain)
     ours = trained(launched(stack, folder, (*OURS, script, *common, *REENTRANT)), "safe-launch")
     same(reference, ours, "safe-launch")
     if fails:
@@ -177,7 +187,7 @@ def as_torchrun(
 ) -> str:
     """The loop trains as under torchrun, and nothing else is said."""
     script = (LOOP, *own, "--loss_file=losses.json")
-    reference = trained(launched(stack, folder, (*TORCHRUN, *script)), "torchrun")
+    reference = reference_of(launched(stack, folder, (*TORCHRUN, *script)))
     for name, way in ways.items():
         ours = trained(launched(stack, folder, (*way, *script)), name)
         same(reference, ours, name)
