@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +64,12 @@ def read_catalogue(
     """
     if folder is not None:
         return tuple(read_entry(path, is_site_specific=True) for path in _entries(folder))
+    return _shipped_entries(for_plan=for_plan)
+
+
+@cache
+def _shipped_entries(*, for_plan: bool) -> tuple[KnownFailure, ...]:
+    """The shipped entries, which stay the same while a process lives."""
     return tuple(
         read_entry(path)
         for path in shipped().values()

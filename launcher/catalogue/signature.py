@@ -74,8 +74,8 @@ class Signature:
     @property
     def is_of_exception(self) -> bool:
         """Whether it has a part about an exception."""
-        parts = (self.exception, self.message, self.wanted_by)
-        return self.is_of_frame or any(part is not None for part in parts)
+        named = self.exception is not None or self.message is not None
+        return named or self.is_of_frame or self.wanted_by is not None
 
     def weight(self, raised: Raised | None) -> int:
         """How many of its parts match: of two signatures, the one with more is more specific.
@@ -101,17 +101,16 @@ class Signature:
         """
         if (self.oom_kill and record.oom_kills == 0) or self.finished is (not record.finished):
             return None
-        if not self._came_through(record):
+        if self.through is not None and not self._came_through(record, self.through):
             return None
         if not self.is_of_exception:
             return 0 if self._matches_line_or_end(record) else None
         depth = self._deepest(record)
         return depth if depth is not None and self._has_lines(record) else None
 
-    def _came_through(self, record: FailureRecord) -> bool:
+    def _came_through(self, record: FailureRecord, through: Pattern) -> bool:
         """Whether one of the calls that led to the failure is the one that it needs."""
-        lines = (frame.source for frame in record.frames[:-1])
-        return self.through is None or any(map(self.through.search, lines))
+        return any(through.search(frame.source) for frame in record.frames[:-1])
 
     def _deepest(self, record: FailureRecord) -> int | None:
         """The index of the earliest exception of the chain that matches."""

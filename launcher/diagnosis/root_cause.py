@@ -48,6 +48,7 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
+    kinds = {None, *(each.exception.rpartition(".")[2] for each in raised if each)}
     shown = [
         (
             (entry.is_general, roles.index(entry.role), -depth, -sign.weight(raised[depth])),
@@ -55,7 +56,7 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
         )
         for entry in catalogue
         for sign in entry.signatures
-        if (depth := sign.depth(record)) is not None
+        if sign.exception in kinds and (depth := sign.depth(record)) is not None
     ]
     if not shown:
         return Finding(record, Role.INITIATING, None)

@@ -279,9 +279,7 @@ class _File:
     def _match_line(self, number: int, text: str, stream: _Stream) -> None:
         """Adds a line as evidence if further patterns of the catalogue match it."""
         rank = self._rank(stream, text)
-        found = {
-            (pattern.pattern, rank) for pattern in self.reader.searches.logs if pattern.search(text)
-        }
+        found = {(pattern, rank) for pattern in self.reader.searches.logs.found(text)}
         if found <= stream.found:
             return
         stream.found |= found

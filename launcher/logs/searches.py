@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..catalogue.entry import KnownFailure
-from ..catalogue.signature import Pattern
+from ..catalogue.regex import LinearPatterns
 from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
 from .launcher_messages import ENDS, HANGS, STARTS
@@ -49,7 +50,7 @@ class Searches:
 
     quiet: Any
     watchful: Any
-    logs: tuple[Pattern, ...]
+    logs: LinearPatterns
     starts: re.Pattern[str]
     ends: re.Pattern[str]
     hangs: re.Pattern[str]
@@ -61,17 +62,23 @@ class Searches:
 def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
     """The searches for the failures of a catalogue."""
     signatures = [sign for entry in catalogue for sign in entry.signatures]
-    logs = {pattern.pattern: pattern for sign in signatures if (pattern := sign.log) is not None}
     variants = [variant for entry in catalogue for variant in entry.variants]
+    logs = {sign.log.pattern for sign in signatures if sign.log is not None}
     beside = [sign.context for sign in signatures]
     beside += [pattern for variant in variants for pattern in (variant.log, variant.context)]
     contexts = {pattern.pattern for pattern in beside if pattern is not None}
-    patterns = map(loosened, dict.fromkeys([*logs, *sorted(contexts)]))
-    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, SAID, *patterns]
+    return _searches(tuple(sorted(logs)), tuple(sorted(logs | contexts)))
+
+
+@lru_cache(maxsize=4)
+def _searches(logs: tuple[str, ...], patterns: tuple[str, ...]) -> Searches:
+    """The searches for a catalogue's patterns for lines, and for all lines that it asks for."""
+    loose = map(loosened, patterns)
+    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, SAID, *loose]
     return Searches(
         quiet=automaton(telling),
         watchful=automaton([*telling, PROGRESS, ENDINGS]),
-        logs=tuple(logs.values()),
+        logs=LinearPatterns(logs),
         starts=re.compile("|".join(STARTS)),
         ends=re.compile("|".join(ENDS)),
         hangs=re.compile("|".join(HANGS)),

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import CURRENT, ROOT
+from support.tables import table
 from versions import page as versions_page
 from versions.record import read
 
@@ -42,7 +43,7 @@ def paths_in(text: str) -> Iterator[str]:
                 yield word.partition(":")[0].rstrip(".")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@table("page", PAGES, name=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_names_is_there(page: Path) -> None:
     """Links between files and to headings, and paths in back quotes."""
     text = page.read_text(encoding="utf-8")

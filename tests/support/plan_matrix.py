@@ -1,9 +1,10 @@
 """How a change of the catalogue changes plans: a matrix of nodes, workloads and versions.
 
-    scripts/plan-diff [GIT-REF] [--catalogue FOLDER]
+    scripts/plan-diff [GIT-REF] [--catalogue FOLDER] [--workload NAME]
 
 plans each case of tests/fixtures/plans/matrix.yaml under the catalogue of GIT-REF (HEAD) and under
-the working tree's (or another FOLDER), and prints those that are planned otherwise, if any.
+the working tree's (or another FOLDER), and prints those that are planned otherwise, if any; with
+--workload those of one job alone.
 """
 
 from __future__ import annotations
@@ -153,9 +154,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/plan-diff", description=__doc__)
     parser.add_argument("ref", nargs="?", default="HEAD", metavar="GIT-REF")
     parser.add_argument("--catalogue", type=Path, default=ROOT / ENTRIES, metavar="FOLDER")
+    matrix = yaml.safe_load(MATRIX.read_text())
+    parser.add_argument("--workload", choices=matrix["workloads"], metavar="NAME")
     options = parser.parse_args()
+    if options.workload:
+        matrix["workloads"] = {options.workload: matrix["workloads"][options.workload]}
     try:
-        found = differences(catalogue_of(options.ref), read_catalogue(options.catalogue))
+        found = differences(catalogue_of(options.ref), read_catalogue(options.catalogue), matrix)
     except subprocess.CalledProcessError as error:
         print(error.stderr.decode().strip(), file=sys.stderr)
         return 1

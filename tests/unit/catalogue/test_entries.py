@@ -16,6 +16,7 @@ from safe_launch.planning.search import candidates, forbidden_by
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 from support.logs import CATALOGUE, entry_of, excerpts, judged
+from support.tables import table
 from support.worlds import TOLD, rules_under, world
 
 LATTICES = (
@@ -34,7 +35,7 @@ LATTICES = (
 )
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id, parts=4)
 def test_logs_are_diagnosed_as_the_entry_says(entry: KnownFailure) -> None:
     """`Seen as` is this entry and no other; `Not to be confused with` isn't it."""
     for seen in excerpts(entry, "Seen as"):
@@ -92,13 +93,13 @@ def test_a_lost_peer_is_told_from_a_lost_cause(
     assert [one.id for one in CATALOGUE if one.matches(lost)] == ([expected] if expected else [])
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_versions_are_those_of_distributions_that_are_looked_up(entry: KnownFailure) -> None:
     """A range of anything else would never hold, and the entry would never concern anybody."""
     assert set(entry.when) <= set(FRAMEWORKS)
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_no_entry_forbids_everything(entry: KnownFailure) -> None:
     """Whatever an entry proves and forbids, somebody can still train."""
     rules = constraints_of(entry)
@@ -119,7 +120,7 @@ def test_a_good_entry_is_read(tmp_path: Path) -> None:
     assert read_entry(path).title == "a failure"
 
 
-@pytest.mark.parametrize(
+@table(
     ("right", "wrong", "line", "problem", "hint"),
     [
         ("title: a", "titel: a", 3, "unknown key `titel`", "did you mean `title`?"),

@@ -10,6 +10,7 @@ from safe_launch.catalogue.page import PROOFS, page, strongest
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import ROOT
+from support.tables import table
 
 CATALOGUE = read_catalogue()
 SCRIPTS = {path.stem for path in (ROOT / "tests" / "reproductions").glob("*.py")}
@@ -29,7 +30,7 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
         assert (ROOT / "docs" / "using" / link).exists(), link
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
     """Each begins with its kind; what names a script has it, and who has a script says so."""
     assert entry.proof
@@ -71,7 +72,7 @@ def test_patterns_in_plain_words(pattern: str, expected: tuple[str, ...]) -> Non
     assert plain(pattern) == expected
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_pattern_of_the_catalogue_can_be_told(entry: KnownFailure) -> None:
     """No part of the syntax that is in use is unknown to the reader of patterns."""
     for signature in entry.signatures:

@@ -15,6 +15,7 @@ from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
+from support.tables import table
 from support.worlds import world
 
 PROSE = """\
@@ -177,7 +178,7 @@ OWN = {
 """Words of a title by which the failure is such runs' own."""
 
 
-@pytest.mark.parametrize("entry", read_catalogue(), ids=lambda entry: entry.id)
+@table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> None:
     """A run of which nothing is known gets an advice without any framework's flags or calls."""
     advice = told(entry.sections["What to do"], frozenset())
@@ -186,7 +187,7 @@ def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> 
             assert re.findall(words, advice) == [], trait
 
 
-@pytest.mark.parametrize("entry", read_catalogue(), ids=lambda entry: entry.id)
+@table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_everybody_is_told_something(entry: KnownFailure) -> None:
     """The Trainer's users with adapters under DeepSpeed, and whoever has nothing of that."""
     for traits in ((), (Trait.TRAINER, Trait.LORA, Trait.DEEPSPEED), (Trait.LIGHTNING,)):

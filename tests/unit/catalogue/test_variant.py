@@ -23,6 +23,7 @@ from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 from support.logs import excerpts, judged
 from support.stacks import TESTS
+from support.tables import table
 
 SITE = "/env/lib/python3.11/site-packages"
 OURS = Frame("/job/train.py", 9, "main", "trainer = Trainer(model, size=4)")
@@ -154,10 +155,11 @@ def evidence(case: dict[str, Any]) -> FailureRecord:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "case",
     [{"frames": [], "tail": [], "is_line": False, **case} for case in CASES],
-    ids=lambda case: case["entry"],
+    name=lambda case: case["entry"],
+    parts=2,
 )
 def test_what_each_case_is_told(case: dict[str, Any]) -> None:
     """The entry is the one that explains it, and its advice begins with that of the case."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import pytest
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.commands.diagnose import read
 from safe_launch.logs import files
 from safe_launch.logs.verdict import Judgement, Verdict, decisive
 from support.stacks import TESTS
+from support.tables import table
 
 FOLDER = TESTS / "logs"
 CATALOGUE = read_catalogue()
@@ -23,7 +23,7 @@ def judged(path: Path) -> Judgement:
     return decisive(read(files.find_logs([str(path)]).paths, CATALOGUE))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["file"])
+@table("row", ROWS, name=lambda row: row["file"], parts=4)
 def test_the_root_cause(row: dict[str, str]) -> None:
     """As a person says it in the index."""
     judgement = judged(FOLDER / row["file"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import yaml
 from safe_launch.logs.verdict import Judgement, Verdict
 from support.logs import judged
 from support.stacks import TESTS
+from support.tables import table
 
 TEXTS = yaml.safe_load((TESTS / "near_misses.yaml").read_text(encoding="utf-8"))
 STEP = "{{'loss': {loss}, 'grad_norm': 1.25, 'learning_rate': 2e-05, 'epoch': {epoch}}}\n"
@@ -36,7 +36,7 @@ def behind_ranks(text: str) -> str:
     return "".join(f"[default0]:{line}" for line in text.splitlines(keepends=True))
 
 
-@pytest.mark.parametrize("name", TEXTS["healthy"])
+@table("name", TEXTS["healthy"], parts=2)
 def test_nothing_has_failed(name: str) -> None:
     """Alone in a log, behind a launcher's prefix, and within a log that ends well."""
     text = TEXTS["healthy"][name]
@@ -50,7 +50,7 @@ def test_nothing_has_failed(name: str) -> None:
         assert judgement.verdict is Verdict.HEALTHY
 
 
-@pytest.mark.parametrize("name", TEXTS["unknown"])
+@table("name", TEXTS["unknown"], parts=2)
 def test_nobody_knows_it(name: str) -> None:
     """An exception that the training died of, and that no entry explains."""
     text = TEXTS["unknown"][name]
@@ -60,7 +60,7 @@ def test_nobody_knows_it(name: str) -> None:
         assert judgement.verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("name", TEXTS["healthy"])
+@table("name", TEXTS["healthy"])
 def test_a_failure_is_found_among_them(name: str) -> None:
     """The text neither explains nor hides what the training dies of below it."""
     died = (

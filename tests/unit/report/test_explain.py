@@ -37,6 +37,7 @@ from safe_launch.report.explain_plan import (
 )
 from safe_launch.report.pod_status import dead_end_line
 from safe_launch.system import terminal
+from support.tables import table
 from support.worlds import (
     CATALOGUE,
     CURRENT,
@@ -283,7 +284,7 @@ def test_an_entry_as_a_page(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.id)
+@table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_entry_has_a_page(entry: KnownFailure) -> None:
     """With its title, all its sections and all its sources."""
     text = entry_text(entry)

@@ -10,6 +10,7 @@ import yaml
 from safe_launch.core.settings import name_of, parse_value
 from safe_launch.workload.models.from_config import model_from_config
 from support.stacks import ROOT
+from support.tables import table
 
 BENCHMARKS = ROOT / "benchmarks" / "memory"
 PUBLISHED = BENCHMARKS / "published"
@@ -49,7 +50,7 @@ def test_every_row_is_a_measurement_of_one_gpu():
         assert (row["lora_targets"] != "") == (row["method"] == "lora")
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@table("stack", STACKS)
 def test_stacks_speak_in_settings_and_facts(stack):
     """Every fact of a stack is one that a workload can have, with a value of its type."""
     entry = STACKS[stack]
@@ -78,7 +79,7 @@ def test_19_of_20_estimates_are_within_their_error():
     assert sum(row.measured > row.ours.bound for row in rows) <= 0.03 * len(rows)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@table("name", MODELS)
 def test_models_have_the_published_number_of_parameters(name):
     """The weights that follow from the configuration add up to what the model's card says."""
     entry = MODELS[name]
