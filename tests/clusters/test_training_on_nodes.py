@@ -24,7 +24,7 @@ from support.trainings import (
     reference,
 )
 
-pytestmark = [needs_hosts, pytest.mark.trains]
+pytestmark = needs_hosts
 ON_RANK_1 = SCENARIOS / "on_rank_1.py"
 DUMMY_LOSS = ("ds_dummy_loss", "--ds_config", SCENARIOS / "raw3.json")
 
