@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, settings
 from safe_launch.system.signals import REPORT, STOPS
-from support import passed
+from support import order, passed
 from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
 
@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         passed.ask_for(config)
         config.pluginmanager.register(passed.Keeper())
+        config.pluginmanager.register(order.Timekeeper())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,4 +90,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = list(passed.chosen(items))
     if left_out := set(items).difference(run):
         config.hook.pytest_deselected(items=list(left_out))
-        items[:] = run
+    items[:] = order.longest_first(run)
