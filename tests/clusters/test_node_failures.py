@@ -81,7 +81,7 @@ def test_a_launcher_goes_while_they_join(
     """Without node 0 nobody waits any longer; another node may come back, for a while."""
     with (
         network("alpha", "beta") as hosts,
-        job(tmp_path, hosts, STAYS, tmp_path, 0, own=["--nnodes=3"]) as launchers,
+        job(tmp_path, hosts, STAYS, tmp_path, 0, own=["--nnodes=3", SHORT]) as launchers,
     ):
         wait_for(lambda: launchers[0].says("2 of 3 nodes have joined"))
         launchers[killed].send(number)

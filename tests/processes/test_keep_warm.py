@@ -282,23 +282,24 @@ def test_a_failure_is_told_and_restarted_as_in_a_first_launch(shell: Shell) -> N
 
 def test_what_is_kept_ends_by_itself_by_command_and_with_the_session(shell: Shell) -> None:
     """And is listed until then."""
-    (shell.folder / "train.py").rename(shell.folder / "once.py")
-    shell.begin(*LAUNCH, "--keep-warm=2", "once.py")
+    name = f"once-{os.getpid()}.py"  # what another run of the tests has kept isn't meant
+    (shell.folder / "train.py").rename(shell.folder / name)
+    shell.begin(*LAUNCH, "--keep-warm=2", name)
     seen: set[int] = set()
     wait_for(lambda: seen.update(waiting(shell.folder)) or (shell.folder / "code").exists())
     (pid,) = seen
     assert shell.done().code == 0
     wait_for(lambda: not psutil.pid_exists(pid))
-    shell.launch("once.py")
+    shell.launch(name)
     (pid,) = shell.kept()
-    shell.begin(CURRENT.bin / "safe-launch", "warm", "stop", "other.py")
+    shell.begin(CURRENT.bin / "safe-launch", "warm", "stop", f"other-{name}")
     assert "nothing is kept" in shell.done().out
     assert shell.kept() == [pid]
-    shell.begin(CURRENT.bin / "safe-launch", "warm", "stop", "once.py")
-    assert shell.done().out == "ended: once.py\n"
+    shell.begin(CURRENT.bin / "safe-launch", "warm", "stop", name)
+    assert shell.done().out == f"ended: {name}\n"
     wait_for(lambda: not psutil.pid_exists(pid))
     assert shell.kept() == []
-    shell.launch("once.py")
+    shell.launch(name)
     (pid,) = shell.kept()
     shell.bash.kill()
     wait_for(lambda: not psutil.pid_exists(pid))

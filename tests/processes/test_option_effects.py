@@ -514,22 +514,12 @@ def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
     assert not file.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "variables", "expected"),
-    [
-        ((), {}, 15.0),
-        (("--shutdown-timeout=3",), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, 3.0),
-        ((), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, 5.0),
-        ((), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5", "PET_SHUTDOWN_TIMEOUT": "4"}, 4.0),
-    ],
-)
-def test_who_says_how_long_a_shutdown_takes(
-    workshop: Path, options: tuple[str, ...], variables: dict[str, str], expected: float
-) -> None:
-    """The option, then its variable, then torch elastic's own."""
-    assert launch(workshop, *options, "--nproc=1", SHOWS, **variables).returncode == 0
+def test_the_time_of_a_shutdown(workshop: Path) -> None:
+    """Torch elastic's variable reaches the launch."""
+    own = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+    assert launch(workshop, "--nproc=1", SHOWS, **own).returncode == 0
     request = json.loads((logs(workshop).parent / "request.json").read_text())
-    assert request["stop_times"]["terminate"] == expected
+    assert request["stop_times"]["terminate"] == 5.0
 
 
 def test_a_shutdown_time_that_is_none(workshop: Path) -> None:

@@ -43,6 +43,6 @@ for step in range(9):
     model(torch.randn(8, 32)).square().mean().backward()
     optimizer.step()
     if step > 4:
-        time.sleep(2)  # the queue of the data is empty
+        time.sleep(1)  # the queue of the data is empty
 dist.barrier()
 dist.destroy_process_group()
