@@ -7,8 +7,8 @@ register. Of the environment it reads ASCEND_RT_VISIBLE_DEVICES, as the original
     STANDIN_NPU_MEMORY: bytes of memory of each, as this process sees it; 32 GiB by default.
     STANDIN_NPU_FILES: folder of the driver's files, davinci_manager and davinci0 to davinci7, of
         which a process holds those of the devices that it has a context on; none by default.
-    STANDIN_HCCP_SECONDS: how long HCCL's helper process holds a device beyond the end of the
-        process that it helps; 0 by default.
+    STANDIN_HCCP: that HCCL has a helper process, which holds a device. It `ends` with the process
+        that it helps, or `lingers` until another one has been refused the device.
 """
 
 import os
@@ -39,11 +39,13 @@ def _begin_hccp(device):
     Raises:
         RuntimeError: the one of another process holds the device.
     """
-    seconds = os.environ.get("STANDIN_HCCP_SECONDS", "0")
     visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
     number = visible.split(",")[device] if visible else device
     lock = f"{tempfile.gettempdir()}/hccp-{number}"
-    helps = f"tail --pid={os.getpid()} -f /dev/null; sleep {seconds}"
+    refused = f"{tempfile.gettempdir()}/hccp-refused"
+    helps = f"tail --pid={os.getpid()} -f /dev/null"
+    if os.environ["STANDIN_HCCP"] == "lingers":
+        helps += f"; timeout 900 sh -c 'until [ -e {refused} ]; do sleep 0.1; done'"
     told = f"echo && exec >/dev/null && {helps}"
     helper = subprocess.Popen(
         ["flock", "--nonblock", lock, "sh", "-c", told],
@@ -52,6 +54,7 @@ def _begin_hccp(device):
         start_new_session=True,
     )
     if not helper.stdout.readline():
+        open(refused, "w").close()
         raise RuntimeError(
             "create_config:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:102 HCCL function "
             "error: hcclCommInitRootInfoConfig(numRanks, &rootInfo, rank, config, "
@@ -65,7 +68,7 @@ def _begin_hccp(device):
 def _hccl(options, _group_options=None):
     from torch.distributed import ProcessGroupGloo
 
-    if "STANDIN_HCCP_SECONDS" in os.environ:
+    if "STANDIN_HCCP" in os.environ:
         _begin_hccp(int(os.environ["LOCAL_RANK"]))
 
     arguments = options.store, options.group_rank, options.group_size, options.timeout
