@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -75,6 +76,12 @@ def pytest_configure() -> None:
     """A shell starts what it runs in the background with these ignored, which children inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    sys.dont_write_bytecode = False  # of the tests, with their asserts: that takes as long again
+
+
+def pytest_collection_finish() -> None:
+    """What tests import themselves is written, or isn't, as the environment says."""
+    sys.dont_write_bytecode = sys.flags.dont_write_bytecode == 1
 
 
 def pytest_report_header() -> str:
