@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,10 +74,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell starts what it runs in the background with these ignored, which children inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    sys.dont_write_bytecode = False  # of the tests, with their asserts: that takes as long again
     if not hasattr(config, "workerinput"):
         passed.ask_for(config)
         config.pluginmanager.register(passed.Keeper())
         config.pluginmanager.register(order.Timekeeper())
+
+
+def pytest_collection_finish() -> None:
+    """What tests import themselves is written, or isn't, as the environment says."""
+    sys.dont_write_bytecode = sys.flags.dont_write_bytecode == 1
+
 
 
 @pytest.hookimpl(tryfirst=True)

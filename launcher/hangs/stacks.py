@@ -34,6 +34,8 @@ _TGKILL = {"x86_64": 234}.get(platform.machine(), 131)
 """The number of tgkill(2), which older C libraries have no function for; 131 is every newer
 architecture's (include/uapi/asm-generic/unistd.h)."""
 _PAUSE = 0.002
+_TAKES = 0.1
+"""Seconds for a thread to take a signal: it doesn't while it makes another thread."""
 _STILL = 0.05
 """Seconds for which a process is watched before its frames are read by another thread of it."""
 _WORKS = 0.02
@@ -55,8 +57,7 @@ def stack(pid: int, thread: int, seconds: float) -> tuple[Frame, ...] | Refused:
         memory, waiting = _memory(pid)
         is_still = bool(waiting) and _is_still(pid)
         number, taker = (inquiry.OF_ALL, waiting) if is_still else (inquiry.OF_MAIN, pid)
-        # While a thread makes another, it takes no signal.
-        if not memory or not _soon(partial(proc.takes, pid, taker, number), 0.1):
+        if not memory or not _soon(partial(proc.takes, pid, taker, number), _TAKES):
             return Refused(f"{UNKNOWN}: it has no handler for that, or blocks it")
         os.truncate(memory, 0)
         ctypes.CDLL(None).syscall(_TGKILL, pid, taker, number)

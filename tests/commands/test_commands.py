@@ -10,12 +10,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import yaml
 from safe_launch.core.constraint import CauseKind
 from safe_launch.core.settings import Setting
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.workload.config_files import accelerate
 from support.command_lines import CHECKED, CommandLine, models_in, plan, verdict
+from support.tables import read_yaml, table
 from support.written_scripts import write_file, write_script
 
 HERE = Path(__file__).parent
@@ -27,23 +27,19 @@ FRAMEWORKS = {
 KEPT = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH)
 
 
-def _read(name: str) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((HERE / name).read_text(encoding="utf-8"), loader)
-
-
-LINES: list[Mapping[str, Any]] = _read("lines.yaml")
+LINES: list[Mapping[str, Any]] = read_yaml(HERE / "lines.yaml")
 PLANNED: dict[tuple[str, int], Plan | NoPlan] = {}
+of_all_lines = table("line", LINES, name=lambda line: line["page"], parts=5)
 
 
 @pytest.fixture(scope="module")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders with the scripts and configuration files that the lines name."""
     root = tmp_path_factory.mktemp("repositories")
-    for repository, scripts in _read("scripts.yaml").items():
+    for repository, scripts in read_yaml(HERE / "scripts.yaml").items():
         for path, description in scripts.items():
             write_script(root / repository / path, description)
-    for repository, files in _read("files.yaml").items():
+    for repository, files in read_yaml(HERE / "files.yaml").items():
         for path, content in files.items():
             write_file(root / repository / path, content)
     for line in LINES:
@@ -68,12 +64,6 @@ def _folder(root: Path, line: Mapping[str, Any]) -> Path:
     return Path(os.path.normpath(root / line["repository"] / line.get("folder", "")))
 
 
-@pytest.fixture(params=range(len(LINES)), ids=[f"{each['page']}" for each in LINES])
-def line(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    """A command line."""
-    return LINES[request.param]
-
-
 def _plan(line: Mapping[str, Any], root: Path, hardware: str) -> Plan | NoPlan:
     key = hardware, id(line)
     if key not in PLANNED:
@@ -87,6 +77,7 @@ def _plan(line: Mapping[str, Any], root: Path, hardware: str) -> Plan | NoPlan:
     return PLANNED[key]
 
 
+@of_all_lines
 def test_nothing_that_ran_is_refused_or_changed(
     line: Mapping[str, Any], repositories: Path
 ) -> None:
@@ -96,6 +87,7 @@ def test_nothing_that_ran_is_refused_or_changed(
     assert [change for change in found.changes if change.setting in KEPT] == []
 
 
+@of_all_lines
 def test_small_devices_change_what_is_certain(line: Mapping[str, Any], repositories: Path) -> None:
     """Where memory is short, what is changed or refused is derived or stated, and all was read."""
     found = _plan(line, repositories, "atlas-800t-a2-910b4")
@@ -109,6 +101,7 @@ def test_small_devices_change_what_is_certain(line: Mapping[str, Any], repositor
     assert not changed or not workload.not_understood
 
 
+@of_all_lines
 def test_what_a_person_checked(line: Mapping[str, Any], repositories: Path) -> None:
     """Is read as they did, or isn't known."""
     workload = _plan(line, repositories, "dgx-a100-80gb").workload

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.fuzz.documents import mutated
 from support.fuzz.samples import ARCHIVE
 from support.fuzz.targets import TARGETS, Target
+from support.tables import table
 
 PIECES = (
     *(b"9" * 12, b"9" * 5000, b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"0x10", b"1_000"),
@@ -47,7 +48,7 @@ def inputs(target: Target) -> st.SearchStrategy[bytes]:
     return found | mutated(in_json) if in_json else found
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
+@table("target", TARGETS, name=lambda target: target.name.replace(" ", "-"))
 def test_a_sample_is_read(target: Target) -> None:
     """So that what is made of it is beyond the first few bytes."""
     for sample in target.samples:
@@ -92,9 +93,7 @@ FOUND = [
 """What once ended in a traceback, or took all memory."""
 
 
-@pytest.mark.parametrize(
-    ("name", "data"), FOUND, ids=[f"{name}-{data[-20:]}" for name, data in FOUND]
-)
+@table(("name", "data"), FOUND, name=lambda one: f"{one[0]}-{one[1][-20:]!r}")
 def test_what_was_found_once(name: str, data: bytes) -> None:
     """Each is refused, or read for what it is."""
     (target,) = (target for target in TARGETS if target.name == name)

@@ -52,6 +52,7 @@ def file(name: str, data: bytes) -> Path:
     """A file with these bytes."""
     path = folder() / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # a file system may wait for the disk where one is overwritten
     path.write_bytes(data)
     return path
 

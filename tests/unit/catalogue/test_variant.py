@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from safe_launch.catalogue.advice import advice, cases
 from safe_launch.catalogue.device import Device, device_of
 from safe_launch.catalogue.reader import read_catalogue, read_entry
@@ -23,7 +22,7 @@ from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 from support.logs import excerpts, judged
 from support.stacks import TESTS
-from support.tables import table
+from support.tables import read_yaml, table
 
 SITE = "/env/lib/python3.11/site-packages"
 OURS = Frame("/job/train.py", 9, "main", "trainer = Trainer(model, size=4)")
@@ -138,7 +137,7 @@ def test_the_kind_of_accelerator(message: str, tail: tuple[str, ...], expected: 
 
 
 CATALOGUE = {entry.id: entry for entry in read_catalogue()}
-CASES = yaml.safe_load((TESTS / "unit/catalogue/variants.yaml").read_text())
+CASES = read_yaml(TESTS / "unit/catalogue/variants.yaml")
 
 
 def evidence(case: dict[str, Any]) -> FailureRecord:

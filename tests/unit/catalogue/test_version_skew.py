@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from safe_launch.catalogue.version_skew import Skew, Wanting, skew_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
+from support.tables import table
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 USER = Frame("/home/anna/train.py", 9, "<module>", "main()")
@@ -30,7 +30,7 @@ ENGINE = "EngineArgs.__init__() got an unexpected keyword argument 'swap'"
 CACHE = f"cannot import name 'Cache' from 'transformers' ({SITE}/transformers/__init__.py)"
 
 
-@pytest.mark.parametrize(
+@table(
     ("exception", "message", "frames", "expected"),
     [
         (IMPORT, CACHE, (USER, TRL), (Wanting.PACKAGE, "trl", "transformers", "Cache")),

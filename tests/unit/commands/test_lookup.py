@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.search import CLASSES, listing, search
+from safe_launch.cli import guarded
 from safe_launch.core.errors import ExitCode
 from support.stacks import CURRENT
 
 CATALOGUE = read_catalogue()
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`safe-launch` with these arguments in a folder."""
-    command = [CURRENT.bin / "safe-launch", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Done]:
+    """`safe-launch` with arguments, in the test's folder and in this process."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: Done(arguments, guarded(arguments), *capsys.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -72,25 +80,26 @@ def test_the_listing_has_every_entry_under_its_class() -> None:
     )
 
 
-def test_catalogue_and_explain_on_the_command_line(tmp_path: Path) -> None:
+def test_catalogue_and_explain_on_the_command_line(run: Callable[..., Done]) -> None:
     """Found, listed, for programs, several at once, and a name that is nearly right."""
-    found = run(tmp_path, "catalogue", "Expected", "to mark a variable ready only once")
-    assert found.returncode == 0
-    assert found.stdout.split()[:2] == ["ddp-parameter-ready-twice", "preset"]
-    listed = run(tmp_path, "catalogue").stdout
-    assert listed == run(tmp_path, "explain").stdout
-    (told,) = json.loads(run(tmp_path, "catalogue", "--json", "CUDA out of memory").stdout)
+    words = ("catalogue", "Expected", "to mark a variable ready only once")
+    found = subprocess.check_output([CURRENT.bin / "safe-launch", *words], text=True)
+    assert found == run(*words).stdout
+    assert found.split()[:2] == ["ddp-parameter-ready-twice", "preset"]
+    listed = run("catalogue").stdout
+    assert listed == run("explain").stdout
+    (told,) = json.loads(run("catalogue", "--json", "CUDA out of memory").stdout)
     assert (told["id"], told["matched"]) == ("accelerator-out-of-memory", "signature")
-    assert len(json.loads(run(tmp_path, "catalogue", "--json").stdout)) == len(CATALOGUE)
-    two = run(tmp_path, "explain", "gloo-peer-lost", "numactl-missing").stdout
+    assert len(json.loads(run("catalogue", "--json").stdout)) == len(CATALOGUE)
+    two = run("explain", "gloo-peer-lost", "numactl-missing").stdout
     assert two.startswith("gloo-peer-lost\n")
     assert "\nnumactl-missing\n===" in two
-    wrong = run(tmp_path, "explain", "gloo-peer-lost", "numactl-mising")
+    wrong = run("explain", "gloo-peer-lost", "numactl-mising")
     assert (wrong.returncode, wrong.stdout) == (ExitCode.USAGE, "")
     assert "did you mean `numactl-missing`?" in wrong.stderr
 
 
-def test_a_clusters_own_entries_are_searched_too(tmp_path: Path) -> None:
+def test_a_clusters_own_entries_are_searched_too(tmp_path: Path, run: Callable[..., Done]) -> None:
     """`--catalogue FOLDER`, as at a launch; a folder that isn't there is said so."""
     entry = (
         "---\nid: own\ntitle: ours\nrole: initiating\nclass: hardware\n"
@@ -98,8 +107,8 @@ def test_a_clusters_own_entries_are_searched_too(tmp_path: Path) -> None:
         "## What happens\n\nIt sulks.\n\n## What to do\n\nWait.\n"
     )
     (tmp_path / "own.md").write_text(entry)
-    found = run(tmp_path, "catalogue", "--catalogue=.", "the fabric manager sulks again")
+    found = run("catalogue", "--catalogue=.", "the fabric manager sulks again")
     assert found.stdout == "own  hardware  ours\n"
-    assert run(tmp_path, "explain", "--catalogue=.", "own").stdout.startswith("own\n===\nours")
-    absent = run(tmp_path, "catalogue", "--catalogue=nowhere", "x")
+    assert run("explain", "--catalogue=.", "own").stdout.startswith("own\n===\nours")
+    absent = run("catalogue", "--catalogue=nowhere", "x")
     assert (absent.returncode, absent.stdout) == (ExitCode.USAGE, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
@@ -34,6 +34,16 @@ from safe_launch.options import man_page, parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
 from safe_launch.workload.config_files import accelerate
+from support.lazy import Lazy
+from support.tables import table
+
+torch = Lazy("torch")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole() -> None:
+    """Torch is whole before a case puts another module in a part's place."""
+    importlib.import_module("torch")
 
 
 class World:
@@ -176,7 +186,7 @@ def _engine(world: World) -> None:
 def _worker_server(world: World) -> None:
     world.module(names.WORKER_SERVER.module)
     with world.observations.going_on():
-        answering._serve(torch, str(world.folder), 0, (2, 13))
+        answering._serve(importlib.import_module("torch"), str(world.folder), 0, (2, 13))
 
 
 def _log_level(world: World) -> None:
@@ -286,7 +296,7 @@ def test_each_has_a_situation() -> None:
     assert {*NAMES} - {names.DEFAULT_DEVICE} == SITUATIONS.keys()
 
 
-@pytest.mark.parametrize("name", SITUATIONS, ids=lambda name: name.path)
+@table("name", SITUATIONS, name=lambda name: name.path)
 def test_a_missing_name_is_told_in_a_line(
     name: PrivateName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

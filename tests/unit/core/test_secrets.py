@@ -14,6 +14,7 @@ from safe_launch.core.secrets import (
     is_secret_name,
     searched,
 )
+from support.tables import table
 
 NAMES = """
 hub_token token hf_token HF_TOKEN push_to_hub_token use_auth_token api-token accessToken
@@ -30,13 +31,13 @@ key text_key key_proj keys PWD SSH_AUTH_SOCK author MASTER_PORT passes learning_
 """
 
 
-@pytest.mark.parametrize("name", NAMES.split())
+@table("name", NAMES.split())
 def test_names_of_secrets(name: str) -> None:
     """However it is spelt."""
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", PLAIN.split())
+@table("name", PLAIN.split())
 def test_other_names(name: str) -> None:
     """A model's tokens, places, keys of columns."""
     assert not is_secret_name(name)

@@ -21,6 +21,7 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import as_asked, forbidden_by, resolve
+from support.tables import table
 from support.worlds import (
     CATALOGUE,
     CURRENT,
@@ -190,7 +191,7 @@ def test_every_failure_that_a_preset_cures_is_tried_below() -> None:
     assert {name for name, _, _ in SITUATIONS} == cured
 
 
-@pytest.mark.parametrize(("name", "values", "versions"), SITUATIONS)
+@table(("name", "values", "versions"), SITUATIONS, name=lambda one: one[0])
 @pytest.mark.parametrize("framework", [Framework.TRANSFORMERS, Framework.NONE])
 def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) -> None:
     """However often the same failure comes back, nothing is tried twice, and it ends."""

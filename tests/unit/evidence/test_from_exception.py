@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.evidence import from_exception
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.observations import Observations
+from support.lazy import Lazy
+
+torch = Lazy("torch")
 
 
 def caught(action: Any) -> BaseException:
@@ -37,6 +39,8 @@ def test_the_whole_record() -> None:
         except KeyError:
             raise ValueError("of that") from None
 
+    import torch as imported
+
     seen = Observations()
     seen.see(zero_stage=2)
     seen.count_steps(lambda: 7)
@@ -51,7 +55,7 @@ def test_the_whole_record() -> None:
     assert record.frames[-1].source == 'raise ValueError("of that") from None'
     assert record.traceback.endswith("ValueError: of that\n")
     assert record.memory == {}
-    assert record.versions["torch"] == str(torch.__version__)
+    assert record.versions["torch"] == str(imported.__version__)
     assert __file__ in record.user_files
 
 

@@ -6,20 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
 from safe_launch.evidence.observations import Observations, shape_of
 from safe_launch.evidence.worker_messages import Imports, Message, ModelShape, Observed
-from transformers import LlamaConfig, LlamaForCausalLM
+from support.lazy import Lazy
 
-CONFIG = LlamaConfig(
-    vocab_size=50,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+torch = Lazy("torch")
+peft = Lazy("peft")
+
+
+def llama() -> Any:
+    """A tiny model of three layers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    return LlamaForCausalLM(config)
 
 
 class Seen(Observations):
@@ -38,7 +45,7 @@ def kinds(shape: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def test_equal_layers_are_one_kind() -> None:
     """Numbers become stars; the embedding stands alone."""
-    shape = shape_of(LlamaForCausalLM(CONFIG))
+    shape = shape_of(llama())
     assert shape["config"]["num_hidden_layers"] == 3
     found = kinds(shape)
     assert found["model.layers.*.self_attn.k_proj.weight"] == [[8, 16], True, None, 3]
@@ -48,7 +55,7 @@ def test_equal_layers_are_one_kind() -> None:
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_adapters_keep_the_models_own_names() -> None:
     """Peft's prefixes are taken off, the frozen base is told from what is trained."""
-    model = get_peft_model(LlamaForCausalLM(CONFIG), LoraConfig(r=4, target_modules=["q_proj"]))
+    model = peft.get_peft_model(llama(), peft.LoraConfig(r=4, target_modules=["q_proj"]))
     found = kinds(shape_of(model))
     assert found["model.layers.*.self_attn.q_proj.weight"] == [[16, 16], False, None, 3]
     assert found["model.layers.*.self_attn.q_proj.lora_A.weight"] == [[4, 16], True, None, 3]
@@ -83,8 +90,8 @@ def test_partitioned_and_quantized_parameters_are_whole() -> None:
 def test_only_the_first_trained_model_is_described() -> None:
     """A teacher without a gradient is none, nor is a second one; both are counted."""
     seen = Seen()
-    teacher = LlamaForCausalLM(CONFIG).requires_grad_(False)
-    student, other = LlamaForCausalLM(CONFIG), torch.nn.Linear(2, 2)
+    teacher = llama().requires_grad_(False)
+    student, other = llama(), torch.nn.Linear(2, 2)
     for model in (teacher, student, student, other):
         seen.see_model(model)
     kinds_of_messages = [type(message) for message in seen.messages]

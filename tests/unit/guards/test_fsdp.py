@@ -8,20 +8,19 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import fsdp
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+wrap = Lazy("torch.distributed.fsdp.wrap")
 
 
 class CPUOffloadPolicy:
     """Called like torch's."""
-
-
-POLICY = SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None)
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +75,10 @@ def test_layers_that_are_freed(torchs: Torchs) -> None:
     """Seen once all is sharded and begins; without a type of its own reduction is as computed."""
     public, states, seen = torchs
     net = model()
+    policy = SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None)
     for layer in net:
-        public.fully_shard(layer, mp_policy=POLICY)
-    assert public.fully_shard(net, mp_policy=POLICY) is net
+        public.fully_shard(layer, mp_policy=policy)
+    assert public.fully_shard(net, mp_policy=policy) is net
     assert not seen.observed
     states.FSDPState()._lazy_init()
     assert (
@@ -134,30 +134,30 @@ def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
     assert seen.observed["fsdp_units"] == "whole"
 
 
-class Block(torch.nn.Sequential):
-    """A layer."""
-
-
 @pytest.mark.parametrize(
     ("classes", "trained", "named"),
-    [(set(), True, ["Block"]), (set(), False, []), ({Block}, True, []), (None, True, [])],
+    [(set(), True, ["Block"]), (set(), False, []), ({"Block"}, True, []), (None, True, [])],
     ids=["none", "frozen", "given", "by size"],
 )
 def test_layers_that_accelerate_does_not_find(
-    classes: set[type] | None, named: list[str], *, trained: bool
+    classes: set[str] | None, named: list[str], *, trained: bool
 ) -> None:
     """A line names their classes, where accelerate is to divide by layer, and not for parts."""
+
+    class Block(torch.nn.Sequential):
+        """A layer."""
 
     class FullyShardedDataParallelPlugin:
         """accelerate's: it looks for the classes once it has the model."""
 
         def __post_init__(self) -> None:
-            self.auto_wrap_policy: object = transformer_auto_wrap_policy
+            self.auto_wrap_policy: object = wrap.transformer_auto_wrap_policy
 
         def set_auto_wrap_policy(self, model: torch.nn.Module) -> None:
             if model is not None and classes is not None:
                 told = functools.partial(
-                    transformer_auto_wrap_policy, transformer_layer_cls=classes
+                    wrap.transformer_auto_wrap_policy,
+                    transformer_layer_cls={Block} if classes else set(),
                 )
                 self.auto_wrap_policy = told
 
@@ -205,6 +205,9 @@ def test_the_plan_decides_what_accelerate_tells(
     version: int, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second version's switch; the first has strategies, which stay."""
+
+    class Block(torch.nn.Sequential):
+        """A layer."""
 
     class FullyShardedDataParallelPlugin:
         """accelerate's."""

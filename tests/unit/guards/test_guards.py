@@ -8,14 +8,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.core import preset
 from safe_launch.core.choices import Checkpointing
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import Observations
 from safe_launch.guards import checkpointing, deepspeed
-from torch.utils.checkpoint import CheckpointFunction
-from torch.utils.checkpoint import checkpoint as torchs
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+torchs = Lazy("torch.utils.checkpoint")
 
 MODES = (None, *Checkpointing)
 FORMS = (Checkpointing.REENTRANT, Checkpointing.NON_REENTRANT)
@@ -63,7 +64,7 @@ def newer(
         return functools.partial(Configured, options=options)
     if use_reentrant and respect_saved_tensors_hooks is not None:
         raise ValueError("only supported when use_reentrant=False")
-    return torchs(
+    return torchs.checkpoint(
         function,
         *args,
         use_reentrant=bool(use_reentrant),
@@ -76,7 +77,7 @@ def newer(
 def checkpoint(seen: Observations) -> Callable[..., Any]:
     """Torch 2.14's, with the guard around it."""
     module: Any = ModuleType("torch.utils.checkpoint")
-    module.checkpoint, module.CheckpointFunction = newer, CheckpointFunction
+    module.checkpoint, module.CheckpointFunction = newer, torchs.CheckpointFunction
     checkpointing.install(module, seen)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped

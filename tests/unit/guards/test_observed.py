@@ -8,21 +8,28 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.observations import Observations
 from safe_launch.guards import accelerate, deepspeed, first_batch, optimizer, transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from support.lazy import Lazy
 
-CONFIG = LlamaConfig(
-    vocab_size=50,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+torch = Lazy("torch")
+
+
+def llama() -> Any:
+    """A tiny model."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    return LlamaForCausalLM(config)
 
 
 @pytest.fixture
@@ -31,8 +38,8 @@ def seen() -> Observations:
     return Observations()
 
 
-class Engine(torch.nn.Module):
-    """As much of DeepSpeed's engine as the guard asks for."""
+class Engine:
+    """As much of DeepSpeed's engine as the guard asks for, beside torch's module."""
 
     global_steps = 0
 
@@ -66,11 +73,12 @@ class Engine(torch.nn.Module):
 @pytest.fixture
 def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`deepspeed.initialize`, with the guard around it, on rank 0."""
+    kind = type("Engine", (Engine, torch.nn.Module), {})
 
     def of_the_package(
         model: Any = None, optimizer: Any = None, config: Any = None
     ) -> tuple[Engine, Any]:
-        return Engine(model, config), optimizer
+        return kind(model, config), optimizer
 
     module: Any = ModuleType("deepspeed")
     module.initialize = of_the_package
@@ -131,12 +139,12 @@ def test_the_first_batch_of_an_engine_in_training(
 @pytest.mark.parametrize(
     ("rank", "batch", "length"),
     [
-        ("0", {"input_ids": torch.ones(2, 6)}, 6),
-        ("0", {"input_ids": torch.ones(4, 6)}, 6),  # the two texts of each pair
-        ("0", {"input_ids": torch.ones(1, 14)}, 7),  # laid end to end
-        ("0", {"input_ids": torch.ones(2, 6, 3)}, None),
-        ("0", {"pixel_values": torch.ones(2, 6)}, None),
-        ("1", {"input_ids": torch.ones(2, 6)}, None),
+        ("0", {"input_ids": (2, 6)}, 6),
+        ("0", {"input_ids": (4, 6)}, 6),  # the two texts of each pair
+        ("0", {"input_ids": (1, 14)}, 7),  # laid end to end
+        ("0", {"input_ids": (2, 6, 3)}, None),
+        ("0", {"pixel_values": (2, 6)}, None),
+        ("1", {"input_ids": (2, 6)}, None),
     ],
 )
 def test_the_length_of_texts(
@@ -145,7 +153,7 @@ def test_the_length_of_texts(
     """As rank 0 gets them: the others' may differ."""
     monkeypatch.setenv("RANK", rank)
     seen.see(micro_batch=2)
-    first_batch.see_length(batch, seen)
+    first_batch.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()}, seen)
     assert seen.observed.get("sequence_length") == length
 
 
@@ -263,7 +271,7 @@ def test_a_loop_around_accelerate(
     accelerate.install(module, seen)
     before = {"engine": engine, "loaded_precision": "fp32"}
     seen.see(**before)
-    wrapped = SimpleNamespace(module=LlamaForCausalLM(CONFIG))
+    wrapped = SimpleNamespace(module=llama())
     assert module.Accelerator(mixed).accumulate(wrapped) == (wrapped,)
     assert seen.observed == before | observed
 
@@ -282,17 +290,24 @@ class Trainer:
         """Does nothing."""
 
 
+def made(held: Any) -> Any:
+    """What a trainer holds: a tuple is the size of a layer."""
+    if isinstance(held, list):
+        return [made(each) for each in held]
+    return torch.nn.Linear(*held) if isinstance(held, tuple) else held
+
+
 @pytest.mark.parametrize(
     ("held", "observed"),
     [
-        ({"model": torch.nn.Linear(4, 5)}, {}),
+        ({"model": (4, 5)}, {}),
         ({"ref_model": None}, {"reference_model": False}),
-        ({"ref_model": torch.nn.Linear(4, 5), "count": 3}, {"reference_model": True}),
+        ({"ref_model": (4, 5), "count": 3}, {"reference_model": True}),
         (
             {
                 "ref_model": None,
-                "reward_funcs": [torch.nn.Linear(4, 1), len],
-                "teacher_model": torch.nn.Linear(9, 9),
+                "reward_funcs": [(4, 1), len],
+                "teacher_model": (9, 9),
             },
             {"reference_model": False, "frozen_beside": 95},
         ),
@@ -305,6 +320,7 @@ def test_the_models_of_a_trainer(
     observed: dict[str, Any],
 ) -> None:
     """It trains one of them, whatever the others' parameters say."""
+    held = {name: made(value) for name, value in held.items()}
     own = held.get("model", torch.nn.Linear(4, 5))
     seen.see_model(own)
     for name in ("__init__", "train", "training_step"):

@@ -7,12 +7,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import replaced_parameters
+from support.lazy import Lazy
 
-SGD = torch.optim.SGD
+torch = Lazy("torch")
+
 Step = Callable[[Any], list[str]]
 Shard = Callable[[Any], Any]
 
@@ -68,7 +69,7 @@ def test_all_of_it_is_replaced(world: World) -> None:
     shard, step = world
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     model[0].requires_grad_(False)
-    early = SGD(model.parameters())
+    early = torch.optim.SGD(model.parameters())
     shard([model[0], model[1]])
     shard(model)
     (said,) = step(trained(model, early))
@@ -80,19 +81,19 @@ def test_all_of_it_is_replaced(world: World) -> None:
 def made_after(shard: Shard) -> Any:
     """As it should be."""
     model = shard(torch.nn.Linear(2, 2))
-    return trained(model, SGD(model.parameters()))
+    return trained(model, torch.optim.SGD(model.parameters()))
 
 
 def of_another_model(shard: Shard) -> Any:
     """A discriminator that isn't sharded, whose turn it isn't."""
     shard(torch.nn.Linear(2, 2))
-    return SGD(torch.nn.Linear(2, 2).parameters())
+    return torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
 
 
 def of_parts(shard: Shard) -> Any:
     """A head outside of what is sharded is trained after all."""
     body, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    both = SGD([*body.parameters(), *head.parameters()])
+    both = torch.optim.SGD([*body.parameters(), *head.parameters()])
     shard(body)
     return both
 
@@ -100,7 +101,7 @@ def of_parts(shard: Shard) -> Any:
 def given_the_new_ones(shard: Shard) -> Any:
     """As accelerate does."""
     model = torch.nn.Linear(2, 2)
-    early = SGD(model.parameters())
+    early = torch.optim.SGD(model.parameters())
     early.param_groups[0]["params"] = list(shard(model).parameters())
     return early
 
@@ -108,14 +109,14 @@ def given_the_new_ones(shard: Shard) -> Any:
 def with_gradients(shard: Shard) -> Any:
     """Somebody uses the old ones elsewhere."""
     model = torch.nn.Linear(2, 2)
-    early = trained(model, SGD(model.parameters()))
+    early = trained(model, torch.optim.SGD(model.parameters()))
     shard(model)
     return early
 
 
 def without_any(_shard: Shard) -> Any:
     """A script that shards nothing."""
-    return SGD(torch.nn.Linear(2, 2).parameters())
+    return torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from safe_launch.core.refused import Refused
 from safe_launch.evidence import inquiry
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs import proc, py_spy, stacks
+from support.links import LONG
 
 ALL = """Thread 0x00007f4e04e0f6c0 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait
@@ -99,7 +100,7 @@ def test_py_spy_may_be_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     program.write_text("#!/bin/sh\necho 'Permission Denied: try sudo' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(py_spy, "command", lambda: str(program))
-    assert py_spy.stack(1, 5.0) == Refused("py-spy can't read it: Permission Denied: try sudo")
+    assert py_spy.stack(1, LONG) == Refused("py-spy can't read it: Permission Denied: try sudo")
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     assert py_spy.stack(1, 0.1) == Refused("py-spy takes too long")
 
@@ -142,11 +143,12 @@ def test_a_process_that_waits() -> None:
     with process("import ctypes; ctypes.PyDLL(None).sleep(600)") as (pid, thread):
         wait_until_still(pid)
         for _ in range(3):
-            assert functions(stacks.stack(pid, thread, 5.0)) == ["<module>", "work"]
+            assert functions(stacks.stack(pid, thread, LONG)) == ["<module>", "work"]
 
 
-def test_a_process_that_works() -> None:
+def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked all the time, while its frames and threads come and go, it goes on."""
+    monkeypatch.setattr(stacks, "_TAKES", LONG)
     work = """
     def deep(n):
         return n and deep(n - 1)
@@ -157,7 +159,7 @@ def test_a_process_that_works() -> None:
 """
     with process(work) as (pid, thread):
         for _ in range(20):
-            assert functions(stacks.stack(pid, thread, 5.0))[:2] == ["<module>", "work"]
+            assert functions(stacks.stack(pid, thread, LONG))[:2] == ["<module>", "work"]
 
 
 def test_without_a_handler() -> None:
@@ -166,8 +168,7 @@ def test_without_a_handler() -> None:
         refused = stacks.stack(pid, thread, 0.1)
         assert isinstance(refused, Refused)
         assert "no handler" in refused.sentence
-        time.sleep(0.05)
-        assert Path(f"/proc/{pid}/stat").read_text().split()[2] == "S"
+        wait_until_still(pid)
 
 
 @pytest.mark.parametrize("number", [inquiry.OF_ALL, inquiry.OF_MAIN])
@@ -177,15 +178,15 @@ def test_a_script_keeps_its_signal(number: int) -> None:
     with process(f"{work}") as (pid, thread):
         wait_until_still(pid)
         assert isinstance(stacks.stack(pid, thread, 0.2), Refused)
-        time.sleep(0.05)
-        assert Path(f"/proc/{pid}/stat").read_text().split()[2] == "S"
+        wait_until_still(pid)
 
 
 def wait_until_still(pid: int) -> None:
-    """Waits until a process sleeps."""
-    before = -1.0
-    while before != (before := sum(proc.ran(pid).values())):
+    """Waits until a process, which lives, sleeps."""
+    before, now = None, (-1.0, "")
+    while now != before or now[1] != "S":
         time.sleep(0.1)
+        before, now = now, (sum(proc.ran(pid).values()), proc.trees([pid])[pid][0].state)
 
 
 def test_a_blocked_signal() -> None:
@@ -202,12 +203,8 @@ def test_a_blocked_signal() -> None:
 def test_a_process_that_ends() -> None:
     """Whenever it does, that is all that is said."""
     with process("time.sleep(0.3)") as (pid, thread):
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            found = stacks.stack(pid, thread, 0.5)
-            if isinstance(found, Refused):
-                break
-        assert isinstance(found, Refused)
+        while not isinstance(stacks.stack(pid, thread, LONG), Refused):
+            pass
     assert stacks.stack(pid, thread, 0.1) == Refused(
         "its stack can't be read: the process has ended"
     )

@@ -6,11 +6,12 @@ import pytest
 from safe_launch.logs.interleaved import said_twice
 from safe_launch.logs.verdict import Verdict
 from support.logs import STEPS, entry_of, judged
+from support.tables import table
 
 SAID = "KeeperError: the door stands open"
 
 
-@pytest.mark.parametrize(
+@table(
     "header",
     [
         "",

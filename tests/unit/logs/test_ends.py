@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from safe_launch.logs.verdict import Verdict
 from support.logs import STEPS, entry_of, judged
+from support.tables import table
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -30,7 +31,7 @@ REASON = (
 Change = Callable[[str], str]
 
 
-@pytest.mark.parametrize(
+@table(
     "end",
     [
         "{'train_runtime': 611.2, 'train_loss': 0.9, 'epoch': 3.0}",
@@ -70,7 +71,7 @@ def test_an_end_is_seen(end: str) -> None:
     assert judged(f"{TRACEBACK}{STEPS}{end}\n").verdict is Verdict.HEALTHY
 
 
-@pytest.mark.parametrize(
+@table(
     "last",
     [
         "",

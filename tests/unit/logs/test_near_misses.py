@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import yaml
 from safe_launch.logs.verdict import Judgement, Verdict
 from support.logs import judged
 from support.stacks import TESTS
-from support.tables import table
+from support.tables import read_yaml, table
 
-TEXTS = yaml.safe_load((TESTS / "near_misses.yaml").read_text(encoding="utf-8"))
+TEXTS = read_yaml(TESTS / "near_misses.yaml")
 STEP = "{{'loss': {loss}, 'grad_norm': 1.25, 'learning_rate': 2e-05, 'epoch': {epoch}}}\n"
 ENDS_WELL = (
     "***** Running training *****\n"

@@ -14,6 +14,7 @@ from safe_launch.logs import lines
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import Verdict, decisive, judge
 from support.logs import CATALOGUE, entry_of, entry_of_failure, judged, root_in
+from support.tables import table
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -75,14 +76,13 @@ SHAPES: list[tuple[str, Callable[[str], str], int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("shape", "rank"), [one[1:] for one in SHAPES], ids=[one[0] for one in SHAPES]
-)
+@table("case", SHAPES, name=lambda case: case[0])
 @pytest.mark.parametrize("around", ["", "other 1\nother 2\n"], ids=["alone", "within"])
 def test_a_traceback_in_any_shape(
-    shape: Callable[[str], str], rank: int | None, around: str
+    case: tuple[str, Callable[[str], str], int | None], around: str
 ) -> None:
     """Prefixes, line ends and colours are taken off; the line's number stays."""
+    _, shape, rank = case
     log = f"{around}{shape(TRACEBACK)}\n{around}{ENDED}"
     root = root_in(log)
     assert entry_of_failure(root) == KNOWN

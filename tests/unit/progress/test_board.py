@@ -38,7 +38,7 @@ def test_a_slot_shows_what_its_rank_does(board: Board) -> None:
     assert (own.pid, own.thread, own.phase, own.step) == (os.getpid(), 77, Phase.TRAINING, 12)
     assert (own.own, own.whole, own.timed, own.trained) == ((0.001,), (0.003,), 1, 0.003)
     assert (own.peak, own.context) == (5 << 30, 1 << 30)
-    assert 0 <= own.quiet < 10
+    assert own.quiet >= 0
     assert first.pid == last.pid == 0
 
 
@@ -53,15 +53,17 @@ def test_the_latest_times_are_kept(board: Board) -> None:
     assert (row.timed, row.trained) == (WINDOW + 5, WINDOW + 5)
 
 
-def test_the_longest_quiet_is_of_the_phase(board: Board) -> None:
+def test_the_longest_quiet_is_of_the_phase(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """In all of its turns, and without the time that is still quiet."""
+    now = time.monotonic_ns()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     slot = slot_of(board.path, 4)
     slot.enter(Phase.TRAINING)
-    time.sleep(0.05)
+    now += 50_000_000
     slot.enter(Phase.SAVING)
     assert board.rows()[0].longest_quiet == 0
     slot.enter(Phase.TRAINING)
-    assert board.rows()[0].longest_quiet >= 0.05
+    assert board.rows()[0].longest_quiet == 0.05
 
 
 @pytest.mark.parametrize("path", [None, "", "/nowhere", "/proc/self/exe", "/etc/hostname"])

@@ -32,9 +32,17 @@ def run(*launchers: LauncherRecord, **more: object) -> RunStatus:
     return replace(RunStatus(Path("/runs/train-1"), launchers), **more)  # type: ignore[arg-type]
 
 
-def test_a_run_that_runs(here: LauncherRecord) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time, which stays."""
+    at = time.time()
+    monkeypatch.setattr(time, "time", lambda: at)
+    return at
+
+
+def test_a_run_that_runs(here: LauncherRecord, now: float) -> None:
     """Who stands where, since when it stands there, and what its process does."""
-    since = replace(here, begun=time.time() - 3700)
+    since = replace(here, begun=now - 3700)
     ranks = (
         RankStatus(ROW, "node0", "S"),
         RankStatus(replace(ROW, rank=1, phase=Phase.SAVING, quiet=80.4), "node0", "T"),
@@ -68,11 +76,11 @@ def test_a_straggler_is_named_with_its_host(here: LauncherRecord) -> None:
     assert status.document()["ranks"][1]["peak"] == 29 << 28
 
 
-def test_how_a_run_has_ended(here: LauncherRecord) -> None:
+def test_how_a_run_has_ended(here: LauncherRecord, now: float) -> None:
     """With its exit code, its attempts and how fast it was; no table."""
     speed = {"steps": 9, "seconds": 4.0, "steps_per_second": 2.0, "lost": 0.25}
     outcome = {"exit_code": 3, "attempts": 2, "throughput": speed}
-    ended = replace(here, ended=time.time() - 90)
+    ended = replace(here, ended=now - 90)
     status = run(ended, outcome=outcome, failures={1: "", 2: "rank 0: KeyError: 'x'"})
     assert not status.is_running
     assert status.lines() == [

@@ -20,6 +20,7 @@ from safe_launch.session.console import suspect_rows
 from safe_launch.session.suspect_lines import SuspectLine, suspect_lines
 from safe_launch.workload.script.line_searches import SEARCHES, spots
 from support.stacks import CURRENT
+from support.tables import table
 from support.worlds import HARDWARE, world
 
 DUMMY = "loss = loss + sum(p.sum() for p in model.adapter.parameters()) * 0.0"
@@ -143,7 +144,7 @@ def test_further_searches_find(search: str, text: str) -> None:
     assert len(lines_of(search, text)) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("search", "text"),
     [
         ("device_maps", "m = A.from_pretrained(n, device_map={'': local_rank})"),

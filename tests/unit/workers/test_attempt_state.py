@@ -6,12 +6,13 @@ from itertools import pairwise, product
 
 import pytest
 from safe_launch.workers.attempt_state import STOPPING, TRANSITIONS, AttemptState, Progress
+from support.tables import table
 
 RUNNING, FINISHED = AttemptState.RUNNING, AttemptState.FINISHED
 FAILED, INTERRUPTED = AttemptState.FAILED, AttemptState.INTERRUPTED
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(AttemptState, AttemptState)))
+@table(("before", "after"), product(AttemptState, AttemptState))
 def test_what_may_follow(before: AttemptState, after: AttemptState) -> None:
     """What is in the table is entered; all else raises, and changes nothing."""
     progress = Progress([before])

@@ -40,11 +40,12 @@ from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Board
 from safe_launch.system import children
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
+from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
-from safe_launch.workers.supervisor import SAME, Supervisor
+from safe_launch.workers.supervisor import Supervisor
 from safe_launch.workers.watch import Watch
 from support.links import LONG, RECORD, heard, linked
 
@@ -260,17 +261,23 @@ def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
     assert local.notices[-1].endswith("sending SIGKILL")
 
 
-def test_two_terms_at_one_moment_are_one_stop(tmp_path: Path) -> None:
-    """As timeout(1) sends them; a later one is a second."""
-    with node(tmp_path, STUBBORN) as local:
+def test_two_terms_at_one_moment_are_one_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As timeout(1) sends them; a later one is a second. What is forwarded shows who is read."""
+    monkeypatch.setattr(supervisor, "SAME", LONG)
+    with node(tmp_path, STUBBORN, forwarded=(signal.SIGWINCH,)) as local:
         sent = local.supervisor.stops.sent
 
         def stop_again() -> None:
             while signal.SIGTERM not in sent.get(0, set()):
                 time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(SAME + 0.1)
+            os.kill(os.getpid(), signal.SIGWINCH)
+            while not any("SIGWINCH" in notice for notice in local.notices):
+                time.sleep(0.001)
             assert sent[0] == {signal.SIGTERM}
+            monkeypatch.setattr(supervisor, "SAME", -1.0)
             os.kill(os.getpid(), signal.SIGTERM)
 
         with answering(stop_again):

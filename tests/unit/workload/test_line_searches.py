@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from safe_launch.core.source_location import SourceLocation
 from safe_launch.workload.script.line_searches import spots
+from support.tables import table
 
 
 def found(text: str, folder: Path) -> tuple[SourceLocation, ...]:
@@ -42,7 +43,7 @@ def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
     assert found(f"loss = 0\n{line}\n", tmp_path) == (spot,)
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         "norm = sum(p.grad.norm() ** 2 for p in model.parameters())",

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.request import LaunchRequest
 from safe_launch.workload.models.from_config import model_from_config
 from safe_launch.workload.models.from_folder import read_model
 from safe_launch.workload.read_workload import read_workload
-from safetensors.torch import save_file
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+safetensors = Lazy("safetensors.torch")
 
 Config = dict[str, Any]
 
@@ -58,7 +60,7 @@ def folder(path: Path, config: Config | str, **files: dict[str, torch.Tensor]) -
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
     for name, tensors in files.items():
-        save_file(tensors, path / f"{name}.safetensors")
+        safetensors.save_file(tensors, path / f"{name}.safetensors")
     return path
 
 

@@ -6,19 +6,16 @@ import json
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Weight, grouped
 from safe_launch.workload.models.from_config import model_from_config
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    PreTrainedModel,
-)
+from support.lazy import Lazy
+from support.tables import table
+
+torch = Lazy("torch")
+transformers = Lazy("transformers")
 
 Config = dict[str, Any]
 
@@ -228,7 +225,7 @@ def test_minicpm_o() -> None:
     assert known({**config, "model_type": "minicpmo"}).parameters == vision
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@table("name", PUBLISHED)
 def test_published_number_of_parameters(name: str) -> None:
     """A configuration alone gives every parameter."""
     config, parameters = PUBLISHED[name]
@@ -334,7 +331,7 @@ OTHER_NAMES: list[tuple[str, Config]] = [
 ]
 
 
-def built(model_type: str, changes: Config) -> tuple[PreTrainedModel, Config, Config]:
+def built(model_type: str, changes: Config) -> tuple[transformers.PreTrainedModel, Config, Config]:
     """A model without memory for its weights; its whole and its shortest configuration."""
     tower = {"llava": "clip_vision_model", "llava_next": "clip_vision_model"}.get(model_type)
     is_vision = "vision_config" in changes
@@ -344,38 +341,38 @@ def built(model_type: str, changes: Config) -> tuple[PreTrainedModel, Config, Co
         text = {"model_type": f"{model_type}_text", **{k: v for k, v in TINY.items() if v != ""}}
         text = {**text, **{k: v for k, v in changes["text_config"].items() if v != ""}}
         changes = {**changes, "vision_config": vision, "text_config": text}
-        config = AutoConfig.for_model(model_type, **changes)
-        kind = AutoModelForImageTextToText
+        config = transformers.AutoConfig.for_model(model_type, **changes)
+        kind = transformers.AutoModelForImageTextToText
     else:
         plain = {key: value for key, value in TINY.items() if key != "model_type"}
         if model_type == "falcon":
             del plain["num_key_value_heads"], plain["intermediate_size"]
-        config = AutoConfig.for_model(model_type, **{**plain, **changes})
-        kind = AutoModel if "bert" in model_type else AutoModelForCausalLM
+        config = transformers.AutoConfig.for_model(model_type, **{**plain, **changes})
+        kind = transformers.AutoModel if "bert" in model_type else transformers.AutoModelForCausalLM
     with torch.device("meta"):
         model = kind.from_config(config)
     said = {"model_type": model_type, "architectures": [type(model).__name__]}
     return model, {**config.to_dict(), **said}, {**config.to_diff_dict(), **said}
 
 
-def parameters_of(model: PreTrainedModel) -> tuple[Weight, ...]:
+def parameters_of(model: transformers.PreTrainedModel) -> tuple[Weight, ...]:
     """The parameters of a live model."""
     return grouped(
         (name, tuple(one.shape), one.requires_grad) for name, one in model.named_parameters()
     )
 
 
-def table(weights: tuple[Weight, ...]) -> dict[tuple[str, tuple[int, ...]], int]:
+def counted(weights: tuple[Weight, ...]) -> dict[tuple[str, tuple[int, ...]], int]:
     """Counts by name and shape."""
     return {(weight.name, weight.shape): weight.count for weight in weights}
 
 
-@pytest.mark.parametrize(("model_type", "changes"), SAME_NAMES)
+@table(("model_type", "changes"), SAME_NAMES)
 def test_names_and_shapes_are_those_of_transformers(model_type: str, changes: Config) -> None:
     """Every weight of what transformers builds, from all of its configuration or the short form."""
     model, whole, short = built(model_type, changes)
     for config in (whole, short):
-        assert table(known(config).weights) == table(parameters_of(model))
+        assert counted(known(config).weights) == counted(parameters_of(model))
     seen = known(whole, parameters_of(model))
     derived = known(whole)
     assert (seen.language, seen.tied, seen.vocabulary) == (
@@ -400,9 +397,11 @@ def test_sizes_where_checkpoints_have_other_names(model_type: str, changes: Conf
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "gemma3_text", "llava", "qwen2_vl"])
 def test_what_a_configuration_omits_is_its_class_default(model_type: str) -> None:
     """An empty configuration is what transformers takes it for."""
-    config = AutoConfig.for_model(model_type)
+    config = transformers.AutoConfig.for_model(model_type)
     kind = (
-        AutoModelForImageTextToText if "vision_config" in config.to_dict() else AutoModelForCausalLM
+        transformers.AutoModelForImageTextToText
+        if "vision_config" in config.to_dict()
+        else transformers.AutoModelForCausalLM
     )
     with torch.device("meta"):
         model = kind.from_config(config)

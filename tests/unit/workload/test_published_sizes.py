@@ -10,7 +10,7 @@ import yaml
 from safe_launch.core.settings import name_of, parse_value
 from safe_launch.workload.models.from_config import model_from_config
 from support.stacks import ROOT
-from support.tables import table
+from support.tables import read_yaml, table
 
 BENCHMARKS = ROOT / "benchmarks" / "memory"
 PUBLISHED = BENCHMARKS / "published"
@@ -27,7 +27,7 @@ def load(name):
 
 estimators = load("estimators")
 MODELS = json.loads((PUBLISHED / "models.json").read_text())
-STACKS = yaml.safe_load((PUBLISHED / "stacks.yaml").read_text())
+STACKS = read_yaml(PUBLISHED / "stacks.yaml")
 with (PUBLISHED / "measurements.csv").open() as file:
     ROWS = list(csv.DictReader(file))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.workload.script.harmless_calls import is_harmless
 from safe_launch.workload.script.imports import Filter, Import, Step, Variable, module_steps, steps
+from support.tables import table
 
 
 def found(text: str, tmp_path: Path) -> list[Step]:
@@ -17,7 +18,7 @@ def found(text: str, tmp_path: Path) -> list[Step]:
     return list(steps(str(tmp_path / "script.py")))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("'''doc'''\nimport json, yaml\n", [Import("json", (), 2), Import("yaml", (), 2)]),

@@ -16,6 +16,7 @@ from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers.training_arguments import default_mode
+from support.tables import table
 
 SCRIPT = "from transformers import HfArgumentParser, TrainingArguments\n"
 
@@ -40,7 +41,7 @@ def read(*arguments: str, script: str = "train.py", nproc: int = 2) -> Workload:
 MODE = Setting.GRADIENT_CHECKPOINTING
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "expected"),
     [
         (("--gradient_checkpointing",), "non_reentrant"),
