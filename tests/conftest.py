@@ -86,7 +86,6 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = sys.flags.dont_write_bytecode == 1
 
 
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks every test as its tier is, and leaves out trainings that nothing has changed for."""
