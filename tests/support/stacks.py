@@ -18,15 +18,11 @@ TESTS = ROOT / "tests"
 SCENARIOS = TESTS / "scenarios"
 EXAMPLES = ROOT / "examples"
 COMPILES = """
-from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
-ShareMemCommBuilder().load(verbose=False)
+import sys
+from deepspeed.ops.op_builder import cpu
+getattr(cpu, sys.argv[1])().load(verbose=False)
 """
-"""What DeepSpeed does in the first training on CPUs: about half a minute of a core."""
-COMPILES_ADAM = """
-from deepspeed.ops.op_builder import CPUAdamBuilder
-CPUAdamBuilder().load(verbose=False)
-"""
-"""What DeepSpeed's optimizer on the host needs: more than two minutes of a core."""
+"""What DeepSpeed does in the first training that needs an operation: a minute of a core, or two."""
 ONE_THREAD = threading.Lock()
 # What one test's run has learnt isn't another's to know.
 os.environ["SAFE_LAUNCH_LESSONS"] = "off"
@@ -75,7 +71,7 @@ class Stack:
 
     @functools.cache  # noqa: B019 - few stacks, and the file stays open as long as this process
     def _use(self) -> IO[str]:
-        """Compiles DeepSpeed's operation unless somebody has, or waits for who is just at it.
+        """Compiles the operation of all trainings, or waits for who is just at it.
 
         A test may limit the memory, which no compiler bears. Every user of the folder holds its
         lock; who is alone there removes what a killed compiler has left, for which torch would
@@ -90,34 +86,39 @@ class Stack:
             return file
         for stale in self.extensions.glob("*/lock"):
             stale.unlink()
-        compiled = self.extensions / "compiled"
-        if not compiled.exists() or compiled.read_text() != str(self.extensions):  # or was moved
-            command = [str(self.bin / "python"), "-c", COMPILES]
-            subprocess.run(command, env=self._variables(), capture_output=True, check=True)
-            compiled.write_text(str(self.extensions))
+        self._compile("ShareMemCommBuilder")
         fcntl.flock(file, fcntl.LOCK_SH)
         return file
 
-    @functools.cache  # noqa: B019 - few stacks
     def compile_adam(self) -> None:
-        """Compiles the optimizer on the host, for tests whose time limit is shorter than that."""
-        command = [str(self.bin / "python"), "-c", COMPILES_ADAM]
-        environment = self.environment()
+        """Compiles the optimizer on the host, which few need."""
+        self.environment()
         with (self.extensions / "adam").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            subprocess.run(command, env=environment, capture_output=True, check=True)
+            self._compile("CPUAdamBuilder")
+
+    def _compile(self, operation: str) -> None:
+        """Compiles an operation unless that was done in this place."""
+        done = self.extensions / f"{operation}.compiled"
+        if done.exists() and done.read_text() == str(self.extensions):
+            return
+        command = [str(self.bin / "python"), "-c", COMPILES, operation]
+        subprocess.run(command, env=self._variables(), capture_output=True, check=True)
+        done.write_text(str(self.extensions))
 
     def run(
-        self, *command: str | Path, cwd: Path, seconds: float = 600, **variables: str
+        self, *command: str | Path, cwd: Path, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command of this stack to its end; stdout and stderr are kept apart."""
+        """Runs a command of this stack to its end; stdout and stderr are kept apart.
+
+        The test's own time limit is the only one.
+        """
         return subprocess.run(
             [str(self.bin / str(command[0])), *map(str, command[1:])],
             cwd=cwd,
             env={**self.environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=seconds,
             check=False,
         )
 

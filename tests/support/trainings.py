@@ -228,11 +228,12 @@ FIRST_FIVE = (
 
 
 def dies_under_torchrun(stack: Stack, case: Case, folder: Path) -> None:
-    """The case without us."""
-    command = ("torchrun", "--nproc-per-node=2", case.script, *case.arguments)
-    plain = stack.run(*command, cwd=folder)
+    """The case without us, at a port of its own; what a rank prints is apart from the other's."""
+    options = ("--standalone", "--nproc-per-node=2", "--redirects=3", "--log-dir=plain")
+    plain = stack.run("torchrun", *options, case.script, *case.arguments, cwd=folder)
+    said = "".join(path.read_text() for path in sorted(folder.glob("plain/**/stderr.log")))
     assert plain.returncode != 0
-    assert re.search(case.dies, plain.stderr, re.DOTALL), plain.stderr[-4000:]
+    assert re.search(case.dies, said, re.DOTALL), said[-4000:] or plain.stderr
 
 
 def dies_plainly(stack: Stack, case: Case, folder: Path) -> None:
@@ -254,7 +255,8 @@ def trains_corrected(
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
     ours, told = launched(stack, folder, *run, **variables)
     assert len(ours) == 12
-    assert ours == pytest.approx(expected, rel=1e-4)
+    # The older Trainers round to four digits after the point.
+    assert ours == pytest.approx(expected, rel=1e-4, abs=1.01e-4)
     assert (case.change in told) == fails
     assert attempts(told) <= (2 if fails else 1)
     if fails and case.entry is not None:
@@ -292,12 +294,13 @@ def trains_smaller(
     stack: Stack,
     folder: Path,
     config: Path | None = None,
-    room_mib: int = 300,
+    room_mib: int = 360,
     **variables: str,
 ) -> None:
     """A process that may grow by so much: at most two relaunches, the same global batch.
 
-    Where lessons are kept, none the second time.
+    A micro batch of 16 makes it grow by 420 MiB, one of 8 by 220: what is between is far from both.
+    Where lessons are kept, the second launch has no relaunch.
     """
     common = (*SHORT, "--max_steps=4", "--model_max_length=128")
     expected = reference(stack, MEMORY, *common, "--per_device_train_batch_size=32")

@@ -46,7 +46,7 @@ class Training:
         folder: in which it runs; a temporary one where there is none.
         fresh: whether it needs interpreters that have imported nothing yet.
         seconds: after which it is killed.
-        grace: seconds that the other ranks have after the first one has ended.
+        grace: seconds that the other ranks have after the first one has failed.
     """
 
     script: str
@@ -54,7 +54,7 @@ class Training:
     ranks: int = 0
     folder: str | None = None
     fresh: bool = False
-    seconds: float = 200
+    seconds: float = 600
     grace: float = 15
 
 
@@ -239,14 +239,15 @@ def _keep(error: BaseException, code: int) -> None:
 
 
 def _waited(pids: dict[int, int], training: Training) -> dict[int, int]:
-    """Exit codes by rank; once one rank has ended the others have little time left."""
+    """Exit codes by rank; once one rank has failed the others have little time left."""
     end = time.monotonic() + training.seconds
     codes: dict[int, int] = {}
     while len(codes) < len(pids):
         for pid, rank in pids.items():
             if rank not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
                 codes[rank] = os.waitstatus_to_exitcode(done[1])
-                end = min(end, time.monotonic() + training.grace)
+                if codes[rank]:
+                    end = min(end, time.monotonic() + training.grace)
         if time.monotonic() > end:
             for pid, rank in pids.items():
                 if rank not in codes:

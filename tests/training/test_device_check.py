@@ -37,7 +37,7 @@ FIGURES = {
 def checked(folder: Path, *options: str, **variables: str) -> tuple[int, str, dict[str, Any]]:
     """The exit code of a dry run, what it has printed, and its record."""
     done = subprocess.run(
-        [sys.executable, CHECK, "--cpu", "--minutes=13", f"--results={folder}", *options],
+        [sys.executable, CHECK, "--cpu", "--minutes=25", f"--results={folder}", *options],
         env={**NPU.environment(), **variables},
         capture_output=True,
         text=True,
@@ -63,8 +63,8 @@ def test_every_part_runs(tmp_path: Path) -> None:
 
 def test_one_device_and_a_part_that_has_no_time(tmp_path: Path) -> None:
     """A rank over the vendor's backend, two ranks that share the device; the other part is left."""
-    only = ("--only=context,hang", "--minutes=13")
-    code, output, record = checked(tmp_path, *only, ASCEND_RT_VISIBLE_DEVICES="3")
+    only = "--only=context,hang"
+    code, output, record = checked(tmp_path, only, ASCEND_RT_VISIBLE_DEVICES="3")
     assert code == 0, output
     told = json.dumps(record["parts"])
     assert "1 rank over HCCL" in told
@@ -86,7 +86,7 @@ def test_what_is_missing_is_said() -> None:
 
 PART = """\
 from device.bench import Figure, SkippedError
-TITLE, NEEDS, SECONDS = "A part", (), 10
+TITLE, NEEDS, SECONDS = "A part", (), {seconds}
 def run(bench):
     yield Figure("what", "here")
     {ends}
@@ -96,7 +96,7 @@ def run(bench):
 @pytest.mark.parametrize(
     ("ends", "verdict", "reason"),
     [
-        ("import time; time.sleep(600)", "too long", "ended after 10 s"),
+        ("import time; time.sleep(600)", "too long", "ended after 20 s"),
         ("raise ValueError('on purpose')", "failed", "ValueError: on purpose"),
         ("import os; os.abort()", "failed", "exit code -6"),
         ("raise SkippedError('not here')", "skipped", "not here"),
@@ -108,9 +108,11 @@ def test_a_part_that_ends_badly_keeps_its_figures(
     ends: str, verdict: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever becomes of its process, the check goes on, and what was measured is there."""
-    name = "part_that_ends"
+    is_late = verdict == "too long"
+    name = f"part_that_ends_{'late' if is_late else 'badly'}"
     (tmp_path / "device").mkdir()
-    (tmp_path / "device" / f"{name}.py").write_text(PART.format(ends=ends))
+    text = PART.format(seconds=20 if is_late else 300, ends=ends)
+    (tmp_path / "device" / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     machine = Machine("npu", "910B4", "ascend-910b4", 2, 2**35, "host", {}, {})
