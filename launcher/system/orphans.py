@@ -109,6 +109,25 @@ def kill(
     return len(killed)
 
 
+def stop(run_id: str, number: signal.Signals, seconds: float) -> None:
+    """Has every process of a run stop by a signal; kills those that run on.
+
+    What they start meanwhile, as to save, isn't told.
+
+    Args:
+        run_id: the run.
+        number: the signal.
+        seconds: that they have.
+    """
+    end = time.monotonic() + seconds
+    for pid in set(marked(run_id)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    while set(marked(run_id)) and time.monotonic() < end:
+        time.sleep(0.01)
+    kill(run_id)
+
+
 def reaping_pause() -> float | None:
     """Seconds until `reap` is due; None where another process reaps the orphans."""
     return REAPING if os.getpid() == 1 else None

@@ -266,7 +266,9 @@ def _spawned(
         wakeup.install()
     except SignalException as error:
         wakeup.install()
-        orphans.kill(envs[0][orphans.VARIABLE])  # those that have been started by then
+        # Those that have been started by then: they may save.
+        mark, times = envs[0][orphans.VARIABLE], request.worker_options.stop_times
+        orphans.stop(mark, error.sigval, times.terminate)
         os.kill(os.getpid(), error.sigval)
         wakeup.raise_if_stopped()
         raise
@@ -282,8 +284,9 @@ def _spawn(
 
     Raises:
         LaunchError: the program can't be executed, torch can't bind them, or has no such start.
+        SignalException: a signal has come meanwhile.
     """
-    from torch.distributed.elastic.multiprocessing import start_processes
+    from torch.distributed.elastic.multiprocessing import SignalException, start_processes
 
     specs, destinations = LOGS_SPECS.found(), LOGS_DEST.found()
 
@@ -315,6 +318,8 @@ def _spawn(
             logs_specs=Pipes(),
             **_binding(request),
         )
+    except SignalException:
+        raise
     except Exception as error:
         orphans.kill(envs[0][orphans.VARIABLE])  # some may have been started by then
         if request.worker_options.numa_binding:

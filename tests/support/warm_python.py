@@ -46,7 +46,7 @@ class Training:
         folder: in which it runs; a temporary one where there is none.
         fresh: whether it needs interpreters that have imported nothing yet.
         seconds: after which it is killed.
-        grace: seconds that the other ranks have after the first one has failed.
+        grace: seconds that are left once one rank has failed, or all have run to their ends.
     """
 
     script: str
@@ -119,7 +119,7 @@ def run(training: Training) -> Ended:
         own, port = Path(name), holder.getsockname()[1]
         start = _start_fresh if training.fresh else _fork
         pids = {start(training, rank, port, own): rank for rank in range(ranks)}
-        codes = _waited(pids, training)
+        codes = _waited(pids, training, own)
         outputs = [(own / f"{rank}.log").read_text(errors="replace") for rank in range(ranks)]
         return Ended(
             codes,
@@ -238,16 +238,21 @@ def _keep(error: BaseException, code: int) -> None:
     Path(os.environ["RANK_RECORD"]).write_text(json.dumps(record, default=plain))
 
 
-def _waited(pids: dict[int, int], training: Training) -> dict[int, int]:
-    """Exit codes by rank; once one rank has failed the others have little time left."""
+def _waited(pids: dict[int, int], training: Training, own: Path) -> dict[int, int]:
+    """Exit codes by rank.
+
+    Once one rank has failed the others have little time left, and so has who has run to the end of
+    its script: with gloo an interpreter may hang there.
+    """
     end = time.monotonic() + training.seconds
     codes: dict[int, int] = {}
     while len(codes) < len(pids):
         for pid, rank in pids.items():
             if rank not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
                 codes[rank] = os.waitstatus_to_exitcode(done[1])
-                if codes[rank]:
-                    end = min(end, time.monotonic() + training.grace)
+        left = [rank for rank in pids.values() if rank not in codes]
+        if any(codes.values()) or all(_completion(own / f"{rank}.json").exists() for rank in left):
+            end = min(end, time.monotonic() + training.grace)
         if time.monotonic() > end:
             for pid, rank in pids.items():
                 if rank not in codes:

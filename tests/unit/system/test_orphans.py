@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.system import orphans
+from support.waiting import LONG, wait_for
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -27,7 +28,7 @@ def start(mark: str) -> Iterator[Start]:
     """Starts marked processes, which are gone at the end."""
     processes: list[subprocess.Popen[str]] = []
 
-    def started(*command: str, variable: str = orphans.VARIABLE) -> subprocess.Popen[str]:
+    def started(*command: str | Path, variable: str = orphans.VARIABLE) -> subprocess.Popen[str]:
         environment = {**os.environ, variable: mark}
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -52,6 +53,26 @@ def test_marked_processes_are_found_and_killed(mark: str, start: Start) -> None:
     assert spared.poll() is None
     assert orphans.kill(mark) == 1
     assert orphans.kill(mark) == 0
+
+
+def test_who_is_told_to_stop_may_save(mark: str, start: Start, tmp_path: Path) -> None:
+    """What is started to save isn't told."""
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    script = "trap 'sleep 0.2; touch $1; exit 0' TERM; touch $0; while true; do sleep 0.1; done"
+    saving = start("sh", "-c", script, ready, saved)
+    wait_for(ready.exists)
+    orphans.stop(mark, signal.SIGTERM, LONG)
+    assert saving.wait() == 0
+    assert saved.exists()
+
+
+def test_who_heeds_no_signal_is_killed(mark: str, start: Start, tmp_path: Path) -> None:
+    """After its time."""
+    ready = tmp_path / "ready"
+    stubborn = start("sh", "-c", "trap '' TERM; touch $0; while true; do sleep 0.1; done", ready)
+    wait_for(ready.exists)
+    orphans.stop(mark, signal.SIGTERM, 0.1)
+    assert stubborn.wait() == -signal.SIGKILL
 
 
 def test_the_dead_are_not_counted(mark: str, start: Start) -> None:
