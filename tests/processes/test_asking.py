@@ -33,8 +33,9 @@ def waits(standing: Standing) -> bool:
 
 
 def is_in_it(standing: Standing) -> bool:
-    """Whether a rank stands in that line, where no collective is told."""
-    return standing.frames[-1].source == "dist.all_reduce(torch.ones(2, 4))"
+    """Whether a rank waits in that line, where no collective is told."""
+    line, waits = "dist.all_reduce(torch.ones(2, 4))", "work.wait()"
+    return {line, waits} <= {frame.source for frame in standing.frames}
 
 
 def knows_no_torch(_standing: Standing) -> bool:
