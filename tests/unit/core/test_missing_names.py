@@ -195,7 +195,11 @@ def _log_level(world: World) -> None:
 
 
 def _spawned(world: World, **elastic: Any) -> None:
-    world.module("torch.distributed.elastic.multiprocessing", start_processes=None)
+    world.module(
+        "torch.distributed.elastic.multiprocessing",
+        start_processes=None,
+        SignalException=SystemExit,
+    )
     world.module(names.LOGS_SPECS.module, **elastic)
     start._spawn(SimpleNamespace(), 0, {}, SimpleNamespace())  # type: ignore[arg-type]
 
