@@ -110,9 +110,12 @@ def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training finished\n")
 
 
-def test_a_log_that_breaks_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_log_that_breaks_off(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was seen last, what is missing, where to look; no remedy and a code of its own."""
-    log = tmp_path / "a.log"
+    monkeypatch.chdir(tmp_path)  # elsewhere its name depends on where the tests run
+    log = Path("a.log")
     whole = UNKNOWN.read_text()
     log.write_text(whole.partition("KeyError")[0])
     code, text = diagnosed(capsys, log)
