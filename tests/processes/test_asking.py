@@ -33,7 +33,7 @@ def waits(standing: Standing) -> bool:
 
 
 def is_in_it(standing: Standing) -> bool:
-    """Whether a rank waits in that line, where no collective is told."""
+    """Whether a rank waits in that line; which collective it is isn't known there."""
     line, waits = "dist.all_reduce(torch.ones(2, 4))", "work.wait()"
     return {line, waits} <= {frame.source for frame in standing.frames}
 
