@@ -58,7 +58,8 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
     if launcher == "safe-launch" and arguments and arguments[0] in {*COMMANDS, "plan"}:
         return list(arguments)
-    return [*options, *arguments]
+    form = ["--launcher=pdsh"] if launcher == "deepspeed" else []  # its default, said: its form
+    return [*options, *form, *arguments]
 
 
 def run(options: argparse.Namespace) -> None:
@@ -101,10 +102,10 @@ def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -
             continue
         name = max(action.option_strings, key=len)
         found.append(name if action.nargs == 0 else f"{name}={getattr(value, 'value', value)}")
-    if getattr(options, "use_env", False):  # of torch.distributed.launch
-        found.append("--use-env")
     script, arguments = (getattr(options, name) for name in POSITIONALS)
-    return [*found, str(script), *map(str, arguments)]
+    # Of torch.distributed.launch alone: torch/distributed/run.py, `get_use_env`.
+    local = [] if getattr(options, "use_env", True) else ["--local-rank=${local_rank}"]
+    return [*found, str(script), *local, *map(str, arguments)]
 
 
 @contextmanager

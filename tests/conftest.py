@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
-from safe_launch.system.signals import REPORT, STOPS
+from safe_launch.system.signals import ENDING, IGNORED, REPORT
 from support import order, passed
 from support.processes import workshop  # noqa: F401 - a fixture
 from support.stacks import STACKS, TESTS, Stack
@@ -22,7 +22,9 @@ settings.register_profile(
     "long", settings.get_profile("busy"), derandomize=False, max_examples=5000
 )
 settings.load_profile("busy")
-CHANGED = (*STOPS, REPORT, signal.SIGUSR1, signal.SIGUSR2)
+CHANGED = (*ENDING, REPORT, signal.SIGUSR1, signal.SIGUSR2)
+for ignored in IGNORED:  # by a shell, for what runs in its background; launches inherit it
+    signal.signal(ignored, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.settings import Setting
 from ..core.version import VERSION
 from ..core.workload import Known, Workload
-from ..options import host_options, node_options, output_options, process_options
+from ..options import host_options, local_rank, node_options, output_options, process_options
 from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..system import terminal
@@ -120,6 +120,7 @@ def run(arguments: Sequence[str]) -> int:
     default_words = [word for default in defaults for word in default.words]
     words = [*default_words, *by_variables(os.environ), *command.words]
     options = parsed(words)
+    options.arguments = local_rank.with_local_rank(options)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
     if options.version:
@@ -135,7 +136,8 @@ def run(arguments: Sequence[str]) -> int:
         from ..nodes.ssh import launch_on_hosts
 
         again = partial(_run_again, command.name)
-        own, script = parser().apart(words)
+        own, _ = parser().apart(words)
+        script = [options.script, *options.arguments]
         return launch_on_hosts.launch(
             hosts, own, script, options, is_launch=command.is_launch, run=again
         )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ..evidence.failed_workers import FailedWorker
-from ..system.signals import STOPS
+from ..system.signals import ENDING
 
 
 def error_of(script: str, pid: int, code: int, failed: Sequence[FailedWorker]) -> Exception:
@@ -31,7 +31,7 @@ def error_of(script: str, pid: int, code: int, failed: Sequence[FailedWorker]) -
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
     error: Exception
-    if not failed and code - 128 in STOPS:
+    if not failed and code - 128 in ENDING:
         number = signal.Signals(code - 128)
         error = SignalException(f"Process {os.getpid()} got signal: {number}", sigval=number)
         return error

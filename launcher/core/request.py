@@ -85,8 +85,6 @@ class WorkerOptions:
         interpreter: the Python that runs the workers; empty for this one.
         role: the workers' role, as in torchrun.
         own_device: every worker sees only its own device, as device 0.
-        local_rank_option: the option by which the script gets its local rank, as in
-            `--local_rank`; empty for none.
         numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.
         cores: CPU cores of each worker, in order; empty where workers aren't bound.
         forwarded: signals that are passed on to workers with a handler for them.
@@ -100,7 +98,6 @@ class WorkerOptions:
     interpreter: str = ""
     role: str = "default"
     own_device: bool = False
-    local_rank_option: str = ""
     numa_binding: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     forwarded: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)

@@ -17,7 +17,8 @@ from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
 from ..core.settings import Setting
 from ..evidence.observations import Observations
-from ..workload.config_files.deepspeed import ConfigError, load, offload_of, with_settings
+from ..workload.config_files.deepspeed import ConfigError, load, offload_of
+from ..workload.config_files.edited_deepspeed import edited
 from . import first_batch
 from .enforced import overrides
 from .model_facts import see_facts
@@ -75,12 +76,10 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
     names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
     own = arguments.get("args")
     if names:
-        arguments[names[0]] = with_settings(load(arguments[names[0]]), settings)
+        arguments[names[0]] = edited(arguments[names[0]], settings)
     elif own is not None and getattr(own, "deepspeed_config", None) is not None:
-        # DeepSpeed refuses a configuration given twice; the script's own namespace isn't changed.
-        arguments["config"] = with_settings(load(own.deepspeed_config), settings)
-        arguments["args"] = copy.copy(own)
-        arguments["args"].deepspeed_config = None
+        arguments["args"] = copy.copy(own)  # the script's own namespace isn't changed
+        arguments["args"].deepspeed_config = edited(own.deepspeed_config, settings)
 
 
 def _see_engine(engine: Any, observations: Observations) -> None:

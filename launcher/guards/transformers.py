@@ -15,7 +15,7 @@ import wrapt
 from ..core.choices import Checkpointing
 from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
-from ..workload.config_files.deepspeed import load, minimal, with_settings
+from ..workload.config_files import edited_deepspeed
 from ..workload.readers.vocabulary import dtype_named, optimizer_named
 from . import first_batch, fsdp
 from .enforced import overrides, replaced
@@ -46,9 +46,9 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     if Setting.ACCUMULATION in settings:
         instance.gradient_accumulation_steps = settings[Setting.ACCUMULATION]
     if instance.deepspeed:
-        instance.deepspeed = with_settings(load(instance.deepspeed), settings)
+        instance.deepspeed = edited_deepspeed.edited(instance.deepspeed, settings)
     elif Setting.ZERO_STAGE in settings:
-        instance.deepspeed = minimal(settings)
+        instance.deepspeed = edited_deepspeed.new(settings)
     elif Setting.RESHARD_AFTER_FORWARD in settings and not instance.fsdp:
         os.environ.update(fsdp.VARIABLES)
     return wrapped(*args, **kwargs)

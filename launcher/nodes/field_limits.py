@@ -22,7 +22,7 @@ from ..core.settings import Value, name_of, parse_value, range_of
 from ..evidence.failure_record import FailureRecord
 from ..hangs.standing import Child, Standing
 from ..progress.board import WINDOW, RankProgress
-from ..system.signals import STOPS
+from ..system.signals import ENDING
 from .messages import (
     Accepted,
     Ended,
@@ -128,7 +128,7 @@ def _describes_model(described: Mapping[str, Value]) -> bool:
 NAMED = Bound(
     "a name of at most 256 characters", lambda name: 0 < len(name) <= WORD and "\n" not in name
 )
-STOP = Bound("a signal that stops a run", lambda number: number in STOPS)
+STOP = Bound("a signal that stops a run", lambda number: number in ENDING)
 SETTINGS = Bound("settings and facts with valid values", _are_settings)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")

@@ -76,7 +76,8 @@ WORKERS = (
         "never put --local_rank=N before the script's arguments; torch.distributed.launch calls it "
         "--use-env",
         short=("--use-env",),
-        differs="without it that is done only where the script declares such an option itself",
+        differs="without it that is done where another of deepspeed's options for hosts or workers "
+        "is given, and the script isn't seen to refuse it",
     ),
     Option(
         "--bind-cores-to-rank",

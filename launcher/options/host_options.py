@@ -43,7 +43,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     table.add(group, "num_nodes", type=int)
     table.add(group, "num_gpus", type=int)
     table.add(group, "ssh_port", type=int)
-    table.add(group, "launcher", type=_launcher, default="ssh")
+    table.add(group, "launcher", type=_launcher)
     table.add(group, "launcher_args", default="")
     table.add(group, "force_multi")
     table.add(group, "no_ssh")

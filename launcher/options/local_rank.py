@@ -1,58 +1,66 @@
-"""Decides whether a script gets its local rank as an argument, as from deepspeed's launcher."""
+"""Puts a worker's local rank before the script's arguments, as deepspeed's launcher does."""
 
 from __future__ import annotations
 
+import argparse
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ..core.request import LaunchRequest
-from ..workload.script.given import PARSERS
-from ..workload.script.user_files import imported, tree_of, user_files
+from ..workload.script.user_files import files_of, imported, tree_of
+from . import deepspeed
 
+LOCAL_RANK = "${local_rank}"
+"""What a worker fills in, as under torchrun."""
 SPELLINGS = ("--local_rank", "--local-rank")
 """deepspeed's, then that of torch.distributed.launch."""
+FORM = [option.key for option in (*deepspeed.HOSTS, *deepspeed.WORKERS) if not option.instead]
+"""The options that make a command line one of deepspeed's."""
+STRICT = {"parse_args", "Fire", "click", "typer"}
+"""Parsers that refuse an option which the script doesn't declare, by a name that it then has."""
+OTHERS = {"parse_known_args", "parse_known_intermixed_args", "HfArgumentParser", "TrlParser"}
+"""Parsers that don't, or whose options are declared elsewhere: TrainingArguments has this one."""
 
 
-def option(request: LaunchRequest) -> str:
-    """The option by which the script gets its local rank; empty for none.
+def with_local_rank(options: argparse.Namespace) -> list[str]:
+    """The script's arguments, in deepspeed's form of a command line with the local rank.
 
-    Only a script that declares it, itself or in a module of its own folder, gets it: others would
-    fail with an unknown argument. transformers' parsers read LOCAL_RANK, and subcommands have their
-    own options.
+    The form decides, as its launcher does: torchrun gives nothing, deepspeed gives it to every
+    script. Only one that is seen to refuse the option isn't given it here.
     """
-    if request.is_program or any(_is_given(spelling, request.arguments) for spelling in SPELLINGS):
-        return ""
-    declared: set[str] = set()
-    for path in dict.fromkeys(user_files(request)):
-        tree = tree_of(path)
-        if tree is not None:
-            if set(imported(tree)) & PARSERS or _mentions(tree, {*PARSERS, "add_subparsers"}):
-                return ""
-            declared |= _declared(tree)
-    return next((spelling for spelling in SPELLINGS if spelling in declared), "")
+    given: list[str] = list(options.arguments)
+    is_asked = not options.no_local_rank and not any(_is_given(name, given) for name in SPELLINGS)
+    if options.script is None or not is_asked or not any(getattr(options, key) for key in FORM):
+        return given
+    spelling = (
+        SPELLINGS[0] if options.no_python else _spelling(options.script, is_module=options.module)
+    )
+    return [f"{spelling}={LOCAL_RANK}", *given] if spelling else given
 
 
 def _is_given(option: str, arguments: Sequence[str]) -> bool:
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
-def _mentions(tree: ast.Module, names: set[str]) -> bool:
-    """Whether a file uses one of these names, alone or as an attribute."""
-    return any(
-        (isinstance(node, ast.Name) and node.id in names)
-        or (isinstance(node, ast.Attribute) and node.attr in names)
-        for node in ast.walk(tree)
-    )
+def _spelling(script: str, *, is_module: bool) -> str:
+    """How a script spells the option; empty where it is seen to have no such option."""
+    names: set[str] = set()
+    for path in dict.fromkeys(files_of(script, is_module=is_module)):
+        tree = tree_of(path)
+        names |= set() if tree is None else {*imported(tree), *_names(tree)}
+    if SPELLINGS[0] in names or names & OTHERS:
+        return SPELLINGS[0]
+    if SPELLINGS[1] in names or {"local_rank", "typer"} <= names:
+        return SPELLINGS[1]  # typer makes an option of the parameter's name
+    return "" if names & STRICT and "local_rank" not in names else SPELLINGS[0]
 
 
-def _declared(tree: ast.Module) -> set[str]:
-    """The options in a file's `add_argument(...)` that are literals."""
-    return {
-        word.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "add_argument"
-        for word in node.args
-        if isinstance(word, ast.Constant) and isinstance(word.value, str)
-    }
+def _names(tree: ast.Module) -> Iterator[str]:
+    """What a file uses by name or attribute, its parameters, fields, and the literals of calls."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield name
+            case ast.Call(args=arguments):
+                for word in arguments:
+                    if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                        yield word.value

@@ -18,10 +18,10 @@ from ..core.hardware import VISIBLE, Hardware
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system import private_files
-from ..system.signals import REPORT, STOPS
+from ..system.signals import ENDING, REPORT
 from ..system.typed_yaml import near
 from ..workload.script.files import package_folders
-from . import local_rank, table
+from . import table
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")
 """torch's modes (torch/numa/binding.py, AffinityMode)."""
@@ -181,9 +181,7 @@ def applied(
     if given.virtual_local_rank and elsewhere is None:
         for variable in VISIBLE:
             _refuse_too_few(variable, environment.get(variable), request.nproc)
-    option = "" if given.no_local_rank else local_rank.option(request)
-    own = replace(request.worker_options, local_rank_option=option)
-    return replace(request, worker_options=own)
+    return request
 
 
 def _start_method(
@@ -311,7 +309,7 @@ def _signals(text: str) -> tuple[int, ...]:
         if number in (signal.SIGKILL, signal.SIGSTOP):
             problem = f"--signals-to-handle: {name} can't be caught by any process"
             raise LaunchError(ExitCode.USAGE, problem)
-        if number not in (*STOPS, REPORT):
+        if number not in (*ENDING, REPORT):
             numbers.append(int(number))
     return tuple(numbers)
 

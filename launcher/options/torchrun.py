@@ -150,7 +150,8 @@ WORKERS = (
         "SIGNAL,...",
         differs="SIGTERM, SIGINT and SIGHUP always stop the workers, SIGQUIT asks where every rank "
         "stands; SIGUSR1, SIGUSR2 and whatever else is named goes to the workers with a handler "
-        "for it, and the training continues, where torchrun ends it",
+        "for it, and the training continues, where torchrun ends it; what was ignored when "
+        "safe-launch was started, as SIGHUP is under nohup, stays ignored",
         variable=True,
     ),
     Option(

@@ -32,10 +32,6 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     """
     rows = [("plan", verdict_text(plan))]
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
-    option = plan.request.worker_options.local_rank_option
-    if option:
-        local = "before its arguments, as it declares that option (off: --no_local_rank)"
-        rows.append(("gets", f"{option}=N {local}"))
     if plan.chosen.estimate is not None:
         rows.append(("memory", memory_text(plan)))
     if plan.doubt is not None:

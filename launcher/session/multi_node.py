@@ -24,6 +24,7 @@ from ..nodes.messages import Join, Message, Refusal, RunEnded, Signalled
 from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
+from ..system.signals import STOPS
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import import_torch
 from . import follower
@@ -112,7 +113,7 @@ def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Mess
         broadcast(links, message_of(number))
         os._exit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for number in STOPS:
         signal.signal(number, stop)
 
 

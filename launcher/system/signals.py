@@ -10,8 +10,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the run."""
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a run."""
+IGNORED: Final = tuple(each for each in ENDING if signal.getsignal(each) is signal.SIG_IGN)
+"""Those that were ignored when this process started, as SIGHUP is under nohup: they stay so."""
+STOPS: Final = tuple(each for each in ENDING if each not in IGNORED)
+"""Signals that end this run."""
 REPORT: Final = signal.SIGQUIT
 """The signal, Ctrl-\\ at a terminal, that asks where every rank stands; the run goes on."""
 

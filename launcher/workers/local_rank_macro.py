@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from string import Template
 
-LOCAL_RANK = "${local_rank}"
 VARIABLE = "SAFE_LAUNCH_LOCAL_RANK"
 """The worker's real local rank: under --virtual-local-rank LOCAL_RANK is 0."""
 

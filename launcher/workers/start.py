@@ -22,7 +22,8 @@ from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
 from ..system import orphans, run_directory
-from ..system.signals import REPORT, STOPS, SignalWakeup
+from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
+from ..workload.config_files import edited_deepspeed
 from . import local_rank_macro
 from .forkserver.client import Forked, Server
 from .output import Output
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+ERROR_FILE, SIGNALS = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"
 Variables = dict[str, str]
 """A part of a process's environment."""
 
@@ -90,7 +91,7 @@ def environments(
         "TORCHELASTIC_MAX_RESTARTS": max(request.limits.max_restarts, order.attempt),
         "TORCHELASTIC_RUN_ID": order.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": True,
-        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
+        SIGNALS: ",".join(
             signal.Signals(number).name
             for number in (*STOPS, REPORT, *request.worker_options.forwarded)
         ),
@@ -106,6 +107,7 @@ def environments(
         board.VARIABLE: own.board,
         inquiry.VARIABLE: own.sockets,
         inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
+        edited_deepspeed.VARIABLE: folder.absolute() / "edited",
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),
     }
@@ -184,19 +186,12 @@ def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) ->
 
 
 def command(request: LaunchRequest) -> tuple[str, ...]:
-    """A worker's command line, with `local_rank_macro.LOCAL_RANK` for its local rank."""
+    """A worker's command line; `${local_rank}` in it isn't filled in yet."""
     if request.is_program:
         return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
     worker = ("-u", "-m", "safe_launch.worker", kind, request.script)
-    option = request.worker_options.local_rank_option
-    local = [f"{option}={local_rank_macro.LOCAL_RANK}"] if option else []
-    return (
-        request.worker_options.interpreter or sys.executable,
-        *worker,
-        *local,
-        *request.arguments,
-    )
+    return (request.worker_options.interpreter or sys.executable, *worker, *request.arguments)
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
@@ -273,6 +268,8 @@ def _spawned(
         wakeup.raise_if_stopped()
         raise
     finally:
+        for number in IGNORED:  # older versions of elastic handle every signal
+            signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, waiting)
     return context
 
@@ -309,6 +306,7 @@ def _spawn(
     entry, *words = command(request)
     # A worker fills in its own arguments; a program can't.
     own = {place: local_rank_macro.filled(words, env) for place, env in envs.items()}
+    os.environ[SIGNALS] = envs[0][SIGNALS]  # elastic's handlers here, while it starts them
     try:
         return start_processes(
             name="worker",

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..system.signals import STOPS
+from ..system import signals
 from .stop_policy import Steps
 
-ENDING = {*STOPS, signal.SIGKILL}
+ENDING = {*signals.ENDING, signal.SIGKILL}
 """Signals after which a worker isn't meant to run on."""
 
 
@@ -80,7 +80,7 @@ class StopSignals:
         pid = self.pids[rank]
         with suppress(ProcessLookupError):
             signal_all = os.killpg if os.getpgid(pid) == pid else os.kill
-            for each in (number, signal.SIGCONT) if number in STOPS else (number,):
+            for each in (number, signal.SIGCONT) if number in signals.ENDING else (number,):
                 signal_all(pid, each)
 
     def catches(self, rank: int, number: signal.Signals) -> bool:

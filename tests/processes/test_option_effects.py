@@ -100,43 +100,22 @@ def test_the_local_rank_in_an_argument(workshop: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "options", "expected"),
+    ("options", "expected"),
     [
-        ("p.add_argument('--local_rank', type=int)", (), (), ["--local_rank=1", "a"]),
-        ("p.add_argument('--local-rank', type=int)", (), (), ["--local-rank=1", "a"]),
-        ("from own.flags import add; add(p)", (), (), ["--local_rank=1", "a"]),
-        ("p.add_argument('--local_rank')", (), ("--no_local_rank",), ["a"]),
-        ("p.add_argument('--local_rank')", ("--local_rank=7",), (), ["--local_rank=7", "a"]),
-        ("p.add_argument('--local_rank'); HfArgumentParser = 1; HfArgumentParser", (), (), ["a"]),
-        ("p.add_argument('--rank')", (), (), ["a"]),
-        ("'--local_rank'", (), (), ["a"]),
+        (("--num_gpus=2",), ["--local_rank=1", "a"]),
+        (("--num_gpus=2", "--no_local_rank"), ["a"]),
+        (("--nproc-per-node=2",), ["a"]),
     ],
 )
-def test_scripts_that_want_their_local_rank(
-    workshop: Path,
-    text: str,
-    words: tuple[str, ...],
-    options: tuple[str, ...],
-    expected: list[str],
+def test_the_form_decides_on_the_local_rank(
+    workshop: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
-    """As from deepspeed, first of all; only who declares it is given it, and it is told."""
-    (workshop / "own").mkdir()
-    (workshop / "own" / "__init__.py").touch()
-    own = "def add(p):\n    p.add_argument('--local_rank', type=int)\n"
-    (workshop / "own" / "flags.py").write_text(own)
-    (workshop / "wants.py").write_text(
-        "import argparse, runpy\n"
-        "p = argparse.ArgumentParser()\n"
-        "p.add_argument('word')\n"
-        f"{text}\n"
-        "p.parse_args()\n"
-        f"runpy.run_path({str(SHOWS)!r})\n"
-    )
-    done = launch(workshop, "--nproc=2", *options, "wants.py", *words, "a")
-    assert done.returncode == 0, done.stderr
+    """As deepspeed's launcher gives it, first of all, and as torchrun doesn't."""
+    launcher = TORCHRUN if "--nproc-per-node=2" in options else DEEPSPEED
+    assert launch(workshop, *options, SHOWS, "a", command=launcher).returncode == 0
     assert seen(workshop, 1)["argv"] == expected
-    is_given = len(expected) == 2 and not words
-    assert ("=N before its arguments" in said(done)) == is_given
+    assert launch(workshop, *options, SHOWS, "a").returncode == 0
+    assert seen(workshop, 1)["argv"] == expected
 
 
 @pytest.mark.parametrize(

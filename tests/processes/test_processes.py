@@ -18,6 +18,7 @@ from support.processes import (
     PROGRAMS,
     TORCHRUN,
     begin,
+    belongs,
     environment,
     gone,
     launch,
@@ -87,6 +88,37 @@ def test_a_stop_reaches_the_workers_and_gives_them_time(
         for rank in range(2):
             assert (workshop / f"goodbye-{rank}").read_text() == "had time to clean up"
     assert f"attempt 1: stopped by {number.name}" in told
+    assert gone(workshop)
+
+
+@pytest.mark.parametrize("options", [(), ("--start-method=spawn",), ("--no-python",)])
+def test_what_nohup_ignores_stays_ignored(workshop: Path, options: tuple[str, ...]) -> None:
+    """A closed terminal's SIGHUP ends neither the launcher nor a worker; SIGTERM still does."""
+    (workshop / "train.py").write_text(
+        "#!/usr/bin/env python\n"
+        "import os, signal, sys, time\n"
+        "assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN\n"
+        "open(f'ready-{os.environ[\"RANK\"]}', 'w').close()\n"
+        "while not os.path.exists('go'):\n"
+        "    time.sleep(0.05)\n"
+    )
+    (workshop / "train.py").chmod(0o700)
+    nohup = subprocess.Popen(
+        ["nohup", LAUNCHER, "--log-dir=runs", "--nproc=2", *options, "./train.py"],
+        cwd=workshop,
+        env=environment(workshop),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    ready(workshop, 2)
+    for process in psutil.process_iter():
+        if belongs(process, workshop):
+            process.send_signal(signal.SIGHUP)
+    (workshop / "go").touch()
+    told, _ = nohup.communicate()
+    assert nohup.returncode == 0, told
     assert gone(workshop)
 
 

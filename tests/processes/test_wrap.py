@@ -397,11 +397,14 @@ def test_a_call_becomes_a_command_line(line: list[str]) -> None:
 
 
 def test_an_option_of_torch_distributed_launchs() -> None:
-    """--use-env, which torchrun's own parser doesn't have."""
+    """It puts the local rank before the arguments; without --use-env, which torchrun lacks."""
     from torch.distributed import launch, run
 
-    options = launch.parse_args(["--use-env", "train.py"])
-    assert inner_launch.as_arguments(run.get_args_parser(), options) == ["--use-env", "train.py"]
+    options = launch.parse_args(["--use-env", "train.py", "a"])
+    assert inner_launch.as_arguments(run.get_args_parser(), options) == ["train.py", "a"]
+    options = launch.parse_args(["train.py", "a"])
+    words = inner_launch.as_arguments(run.get_args_parser(), options)
+    assert words == ["train.py", "--local-rank=${local_rank}", "a"]
 
 
 def test_the_environment_comes_back() -> None:

@@ -13,16 +13,20 @@ from .files import module_file
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
     """The user's script and the modules that it imports from its own folder; empty for others."""
-    if request.is_program:
-        return
-    path = module_file(request.script) if request.is_module else Path(request.script)
+    if not request.is_program:
+        yield from files_of(request.script, is_module=request.is_module)
+
+
+def files_of(script: str, *, is_module: bool) -> Iterator[Path]:
+    """The same of a script, or of a module by its name."""
+    path = module_file(script) if is_module else Path(script)
     if path is None or not path.is_file() or any("-packages" in part for part in path.parts):
         return
     yield path
     tree = tree_of(path)
     if tree is None:
         return
-    roots = (path.parent, Path()) if request.is_module else (path.parent,)
+    roots = (path.parent, Path()) if is_module else (path.parent,)
     for name in imported(tree):
         for root in roots:
             stem = root.joinpath(*name.split("."))

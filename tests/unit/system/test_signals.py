@@ -12,7 +12,7 @@ import sys
 import pytest
 from safe_launch.system import unix_socket
 from safe_launch.system.event_loop import EventLoop
-from safe_launch.system.signals import REPORT, STOPS, SignalWakeup, StoppedError
+from safe_launch.system.signals import ENDING, REPORT, SignalWakeup, StoppedError
 
 
 def is_readable(source: SignalWakeup) -> bool:
@@ -48,7 +48,7 @@ def test_earlier_handlers_come_back() -> None:
 
 def test_the_signals_that_stop_a_run() -> None:
     """Those of a terminal, a scheduler and a person."""
-    assert set(STOPS) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    assert set(ENDING) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def test_handlers_are_called_for_what_has_happened() -> None:
@@ -103,7 +103,7 @@ def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stop_ends_a_wait_and_is_told_again() -> None:
     """Another signal doesn't end it; whoever asks later hears of both."""
     reader, writer = socket.socketpair()
-    with reader, writer, SignalWakeup((*STOPS, REPORT)) as wakeup:
+    with reader, writer, SignalWakeup((*ENDING, REPORT)) as wakeup:
         assert not wakeup.wait_for(reader, 0.0)
         signal.raise_signal(REPORT)
         assert not wakeup.wait_for(reader, 0.01)

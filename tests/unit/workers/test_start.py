@@ -72,7 +72,7 @@ def test_a_device_and_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (REQUEST, ("-m", "safe_launch.worker", "script", "train.py", "--lr", "1")),
         (
-            replace(REQUEST, is_module=True, worker_options=WorkerOptions(local_rank_option="-r")),
+            replace(REQUEST, is_module=True, arguments=("-r=${local_rank}", "--lr", "1")),
             ("-m", "safe_launch.worker", "module", "train.py", "-r=${local_rank}", "--lr", "1"),
         ),
         (replace(REQUEST, is_program=True), ("train.py", "--lr", "1")),

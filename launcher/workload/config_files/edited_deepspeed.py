@@ -1,0 +1,71 @@
+"""DeepSpeed's configuration with other settings, in the form in which the script gives it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ...core.settings import Setting, Value
+from ...system import private_files
+from .deepspeed import Config, load, minimal, with_settings
+
+VARIABLE = "SAFE_LAUNCH_EDITED"
+"""Environment variable with the attempt's folder for files that the launcher has changed."""
+
+
+def edited(source: object, settings: Mapping[Setting, Value]) -> object:
+    """A configuration with the settings, as the script may use it: a path stays a path.
+
+    A changed file is a copy whose path ends as the script's does; where no file can be written, it
+    is a dict. Where nothing changes it is the very object.
+
+    Args:
+        source: a file's path, JSON, base64 of that, or a dict.
+        settings: what to set.
+
+    Raises:
+        ConfigError: the file doesn't exist or isn't a JSON object.
+    """
+    config = load(source)
+    changed = with_settings(config, settings)
+    if changed == config:
+        return source
+    if not isinstance(source, str | Path):
+        return changed
+    text = str(source)
+    if text.lstrip().startswith("{"):
+        return json.dumps(changed)
+    if not Path(text).is_file():
+        return base64.urlsafe_b64encode(json.dumps(changed).encode()).decode()
+    parts = [part for part in Path(text).parts if part not in ("/", "..")]
+    return _written(Path(*parts), changed)
+
+
+def new(settings: Mapping[Setting, Value]) -> object:
+    """A configuration for a script on the Trainer that has none, named as such files mostly are."""
+    stage = settings.get(Setting.ZERO_STAGE, 0)
+    return _written(Path(f"zero{stage}.json"), minimal(settings))
+
+
+def _written(name: Path, config: Config) -> object:
+    """The file's path; every rank of a node finds it whole, whoever was the first to write it."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return config
+    path, content = Path(folder, name), json.dumps(config, indent=2).encode()
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return str(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        with private_files.create(fresh) as file:
+            private_files.write_all(file, content)
+        fresh.replace(path)
+    except OSError:  # e.g. the disk is full
+        return config
+    return str(path)

@@ -1,0 +1,82 @@
+"""Which scripts get their local rank as an argument, and how it is spelt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safe_launch.inner_launch import command_line
+from safe_launch.options.local_rank import LOCAL_RANK, with_local_rank
+from safe_launch.options.parser import parsed
+from support.tables import table
+
+ARGPARSE = "p = argparse.ArgumentParser()\n{}\np.parse_args()\n"
+SCRIPTS = {
+    ARGPARSE.format("p.add_argument('--local_rank', type=int)"): "--local_rank",
+    ARGPARSE.format("p.add_argument('--local-rank', type=int)"): "--local-rank",
+    ARGPARSE.format("p.add_argument('--local-rank', '--local_rank')"): "--local_rank",
+    ARGPARSE.format("from own.flags import add; add(p)"): "--local_rank",
+    ARGPARSE.format("p.add_argument('--rank')"): "",
+    "p = argparse.ArgumentParser()\np.parse_known_args()": "--local_rank",
+    "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()": "--local_rank",
+    "TrlParser((ScriptArguments, SFTConfig)).parse_args_and_config()": "--local_rank",
+    "import fire\ndef main(local_rank=-1, lr=1): ...\nfire.Fire(main)": "--local_rank",
+    "import fire\ndef main(lr=1): ...\nfire.Fire(main)": "",
+    "import typer\ndef main(local_rank: int = -1): ...\ntyper.run(main)": "--local-rank",
+    "import typer\ndef main(lr: float = 1): ...\ntyper.run(main)": "",
+    "import typer\ndef main(rank: int = typer.Option(-1, '--local_rank')): ...": "--local_rank",
+    "import click\n@click.option('--local_rank')\ndef main(): ...": "--local_rank",
+    "import click\n@click.option('--lr')\ndef main(): ...": "",
+    "print(sys.argv[1])": "--local_rank",
+    "no python": "--local_rank",
+}
+"""What each gets; deepspeed's launcher gives it to all, and those that refuse it die there."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module that declares the option."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    own = "def add(p):\n    p.add_argument('--local_rank', type=int)\n"
+    (tmp_path / "own" / "flags.py").write_text(own)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@table("text", SCRIPTS, name=lambda text: text)
+def test_scripts_of_every_parser(text: str, folder: Path) -> None:
+    """In the spelling that it takes; in torchrun's form none gets it."""
+    (folder / "train.py").write_text(text)
+    given = with_local_rank(parsed(["--num_gpus=2", "train.py", "a"]))
+    spelling = SCRIPTS[text]
+    assert given == ([f"{spelling}={LOCAL_RANK}", "a"] if spelling else ["a"])
+    assert with_local_rank(parsed(["--nproc=2", "--quiet", "train.py", "a"])) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--num_gpus=2", "--no_local_rank", "absent.py", "a"],
+        ["--num_gpus=2", "absent.py", "--local_rank=7", "a"],
+        ["--num_gpus=2", "absent.py", "--local-rank", "7", "a"],
+        ["--nproc=2", "--log-level=debug", "absent.py", "a"],
+    ],
+)
+def test_who_has_it_or_refuses_it(words: list[str]) -> None:
+    """What the user says himself stays alone."""
+    assert with_local_rank(parsed(words)) == words[words.index("absent.py") + 1 :]
+
+
+@pytest.mark.parametrize(
+    "form", [["--hostfile=h"], ["--include=a:0"], ["--bind_cores_to_rank"], ["--launcher=pdsh"]]
+)
+def test_every_option_of_deepspeed_makes_the_form(form: list[str]) -> None:
+    """So does `wrap`, which replaces its launcher; a program gets it as a script does."""
+    assert with_local_rank(parsed([*form, "absent.py"])) == [f"--local_rank={LOCAL_RANK}"]
+    program = [*form, "--no_python", "absent"]
+    assert with_local_rank(parsed(program)) == [f"--local_rank={LOCAL_RANK}"]
+    assert with_local_rank(parsed(form)) == []
+    wrapped = command_line("deepspeed", ["--fix=once"], ["absent.py", "a"])
+    assert with_local_rank(parsed(wrapped))[1:] == ["a"]
+    assert with_local_rank(parsed(command_line("torchrun", [], ["absent.py", "a"]))) == ["a"]
