@@ -19,6 +19,7 @@ from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
+from ..workload.config_files.accelerate import ALONE
 from .wrap_protocol import MARK, address, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)
@@ -202,6 +203,8 @@ def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
             "hint: it sees torchrun, deepspeed, accelerate launch and python -m "
             "torch.distributed.run, unless PYTHONPATH is reset before them",
         )
+        if "accelerate" in map(os.path.basename, command):
+            terminal.say(f"hint: accelerate launch {ALONE}; safe-launch --nproc=N SCRIPT starts N")
     if code and last and code != last:
         terminal.say(f"exit code {last} of the launch; `{command[0]}` turned it into {code}")
         return last

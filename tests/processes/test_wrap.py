@@ -338,6 +338,16 @@ def test_a_launch_that_cant_be_ours_is_told(workshop: Path) -> None:
     assert UNSEEN in done.stderr
 
 
+def test_accelerate_without_a_launch(workshop: Path) -> None:
+    """On CPUs it starts one process itself: said, with what starts more."""
+    (workshop / "train.py").write_text("import os\nassert 'WORLD_SIZE' not in os.environ\n")
+    words = ("accelerate", "launch", "--cpu", "--num_processes=2", "train.py")
+    done = wrap(workshop, *words)
+    assert done.returncode == 0, done.stderr
+    assert UNSEEN in done.stderr
+    assert "accelerate launch starts one process on CPUs" in " ".join(done.stderr.split())
+
+
 def test_another_python_without_safe_launch(workshop: Path) -> None:
     """A tool in an environment of its own can't launch; what to do is said."""
     venv.create(workshop / "other")

@@ -27,6 +27,10 @@ STARTED = (*MODELLED, "FSDP", "MEGATRON_LM", *UNKNOWN)
 """Those for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
 OTHERS = ("TPU", "XLA")
 """Those whose processes torch_xla starts."""
+ON_CPUS = ("NO", "MULTI_CPU")
+"""Those that are for processors as well."""
+ALONE = "starts one process on CPUs, unless mpirun starts it"
+"""accelerate/commands/launch.py, `launch_command`: `simple_launcher` wherever `cpu` is set."""
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
 """Sections for which only accelerate itself knows the variables."""
 DEEPSPEED = {
@@ -89,9 +93,12 @@ def read(path: Path) -> Configuration:
         notes.append(f"{path}: {kind} isn't modelled: it is launched as asked")
     if machines != 1:
         notes.append(f"{path}: num_machines isn't read: --nnodes sets the number of nodes")
+    workers = _workers(processes, machines)
+    if kind in ON_CPUS and config.get("use_cpu") is True and (workers or 1) > 1:
+        notes.append(f"{path}: {workers} workers, where `accelerate launch` {ALONE}")
     return Configuration(
         variables=variables,
-        workers=_workers(processes, machines),
+        workers=workers,
         source=f"{path}: num_processes" + (" of each machine" if machines != 1 else ""),
         notes=tuple(notes),
         devices=f"{path}: {kind}" if kind in UNKNOWN else "",
@@ -133,7 +140,7 @@ def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> d
     if kind not in MODELLED or (kind != "DEEPSPEED" and any(config.get(key) for key in FURTHER)):
         return _by_accelerate(path)
     found = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
-    if kind in ("NO", "MULTI_CPU") and config.get("use_cpu") is True:
+    if kind in ON_CPUS and config.get("use_cpu") is True:
         found["ACCELERATE_USE_CPU"] = "true"
     if kind != "DEEPSPEED":
         return found

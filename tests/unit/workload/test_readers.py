@@ -265,6 +265,21 @@ def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
     ]
 
 
+def test_more_workers_than_accelerate_starts(tmp_path: Path) -> None:
+    """On CPUs it starts one process, whatever the file says; here the file's number, and a line."""
+    path = tmp_path / "cpu.yaml"
+    path.write_text("distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
+    found = accelerate.read(path)
+    assert found.workers == 2
+    told = (
+        "2 workers, where `accelerate launch` starts one process on CPUs, unless mpirun starts it"
+    )
+    assert found.notes == (f"{path}: {told}",)
+    for other in (("use_cpu: true", "use_cpu: false"), ("processes: 2", "processes: 1")):
+        path.write_text(path.read_text().replace(*other))
+        assert accelerate.read(path).notes == ()
+
+
 def test_a_section_that_accelerate_translates(tmp_path: Path) -> None:
     """What is modelled keeps its other sections."""
     path = tmp_path / "compiled.yaml"
