@@ -156,6 +156,13 @@ def test_workers_share_no_random_state(tmp_path: Path) -> None:
     assert all(line.startswith("True") for line in printed)
 
 
+def test_workers_of_a_node_share_the_seed_of_hashes(tmp_path: Path) -> None:
+    """An interpreter draws it as it starts: fresh ones differ, as under torchrun."""
+    write(tmp_path, train="print(hash('a word'), hash('another'))\n")
+    assert len(set(lines(launch(tmp_path, "train.py")))) == 1
+    assert len(set(lines(launch(tmp_path, "--start-method=spawn", "train.py")))) == 2
+
+
 def test_an_interrupt_while_a_worker_is_set_up_waits(tmp_path: Path, installed: Path) -> None:
     """The script hasn't begun, so nothing but the interrupt is told: none of our own frames."""
     interrupted = "import os, signal\ndef seed():\n    os.kill(os.getpid(), signal.SIGINT)\n"
