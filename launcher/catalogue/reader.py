@@ -28,6 +28,9 @@ SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be
 FOR_PLANS = (b"\nforbids:", b"\npoints_at:")
 """What the front matter of an entry has that tells on a plan, before anything has failed."""
 
+AT_LEAST = re.compile(r">=(\d+)")
+"""All whole numbers from one on."""
+
 Member = TypeVar("Member", bound=StrEnum)
 
 
@@ -221,8 +224,14 @@ def _terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
         values = value if isinstance(value, list) else [value]
         if not values:
             raise place.error(f"no value for `{key}`")
+        bounds = [AT_LEAST.fullmatch(str(value)) for value in values]
         try:
-            terms.append(Term(name, frozenset(parse_value(name, value) for value in values)))
+            parsed = frozenset(
+                parse_value(name, value if bound is None else int(bound[1]))
+                for value, bound in zip(values, bounds, strict=True)
+            )
+            least = min((int(bound[1]) for bound in bounds if bound is not None), default=None)
+            terms.append(Term(name, parsed, least))
         except ValueError as error:
             raise place.error(str(error)) from None
     return tuple(terms)
@@ -233,7 +242,7 @@ def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     for term in _terms(place, raw):
         if not isinstance(term.name, Fact):
             raise place.error(f"`{term.name}` is a setting, not a fact")
-        if len(term.values) != 1:
+        if len(term.values) != 1 or term.least is not None:
             raise place.error(f"one value is expected for `{term.name}`")
         (proofs[term.name],) = term.values
     return proofs

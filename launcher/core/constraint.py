@@ -14,18 +14,31 @@ Point = Mapping[Name, Value]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A name and those of its values that are part of a contradiction."""
+    """A name and those of its values that are part of a contradiction.
+
+    Attributes:
+        name: of a setting or a fact.
+        values: the values.
+        least: a number from which on all values are; None for no others.
+    """
 
     name: Name
     values: frozenset[Value]
+    least: int | None = None
 
     def holds(self, point: Point) -> bool:
         """Whether the point is known to have one of the values; False if it is unknown."""
-        return self.name in point and point[self.name] in self.values
+        value = point.get(self.name)
+        if value is None:
+            return False
+        beyond = self.least is not None and isinstance(value, int) and value >= self.least
+        return beyond or value in self.values
 
     def __str__(self) -> str:
         values = sorted(self.values, key=str)
-        return f"{self.name}={'|'.join(str(value) for value in values)}"
+        told = [str(value) for value in values]
+        told += [] if self.least is None else [f">={self.least}"]
+        return f"{self.name}={'|'.join(told)}"
 
 
 class CauseKind(StrEnum):

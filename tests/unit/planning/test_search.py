@@ -48,6 +48,7 @@ def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting
     return {change.setting: change.new for change in plan.changes}
 
 
+OFFLOADED = {**ZERO2, Setting.OFFLOAD: "optimizer", MICRO: 1, STEPS: 8}
 STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "bf16"}
 
 
@@ -75,6 +76,10 @@ STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "
             CURRENT,
             {UNUSED: True, MODE: "non_reentrant"},
         ),
+        (OFFLOADED, OLDER, {STAGE: 1}),
+        (OFFLOADED, CURRENT, {}),
+        ({**OFFLOADED, STEPS: 2}, OLDER, {}),
+        ({**OFFLOADED, Setting.OFFLOAD: "none"}, OLDER, {}),
         (STAGE0, OLDER, {MODE: "non_reentrant"}),
         (STAGE0, CURRENT, {}),
         (STAGE0, {**OLDER, "deepspeed": "0.18.0"}, {STAGE: 1}),
