@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ..workload.script.user_files import files_of, imported, tree_of
 from . import deepspeed
@@ -15,10 +16,8 @@ SPELLINGS = ("--local_rank", "--local-rank")
 """deepspeed's, then that of torch.distributed.launch."""
 FORM = [option.key for option in (*deepspeed.HOSTS, *deepspeed.WORKERS) if not option.instead]
 """The options that make a command line one of deepspeed's."""
-STRICT = {"parse_args", "Fire", "click", "typer"}
-"""Parsers that refuse an option which the script doesn't declare, by a name that it then has."""
 OTHERS = {"parse_known_args", "parse_known_intermixed_args", "HfArgumentParser", "TrlParser"}
-"""Parsers that don't, or whose options are declared elsewhere: TrainingArguments has this one."""
+"""Parsers that refuse no option, or whose options are a library's: TrainingArguments has it."""
 
 
 def with_local_rank(options: argparse.Namespace) -> list[str]:
@@ -43,24 +42,48 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
 
 def _spelling(script: str, *, is_module: bool) -> str:
     """How a script spells the option; empty where it is seen to have no such option."""
-    names: set[str] = set()
-    for path in dict.fromkeys(files_of(script, is_module=is_module)):
-        tree = tree_of(path)
-        names |= set() if tree is None else {*imported(tree), *_names(tree)}
-    if SPELLINGS[0] in names or names & OTHERS:
+    trees = [tree_of(path) for path in dict.fromkeys(files_of(script, is_module=is_module))]
+    seen = _Seen()
+    for tree in trees:
+        if tree is not None:
+            seen.note(tree)
+    if seen.names & OTHERS:
         return SPELLINGS[0]
-    if SPELLINGS[1] in names or {"local_rank", "typer"} <= names:
-        return SPELLINGS[1]  # typer makes an option of the parameter's name
-    return "" if names & STRICT and "local_rank" not in names else SPELLINGS[0]
+    stated = [spelling for spelling in SPELLINGS if spelling in seen.texts]
+    if stated:
+        return stated[0]
+    is_parameter = "local_rank" in seen.parameters
+    if "typer" in seen.names:  # which makes an option with dashes of a parameter
+        return SPELLINGS[1] if is_parameter else ""
+    if seen.names & {"fire", "click"}:
+        return SPELLINGS[0] if is_parameter else ""
+    is_refused = "parse_args" in seen.names
+    is_refused |= "argv" in seen.names and not any("local_rank" in text for text in seen.texts)
+    return "" if is_refused else SPELLINGS[0]
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
-    """What a file uses by name or attribute, its parameters, fields, and the literals of calls."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                yield name
-            case ast.Call(args=arguments):
-                for word in arguments:
-                    if isinstance(word, ast.Constant) and isinstance(word.value, str):
-                        yield word.value
+@dataclass
+class _Seen:
+    """What files mention.
+
+    Attributes:
+        names: modules, and what is used by name or as an attribute.
+        parameters: of their functions.
+        texts: their strings.
+    """
+
+    names: set[str] = field(default_factory=set)
+    parameters: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+
+    def note(self, tree: ast.Module) -> None:
+        """Adds a file."""
+        self.names.update(imported(tree))
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    self.names.add(name)
+                case ast.arg(arg=name):
+                    self.parameters.add(name)
+                case ast.Constant(value=str() as text):
+                    self.texts.add(text)

@@ -111,10 +111,11 @@ def test_the_form_decides_on_the_local_rank(
     workshop: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
     """As deepspeed's launcher gives it, first of all, and as torchrun doesn't."""
+    (workshop / "train.py").write_text(f"import runpy\nrunpy.run_path({str(SHOWS)!r})\n")
     launcher = TORCHRUN if "--nproc-per-node=2" in options else DEEPSPEED
-    assert launch(workshop, *options, SHOWS, "a", command=launcher).returncode == 0
+    assert launch(workshop, *options, "train.py", "a", command=launcher).returncode == 0
     assert seen(workshop, 1)["argv"] == expected
-    assert launch(workshop, *options, SHOWS, "a").returncode == 0
+    assert launch(workshop, *options, "train.py", "a").returncode == 0
     assert seen(workshop, 1)["argv"] == expected
 
 

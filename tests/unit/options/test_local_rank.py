@@ -27,7 +27,10 @@ SCRIPTS = {
     "import typer\ndef main(rank: int = typer.Option(-1, '--local_rank')): ...": "--local_rank",
     "import click\n@click.option('--local_rank')\ndef main(): ...": "--local_rank",
     "import click\n@click.option('--lr')\ndef main(): ...": "",
-    "print(sys.argv[1])": "--local_rank",
+    ARGPARSE.format("local_rank = int(os.environ['LOCAL_RANK'])"): "",
+    "print(sys.argv[1])": "",
+    "[one for one in sys.argv if one.startswith('--local_rank=')]": "--local_rank",
+    "from library.cli import main\nmain()": "--local_rank",
     "no python": "--local_rank",
 }
 """What each gets; deepspeed's launcher gives it to all, and those that refuse it die there."""

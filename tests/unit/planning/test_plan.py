@@ -26,6 +26,7 @@ from safe_launch.planning.estimates.ranks import Ranks, ranks_of
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import candidates, evaluate, rules_of
+from support import worlds
 from support.models import LORA, QWEN2_7B, model_of, workload_of
 from support.stacks import CURRENT
 from support.worlds import OLDER, known_rules, rule
@@ -446,7 +447,7 @@ def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
     sizes = {"7b": QWEN2_7B, "72b": QWEN2_72B}
     for name, size in (("a100-80gb", "7b"), ("ascend-910b4", "7b"), ("ascend-910b4", "72b")):
         workload = workload_of(model_of(sizes[size]), base)
-        found = planned(request, workload, hardware_of(name, HERE), known_rules(OLDER))
+        found = planned(request, workload, hardware_of(name, HERE), known_rules(worlds.CURRENT))
         if isinstance(found, Plan):
             settings = found.preset.settings()
             stages[name, size] = (settings[Setting.ZERO_STAGE], settings[Setting.OFFLOAD])
