@@ -353,7 +353,7 @@ def test_two_launches_at_once_have_a_process_each(shell: Shell) -> None:
     """What is kept stays as it was after the imports."""
     first = shell.launch()
     both = f"{shlex.join(map(str, LAUNCH))} train.py"
-    shell.begin("bash", "-c", f"{both} & {both}; wait $!")
+    shell.begin("bash", "-mc", f"{both} & {both}; wait $!")  # else it ignores Ctrl-C
     done = shell.done()
     assert stamps(done) == stamps(first)
     assert len(done.out.split()) == 4
