@@ -25,21 +25,19 @@ class Origin(IntEnum):
 
     DEFAULT = 0
     """The framework's default in the installed version, which the script may override."""
-    KEPT = 1
-    """That default, where all of the source that could override it was read, and doesn't."""
-    SCRIPT = 2
+    SCRIPT = 1
     """Derived: read in the script's own source, as syntax."""
-    PRESET = 3
+    PRESET = 2
     """A named preset."""
-    CONFIG = 4
+    CONFIG = 3
     """A configuration file, or an environment variable for it."""
-    FLAG = 5
+    FLAG = 4
     """A flag on the script's command line."""
-    LEARNT = 6
+    LEARNT = 5
     """Proven or observed by an earlier run of the same script."""
-    OBSERVED = 7
+    OBSERVED = 6
     """Observed in a running worker."""
-    LESSON = 8
+    LESSON = 7
     """Proven by the failure of an attempt."""
 
     @property
@@ -50,7 +48,6 @@ class Origin(IntEnum):
 
 CERTAINTIES = {
     Origin.DEFAULT: Certainty.ASSUMED,
-    Origin.KEPT: Certainty.DERIVED,
     Origin.SCRIPT: Certainty.DERIVED,
     Origin.PRESET: Certainty.STATED,
     Origin.CONFIG: Certainty.STATED,

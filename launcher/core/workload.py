@@ -115,9 +115,9 @@ class Workload:
         return setting in self.wanted or explicit
 
     def is_certain(self, name: Name) -> bool:
-        """Whether a value is known by more than an assumption."""
+        """Whether a value is known by more than an assumption or the script's source."""
         known = self.known.get(name)
-        is_known = known is not None and known.origin.certainty > Certainty.ASSUMED
+        is_known = known is not None and known.origin.certainty > Certainty.DERIVED
         return name in self.wanted or is_known
 
     @property

@@ -147,7 +147,7 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
         # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
         # look for unused parameters by default.
         source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
-        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, script.left, source)
+        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
 
 
 def _hint(script: Script) -> str:

@@ -75,8 +75,8 @@ def _engine(script: Script) -> Iterator[Statement]:
     elif not (
         is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp", ANYTHING)
     ):
-        yield Fact.ENGINE, Known(Engine.DDP.value, script.left, "no --deepspeed, no --fsdp")
-        yield Setting.STATIC_GRAPH, Known(False, script.left, "DDP's default of static_graph")
+        yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
+        yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
 
 
 def _known(where: Given, value: Any) -> Known:
@@ -92,7 +92,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         if number is not None:
             yield setting, _known(number, number.value)
         elif script.leaves(name) and script.owner != "swift":
-            yield setting, Known(default, script.left, f"transformers' default of {name}")
+            yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
@@ -147,7 +147,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         return
     elif is_trainers(script) and not _has_own(script):
         source = "transformers' default of gradient_checkpointing"
-        off = Known(Checkpointing.OFF.value, script.left, source)
+        off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
         yield Setting.GRADIENT_CHECKPOINTING, off
     elif is_trainers(script) and not script.owner:
         yield from _of_trl(script)
@@ -177,13 +177,18 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
         default = default_mode(script.versions)
         if default is not None and _takes_default(script, by_trainer=by_trainer):
             source = f"{switch.source}, {default[1]}"
-            mode = Known(default[0].value, switch.origin, source)
+            mode = Known(default[0].value, Origin.DEFAULT, source)
     if mode is not None:
-        if mode.origin < switch.origin:
-            mode = Known(mode.value, switch.origin, f"{switch.source}, {mode.source}")
-        yield Setting.GRADIENT_CHECKPOINTING, mode
+        yield Setting.GRADIENT_CHECKPOINTING, _at_most(mode, switch)
     elif not script.owner:
         yield Fact.CHECKPOINTED, _known(switch, value=True)
+
+
+def _at_most(mode: Known, switch: Given) -> Known:
+    """The mode, no more certain than the switch that it needs, and no less told."""
+    if mode.origin < switch.origin:
+        return Known(mode.value, mode.origin, f"{switch.source}, {mode.source}")
+    return Known(mode.value, switch.origin, mode.source)
 
 
 def _takes_default(script: Script, *, by_trainer: bool) -> bool:
@@ -280,4 +285,4 @@ def _precision(script: Script) -> Iterator[Statement]:
             yield Setting.PRECISION, _known(default, Precision.BF16.value)
     elif script.takes_all and script.leaves("bf16", "fp16"):
         source = "transformers' default of bf16 and fp16"
-        yield Setting.PRECISION, Known(Precision.FP32.value, script.left, source)
+        yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

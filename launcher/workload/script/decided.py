@@ -13,7 +13,6 @@ from .decisive_calls import found_in_calls, is_training
 from .expressions import Evaluator
 from .given import Given
 from .known_values import Built, Unknown
-from .statements import Site
 from .unguarded_calls import called
 
 
@@ -51,7 +50,7 @@ def decided(
             unknown.add(name)
         if value is None or name in unknown:  # None leaves it to the default
             continue
-        given = _given(name, value, site, node, flags, evaluator)
+        given = _given(name, value, site.file.place(node), flags)
         if name in values and values[name].value != given.value:
             unknown.add(name)
         values[name] = given
@@ -68,27 +67,11 @@ def decided(
     )
 
 
-def _given(
-    name: str,
-    value: Any,
-    site: Site,
-    node: ast.expr,
-    flags: Mapping[str, Given],
-    evaluator: Evaluator,
-) -> Given:
-    """A value with its place; what is handed on from a flag is as sure as the flag."""
-    given = None
-    match node:
-        case ast.Attribute(attr=argument, value=owner) if evaluator.is_arguments(owner):
-            given = flags.get(argument)
-        case ast.Name(id=argument) if site.functions:
-            is_fires = site.functions[-1].name in evaluator.holders
-            given = flags.get(argument) if is_fires else None
-    if given is None and name in flags and _is_same(value, flags[name]):
-        given = flags[name]
-    if given is not None:
-        return Given(value, given.origin, given.source)
-    return Given(value, Origin.SCRIPT, f"{site.file.place(node)}: {name}")
+def _given(name: str, value: Any, place: str, flags: Mapping[str, Given]) -> Given:
+    """A value with its place; a flag that has its name and its value states it."""
+    if name in flags and _is_same(value, flags[name]):
+        return Given(value, flags[name].origin, flags[name].source)
+    return Given(value, Origin.SCRIPT, f"{place}: {name}")
 
 
 def _is_same(value: Any, given: Given) -> bool:

@@ -37,7 +37,6 @@ class OwnParser:
         is_parsed: a parser is made of dataclasses, and all of them were found.
         adapter: what it says of adapters: a member of `Adapter`, or empty for another kind than
             those; None where nothing tells.
-        is_all: nothing else can declare an option.
         zeros: options whose default is 0.
     """
 
@@ -48,7 +47,6 @@ class OwnParser:
     builds: frozenset[str] = frozenset()
     is_parsed: bool = False
     adapter: Given | None = None
-    is_all: bool = False
     zeros: frozenset[str] = frozenset()
 
     @property
@@ -103,7 +101,6 @@ def own_parser(
         found.builds,
         known.is_parsed,
         found.adapter,
-        known.is_all,
         frozenset(n for n, each in known.options.items() if _is_zero(each.default)),
     )
     return parser, {name: each for name, each in flags.items() if name not in unknown}

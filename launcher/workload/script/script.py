@@ -52,16 +52,6 @@ class Script:
         """Whether neither what is given nor the source says anything of these arguments."""
         return not (self.is_open(ANYTHING, *names) or any(name in self.flags for name in names))
 
-    @property
-    def left(self) -> Origin:
-        """The origin of arguments that the script leaves to transformers' defaults.
-
-        They are certain where all of the source was read that can declare, set or hand on an
-        argument of the Trainer.
-        """
-        is_read = self.parser.is_all and self.parser.takes_training_arguments
-        return Origin.KEPT if is_read and not self.is_open(ANYTHING) else Origin.DEFAULT
-
     def text(self, name: str) -> Given | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
         given = self.flags.get(name)

@@ -638,7 +638,6 @@ def test_origins_have_an_order() -> None:
     assert informed.informed([(setting, again)]).known[setting] is again
     assert list(Origin) == [
         Origin.DEFAULT,
-        Origin.KEPT,
         Origin.SCRIPT,
         Origin.PRESET,
         Origin.CONFIG,
