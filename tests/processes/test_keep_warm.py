@@ -353,7 +353,8 @@ def test_two_launches_at_once_have_a_process_each(shell: Shell) -> None:
     """What is kept stays as it was after the imports."""
     first = shell.launch()
     both = f"{shlex.join(map(str, LAUNCH))} train.py"
-    shell.begin("bash", "-mc", f"{both} & {both}; wait $!")  # else it ignores Ctrl-C
+    listening = "env --default-signal=INT,QUIT"  # which a shell has its background jobs ignore
+    shell.begin("bash", "-c", f"{listening} {both} & {both}; wait $!")
     done = shell.done()
     assert stamps(done) == stamps(first)
     assert len(done.out.split()) == 4

@@ -79,7 +79,8 @@ def test_a_tools_own_launch_is_ours(workshop: Path, how: str) -> None:
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         told = said(workshop, rank)
-        assert told["argv"] == [str(script), "--text", "two words", "-m"]
+        first = [f"--local-rank={rank}"] if how == "launch" else []
+        assert told["argv"] == [str(script), *first, "--text", "two words", "-m"]
         assert told["world"] == "2"
         assert told["SAFE_LAUNCH_PRESET"] is not None
         assert told["SAFE_LAUNCH_WRAP_OPTIONS"] is None

@@ -66,6 +66,7 @@ ELASTIC = (
 TIMES = "--rdzv-conf=join_timeout=600,timeout=600,last_call_timeout="
 ITS_OWN_CODE = "a failed worker's own exit code is ours, 128 + N for signal N"
 STOPPED = "stopped by signal N we end with 128 + N, as shells expect"
+AS_TORCHRUN = "as under torchrun, a script gets its own arguments: add `--local-rank=${local_rank}`"
 CASES = (
     Case("a script on four workers", (*FOUR, "--rdzv-id=x", "--monitor-interval=1", SCRIPT)),
     Case("one worker if nothing is said", ("--rdzv-id=x", SCRIPT)),
@@ -114,6 +115,7 @@ CASES = (
         "torch.distributed.launch: --local-rank for the script",
         (*TWO, TAKES_RANK),
         module="torch.distributed.launch",
+        differs=AS_TORCHRUN,
     ),
     Case("a worker raises", (SCRIPT, "raises"), shows="ValueError: the bug of the script"),
     Case("a worker under @record raises", (SCRIPT, "record"), shows="the bug of the script"),

@@ -6,6 +6,7 @@ And what becomes of a correction that only leads to another failure.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,26 @@ def test_nothing_is_switched_on_that_a_model_lacks(form: str, tmp_path: Path) ->
     assert json.loads((tmp_path / "losses.json").read_text()) == pytest.approx(expected, rel=1e-4)
     assert "has no gradient checkpointing to switch on: it stays off" in done.stderr
     assert attempts(done.stderr) <= 1
+
+
+RENAMED = """\
+from hf_lora import ScriptArguments, train
+from transformers import HfArgumentParser, TrainingArguments
+
+script, training = HfArgumentParser((ScriptArguments, TrainingArguments)).parse_args_into_dataclasses()
+training.gradient_checkpointing_kwargs = {"use_reentrant": True}
+train(script, training)
+"""
+
+
+def test_what_the_source_sets_without_effect_isnt_corrected(stack: Stack, tmp_path: Path) -> None:
+    """Transformers 5.24 no longer reads the name that the script sets, 4.57 does: workers tell."""
+    shutil.copy(SCENARIOS / "hf_lora.py", tmp_path)
+    (tmp_path / "train.py").write_text(RENAMED)
+    own = [*TRAINER, "--use_lora=True", "--gradient_checkpointing", "--max_steps=3"]
+    own += ["--ddp_find_unused_parameters=True", "--loss_file=losses.json"]
+    run = ("safe-launch", "--nproc=2", "--strict", "--log-dir=runs", "train.py", *own)
+    done = stack.run(*run, cwd=tmp_path)
+    has_effect = stack is OLDER
+    assert done.returncode == (78 if has_effect else 0), done.stderr[-4000:]
+    assert (tmp_path / "losses.json").exists() != has_effect
