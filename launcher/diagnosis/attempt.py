@@ -39,14 +39,14 @@ class Seen:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, as a worker describes them
             (`launcher/evidence/observations.py`, `shape_of`); None while no worker has seen one.
-        saves: where the Trainer of rank 0 saves; None where it hasn't begun to train.
+        saves: where node 0's Trainers save, rank 0's first; empty where none has begun to train.
         rows: how far the ranks of node 0 had come at the end.
         span: the attempt's begin and end, in seconds of node 0's monotonic clock.
     """
 
     observed: Mapping[str, Value]
     model: Mapping[str, Any] | None = None
-    saves: Saves | None = None
+    saves: tuple[Saves, ...] = ()
     rows: tuple[RankProgress, ...] = ()
     span: tuple[float, float] = (0.0, 0.0)
 

@@ -26,7 +26,7 @@ class AttemptEnd:
         observed: settings in force and facts, as observed by the workers.
         model: the model as the first worker described it.
         is_superseded: the attempt was stopped because of what the workers observed.
-        saves: where the Trainer of this node's first rank saves.
+        saves: where this node's Trainers save, the first rank's first (`places`).
         rows: how far this node's ranks had come.
         span: its begin and end on this node, in seconds of this host's monotonic clock.
     """
@@ -39,6 +39,6 @@ class AttemptEnd:
     observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     model: dict[str, Any] | None = None
     is_superseded: bool = False
-    saves: Saves | None = None
+    saves: tuple[Saves, ...] = ()
     rows: tuple[RankProgress, ...] = ()
     span: tuple[float, float] = (0.0, 0.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from ..checkpoints import checkpoint, discovery
+from ..checkpoints import checkpoint, discovery, save_folders
 from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.refused import Refused
@@ -144,8 +144,10 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
     """The checkpoint that this node's workers resume from: its folder was reported by them."""
     if order.resume is None:
         return ""
-    saves = [outcome.saves for outcome in outcomes if outcome.saves is not None]
-    folder = discovery.own_folder(order.resume, saves)
+    saves = [outcome.saves for outcome in outcomes if outcome.saves]
+    for places in saves:
+        save_folders.gather(places)
+    folder = discovery.own_folder(order.resume, [first for first, *_ in saves])
     if folder is None:
         unknown = "no worker here has said where it is"
         return Refused(f"to resume from {order.resume.name}, and {unknown}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from shutil import rmtree
 
-from ..checkpoints import aside, discovery, resume_point, universal
+from ..checkpoints import aside, discovery, resume_point, save_folders, universal
 from ..checkpoints.checkpoint import Checkpoints, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.choices import Engine, Offload
@@ -39,13 +39,16 @@ def _prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Star
     saves = latest_saves(outcomes)
     if not saves and not done:
         return Start(None)
-    checkpoints, target = _checkpoints(saves, outcomes), target_of(following)
+    for places in saves:
+        save_folders.gather(places)
+    checkpoints = _checkpoints([first for first, *_ in saves], outcomes)
+    target = target_of(following)
     may_restart = following.request.limits.allow_restart
     while True:
         start = resume_point.next_start(checkpoints, done, target, may_restart=may_restart)
         if isinstance(start, Refused):
             return start
-        start = replace(start, training=saves[-1].number if saves else 0)
+        start = replace(start, training=saves[-1][0].number if saves else 0)
         if start.checkpoint is None or start.loading is not Loading.UNIVERSAL:
             return _move_newer(start)
         made = universal.convert(start.checkpoint, {orphans.VARIABLE: run_id})
@@ -68,14 +71,14 @@ def clean_up(start: Start) -> None:
         rmtree(start.checkpoint.folder, ignore_errors=True)
 
 
-def latest_saves(outcomes: Sequence[Outcome]) -> list[Saves]:
-    """Where the training that failed last saved, in each attempt that reached it."""
+def latest_saves(outcomes: Sequence[Outcome]) -> list[tuple[Saves, ...]]:
+    """Where the training that failed last saved, in each attempt that reached it (`Seen.saves`)."""
     saves = [
         outcome.seen.saves
         for outcome in outcomes
-        if isinstance(outcome, Failed | Superseded) and outcome.seen.saves is not None
+        if isinstance(outcome, Failed | Superseded) and outcome.seen.saves
     ]
-    return [place for place in saves if place.number == saves[-1].number]
+    return [places for places in saves if places[0].number == saves[-1][0].number]
 
 
 def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Checkpoints:

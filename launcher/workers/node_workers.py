@@ -37,7 +37,7 @@ class NodeWorkers:
         finished: ranks whose script ran to its end.
         observed: what the workers have observed.
         model: the model as the first worker described it.
-        saves: where the Trainer of this node's first rank saves.
+        saves: where the Trainer of each rank saves.
         oom_kills: how often the out-of-memory killer had struck before the attempt.
     """
 
@@ -49,7 +49,7 @@ class NodeWorkers:
     finished: set[int] = field(default_factory=set)
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
-    saves: Saves | None = None
+    saves: dict[int, Saves] = field(default_factory=dict)
     oom_kills: int = field(default_factory=oom_kills)
 
     def note(self, envelope: Envelope) -> None:
@@ -67,8 +67,8 @@ class NodeWorkers:
                 self.observed.update(observed)
             case ModelShape(shape=shape) if self.model is None:
                 self.model = shape
-            case SaveLocation(saves=saves) if rank == min(self.pids):
-                self.saves = saves
+            case SaveLocation(saves=saves):
+                self.saves[rank] = saves
 
     def note_exit(self, rank: int, code: int) -> None:
         """Notes that a rank has ended, with its exit code, -N for signal N."""

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from ..checkpoints import save_folders
 from ..core.errors import LaunchError
 from ..core.request import LaunchRequest
-from ..evidence.worker_messages import Imports, Reexecution, Remark
+from ..evidence.worker_messages import Imports, Reexecution, Remark, SaveLocation
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
@@ -142,7 +143,7 @@ class Supervisor:
             observed=self.workers.observed,
             model=self.workers.model,
             is_superseded=self.progress.state is AttemptState.SUPERSEDED,
-            saves=self.workers.saves,
+            saves=save_folders.places(self.workers.saves, min(self.workers.pids)),
             rows=tuple(self._hangs.look()),
         )
 
@@ -194,14 +195,23 @@ class Supervisor:
         match envelope.message:
             case Imports(report=report):
                 self._watch.imported(report)
-            case Remark(sentence=sentence) if sentence not in self._remarks:
-                self._remarks.add(sentence)
-                self._watch.notice(sentence)
+            case Remark(sentence=sentence):
+                self._remark(sentence)
+            case SaveLocation():
+                apart = save_folders.told(self.workers.saves, self.workers.pids.keys())
+                if apart is not None:
+                    self._remark(apart)
             case Reexecution(variable=variable):
                 self._watch.notice(
                     f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
                     "preloaded module had read it"
                 )
+
+    def _remark(self, sentence: str) -> None:
+        """Says something once."""
+        if sentence not in self._remarks:
+            self._remarks.add(sentence)
+            self._watch.notice(sentence)
 
     def _note_exit(self, rank: int, pid: int) -> None:
         self.workers.note_exit(rank, self._server.exit_code(pid))

@@ -165,3 +165,27 @@ def test_a_restart_that_was_asked_for_goes_on(tmp_path: Path) -> None:
     assert attempts(done.stderr) == 2
     losses = json.loads((tmp_path / "losses.json").read_text())
     assert losses == pytest.approx(expected, rel=1e-4)
+
+
+APART = (
+    """
+import os
+import sys
+
+sys.argv.append(f"--output_dir=out/{os.getpid()}")
+"""
+    + WEATHER
+)
+
+
+def test_a_restart_finds_the_parts_of_ranks_that_save_apart(tmp_path: Path) -> None:
+    """A folder's name with a time or a random number differs between ranks, at each launch."""
+    expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
+    (tmp_path / "weather.py").write_text(APART)
+    own = (*TWO, "--late=never", "--save_steps=2", "--loss_file=losses.json")
+    done = CURRENT.run(*OURS, "--max-restarts=1", "weather.py", *own, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "every rank saves to a folder of its own: rank 0 to" in flat(done.stderr)
+    assert "resumes from checkpoint-4" in flat(done.stderr)
+    losses = json.loads((tmp_path / "losses.json").read_text())
+    assert losses == pytest.approx(expected, rel=1e-4)

@@ -55,12 +55,12 @@ def test_an_order_to_the_next_node() -> None:
 def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     """A folder that workers of this node have named, and no other."""
     order = structs.replace(ORDER, resume=Resume(0, "checkpoint-4"))
-    part = AttemptEnd({1: Ended(False)}, saves=Saves(str(tmp_path)))
+    part = AttemptEnd({1: Ended(False)}, saves=(Saves(str(tmp_path)),))
     assert resume_variable(ORDER, []) == ""
     assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
     unknown = Refused("to resume from checkpoint-4, and no worker here has said where it is")
     assert resume_variable(order, []) == unknown
-    assert resume_variable(order, [replace(part, saves=Saves(str(tmp_path), 1))]) == unknown
+    assert resume_variable(order, [replace(part, saves=(Saves(str(tmp_path), 1),))]) == unknown
 
 
 @pytest.mark.parametrize(

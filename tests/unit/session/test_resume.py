@@ -30,7 +30,8 @@ ATTEMPT = Attempt(0, PLAN, Path())
 def failed(step: int | None, saves: Saves | None = None, plan: Plan = PLAN) -> Outcome:
     """A failure at a step, of a training that saves there."""
     record = FailureRecord(0, 1.0, step=step)
-    return Failed(replace(ATTEMPT, plan=plan), (record,), Seen({}, None, saves))
+    places = () if saves is None else (saves,)
+    return Failed(replace(ATTEMPT, plan=plan), (record,), Seen({}, None, places))
 
 
 def enforced(plan: Plan, **settings: Value) -> Plan:
@@ -190,8 +191,8 @@ def test_how_far_an_attempt_came() -> None:
 def test_the_training_that_failed_last_counts() -> None:
     """Of several trainings in one process."""
     first, second = Saves("a", 0), Saves("b", 1)
-    assert latest_saves([failed(1, first), failed(2, second)]) == [second]
-    assert latest_saves([failed(1, first), failed(2), failed(3, first)]) == [first, first]
+    assert latest_saves([failed(1, first), failed(2, second)]) == [(second,)]
+    assert latest_saves([failed(1, first), failed(2), failed(3, first)]) == [(first,), (first,)]
     assert latest_saves([failed(1), Interrupted(ATTEMPT, 2)]) == []
 
 

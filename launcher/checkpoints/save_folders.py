@@ -1,0 +1,95 @@
+"""The folders of ranks that don't save to the same one.
+
+A script that names its folder by the time, or by a random number, makes another one on each rank.
+Of a checkpoint rank 0 then has the weights, and each rank's own part lies in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .checkpoint import Saves
+from .discovery import present
+
+
+def places(saves: Mapping[int, Saves], first: int) -> tuple[Saves, ...]:
+    """Where the ranks of a node save: the first rank's place, and others where they differ.
+
+    Args:
+        saves: where each rank saves, as far as it has told.
+        first: the node's first rank.
+    """
+    own = saves.get(first)
+    if own is None:
+        return ()
+    others = {
+        each.output_dir: each
+        for _, each in sorted(saves.items())
+        if each.number == own.number and each.output_dir != own.output_dir
+    }
+    return own, *others.values()
+
+
+def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
+    """What is said of ranks that save to different folders; None where there is nothing to say.
+
+    Args:
+        saves: where each rank saves, as far as it has told.
+        ranks: the node's ranks.
+    """
+    if len(saves) < len(ranks) or len({each.number for each in saves.values()}) > 1:
+        return None
+    own, *others = places(saves, min(ranks))
+    if not others:
+        return None
+    rank = next(rank for rank, each in sorted(saves.items()) if each == others[0])
+    return (
+        f"every rank saves to a folder of its own: rank {min(ranks)} to {own.output_dir}, rank "
+        f"{rank} to {others[0].output_dir}. So no folder holds a whole checkpoint. A name from the "
+        "time or a random number differs between ranks: give the folder on the command line, or "
+        "make its name on rank 0 and broadcast it"
+    )
+
+
+def gather(places: Sequence[Saves]) -> None:
+    """Completes the first place's checkpoints with what other ranks have saved elsewhere.
+
+    Nothing is moved or replaced: files that are missing become links to those of the other folder,
+    or copies on another disk. What can't be read or written stays missing.
+    """
+    first, *others = places
+    for other in others:
+        for name, written in present(other.output_dir).items():
+            is_new = other.before.get(name) != written
+            if is_new and (Path(first.output_dir) / name).is_dir():
+                _complete(Path(first.output_dir) / name, Path(other.output_dir) / name)
+
+
+def _complete(whole: Path, part: Path) -> None:
+    for source in part.rglob("*"):
+        target = whole / source.relative_to(part)
+        if source.is_file() and not target.exists():
+            with suppress(OSError):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _link(source, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Makes a file another one's link or copy, in one step.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        beside = target.with_name(f"{target.name}.part")
+        try:
+            shutil.copy2(source, beside)
+            beside.rename(target)
+        finally:
+            beside.unlink(missing_ok=True)
