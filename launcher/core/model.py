@@ -7,9 +7,23 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from .choices import Output
+
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _EMBEDDINGS = ("wte", "wpe")
 _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
+_CLASSES = {
+    Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
+    Output.VOCABULARY: re.compile(
+        r"(For(CausalLM|ConditionalGeneration|MaskedLM|Seq2SeqLM|ImageTextToText|Vision2Seq"
+        r"|PreTraining)|LMHeadModel)$"
+    ),
+}
+
+
+def output_of(class_name: str) -> Output | None:
+    """What a model of transformers' makes of its last hidden states, by the name of its class."""
+    return next((each for each, names in _CLASSES.items() if names.search(class_name)), None)
 
 
 @dataclass(frozen=True, slots=True)

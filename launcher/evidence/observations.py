@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.choices import Checkpointing
+from ..core.model import output_of
 from ..core.private_names import MissingNameError
 from ..core.settings import Fact, Setting, Value
 from ..progress.board import Phase, Slot, unread_slot
@@ -149,6 +150,10 @@ class Observations:
         own = sum(map(bytes_of, model.parameters()))
         self.before_model = max(from_memory.process_data() - own, 0)
         self._addresses = from_memory.most_addresses()
+        outputs = (
+            output_of(kind.__name__) for part in model.modules() for kind in type(part).mro()
+        )
+        self.see(**{Fact.OUTPUT: next(filter(None, outputs), None)})
         self.send(ModelShape(shape_of(model)))
         if self._report_imports is not None:
             self.send(Imports(self._report_imports()))

@@ -195,7 +195,9 @@ def parser() -> Parser:
         help="a configuration of accelerate's, as `accelerate launch --config_file` takes it",
     )
     result.add_argument(
-        "--strict", action="store_true", help="refuse to launch where anything would be changed"
+        "--strict",
+        action="store_true",
+        help="refuse to launch, or relaunch, where anything would be changed",
     )
     result.add_argument(
         "--allow-restart",

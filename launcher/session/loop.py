@@ -17,7 +17,7 @@ from ..diagnosis.attempt import Attempt, Failed, Outcome
 from ..diagnosis.root_cause import diagnose
 from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction
 from ..planning.plan import NoPlan, Plan
-from ..planning.planner import planned
+from ..planning.planner import planned, refused_by_strict
 from ..planning.search import Rules, rules_of
 from ..report import plan_table, summary
 from ..system import run_directory
@@ -152,7 +152,8 @@ def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch
     if isinstance(following, NoPlan):
         effects.reporter.no_plan(following, state.root)
         return no_correction_left(state, ExitCode.NO_PLAN)
-    start = relaunch_refused(state) or effects.prepare(following, state.outcomes)
+    refused = relaunch_refused(state) or refused_by_strict(state.request, following)
+    start = refused or effects.prepare(following, state.outcomes)
     if isinstance(start, Refused):
         effects.reporter.not_relaunched(following, state, start)
         code = ExitCode.NO_PLAN if state.root is None else exit_code(state.root)

@@ -96,7 +96,8 @@ RENAMED = """\
 from hf_lora import ScriptArguments, train
 from transformers import HfArgumentParser, TrainingArguments
 
-script, training = HfArgumentParser((ScriptArguments, TrainingArguments)).parse_args_into_dataclasses()
+parser = HfArgumentParser((ScriptArguments, TrainingArguments))
+script, training = parser.parse_args_into_dataclasses()
 training.gradient_checkpointing_kwargs = {"use_reentrant": True}
 train(script, training)
 """

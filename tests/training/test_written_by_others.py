@@ -301,7 +301,7 @@ def test_what_cannot_fit_is_corrected_before_the_first_step(
     assert done.returncode == 0, done.stderr[-6000:]
     plans, reports = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
     assert plans[0]["changes"] == []
-    assert plans[0]["doubt"]["missing"] == ["loss (not stated)"]
+    assert "loss (not stated)" in plans[0]["doubt"]["missing"]
     changed = {change["setting"]: change["new"] for change in plans[1]["changes"]}
     assert changed == {"micro_batch": 2, "accumulation": 8}
     assert [report["observed"]["micro_batch"] for report in reports] == [16, 2]

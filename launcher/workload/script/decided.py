@@ -13,6 +13,7 @@ from .decisive_calls import found_in_calls, is_training
 from .expressions import Evaluator
 from .given import Given
 from .known_values import Built, Unknown
+from .statements import Site
 from .unguarded_calls import called
 
 
@@ -50,7 +51,7 @@ def decided(
             unknown.add(name)
         if value is None or name in unknown:  # None leaves it to the default
             continue
-        given = _given(name, value, site.file.place(node), flags)
+        given = _given(name, value, site, node, flags, evaluator)
         if name in values and values[name].value != given.value:
             unknown.add(name)
         values[name] = given
@@ -67,11 +68,27 @@ def decided(
     )
 
 
-def _given(name: str, value: Any, place: str, flags: Mapping[str, Given]) -> Given:
-    """A value with its place; a flag that has its name and its value states it."""
+def _given(
+    name: str,
+    value: Any,
+    site: Site,
+    node: ast.expr,
+    flags: Mapping[str, Given],
+    evaluator: Evaluator,
+) -> Given:
+    """A value with its place: the flag's, whose value is stated only under its own name."""
+    handed = None
+    match node:
+        case ast.Attribute(attr=argument, value=owner) if evaluator.is_arguments(owner):
+            handed = flags.get(argument)
+        case ast.Name(id=argument) if site.functions:
+            is_fires = site.functions[-1].name in evaluator.holders
+            handed = flags.get(argument) if is_fires else None
     if name in flags and _is_same(value, flags[name]):
         return Given(value, flags[name].origin, flags[name].source)
-    return Given(value, Origin.SCRIPT, f"{place}: {name}")
+    if handed is not None:
+        return Given(value, min(handed.origin, Origin.SCRIPT), handed.source)
+    return Given(value, Origin.SCRIPT, f"{site.file.place(node)}: {name}")
 
 
 def _is_same(value: Any, given: Given) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.choices import Output
+from ...core.model import output_of
 from .expressions import Evaluator
 from .known_values import NotKnown, Unknown
 from .statements import Site
@@ -25,14 +25,6 @@ LOADED_IN = ("load_in_4bit", "load_in_8bit")
 MODEL = re.compile(r"Model|For[A-Z]|LM")
 TOWER = re.compile(r"CLIP|Siglip|Vision(Model|Tower)|Audio(Model|Tower)|Autoencoder")
 """Classes of parts that are loaded on their own, beside the language model."""
-OUTPUTS = {
-    Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
-    Output.VOCABULARY: re.compile(
-        r"(For(CausalLM|ConditionalGeneration|MaskedLM|Seq2SeqLM|ImageTextToText|Vision2Seq"
-        r"|PreTraining)|LMHeadModel)$"
-    ),
-}
-"""What models of transformers' classes make of their last hidden states, by the classes' names."""
 CHECKPOINTED = (
     *("gradient_checkpointing_enable", "activation_checkpointing_enable"),
     *("prepare_model_for_kbit_training", "prepare_model_for_int8_training"),
@@ -111,9 +103,8 @@ def _loaded(evaluator: Evaluator) -> Iterator[Found]:
         owner = ast.unparse(call.func).rpartition(".")[0]
         if not MODEL.search(owner) or TOWER.search(owner):
             continue
-        for output, names in OUTPUTS.items():
-            if names.search(owner):
-                yield "source_output", output.value if is_sure else Unknown(), site, call
+        if output := output_of(owner):
+            yield "source_output", output.value if is_sure else Unknown(), site, call
         for name, value, *rest in _words(evaluator, site, call, is_sure=is_sure):
             if name in ("torch_dtype", "dtype") and value is not None:
                 yield "torch_dtype", value, *rest

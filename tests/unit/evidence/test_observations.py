@@ -95,13 +95,14 @@ def test_only_the_first_trained_model_is_described() -> None:
     for model in (teacher, student, student, other):
         seen.see_model(model)
     kinds_of_messages = [type(message) for message in seen.messages]
-    assert kinds_of_messages == [Observed, ModelShape, Observed, Observed]
-    assert seen.messages[1] == ModelShape(shape_of(student))
+    assert kinds_of_messages == [Observed, Observed, ModelShape, Observed, Observed]
+    assert seen.messages[2] == ModelShape(shape_of(student))
     assert seen.before_model is not None
     size = sum(parameter.numel() for parameter in teacher.parameters())
     assert seen.observed == {
         "frozen_beside": size,
         "frozen_parameters": False,
+        "output": "vocabulary",
         "trained_beside": 6,
     }
 

@@ -105,6 +105,17 @@ def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
     assert kept == {"observed": {"block_runs_twice": True}, "model": None, "span": None}
 
 
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [(sees({"block_runs_twice": True}), ExitCode.NO_PLAN), (fails(TWICE), 3)],
+)
+def test_strict_changes_nothing_later_either(tmp_path: Path, ending: Ending, code: int) -> None:
+    """Neither what the workers saw nor a failure: what would be changed is told."""
+    run = ran(tmp_path, world(ZERO2), ending, request=limited(strict=True))
+    assert run.told[-1] == "not relaunched: --strict allows no change"
+    assert run.end.code == code
+
+
 def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> None:
     """A failure that came with a correction forbids the correction, not the training."""
     run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5), fails("odd", step=0), succeeds)

@@ -427,7 +427,7 @@ def test_a_function_whose_parameters_are_options(folder: Path) -> None:
     given = ("--micro", "8", "--names", "[q_proj, k_proj]")
     read_ = read(folder, CALLED, *given)
     assert read_values(read_, *names) == [8, 8, 8, "q_proj,k_proj"]
-    assert read_.known[Setting.MICRO_BATCH].origin is Origin.SCRIPT
+    assert read_.known[Setting.MICRO_BATCH] == Known(8, Origin.SCRIPT, "--micro")
     assert read_.value(Fact.ENGINE) == "ddp"
 
 
