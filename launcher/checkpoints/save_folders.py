@@ -16,22 +16,18 @@ from .checkpoint import Saves
 from .discovery import present
 
 
-def places(saves: Mapping[int, Saves], first: int) -> tuple[Saves, ...]:
+def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
     """Where the ranks of a node save: the first rank's place, and others where they differ.
 
     Args:
         saves: where each rank saves, as far as it has told.
-        first: the node's first rank.
     """
-    own = saves.get(first)
-    if own is None:
-        return ()
-    others = {
-        each.output_dir: each
-        for _, each in sorted(saves.items())
-        if each.number == own.number and each.output_dir != own.output_dir
-    }
-    return own, *others.values()
+    reported = [saves[rank] for rank in sorted(saves)]
+    found: dict[str, Saves] = {}
+    for each in reported:
+        if each.number == reported[0].number:
+            found.setdefault(each.output_dir, each)
+    return tuple(found.values())
 
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
@@ -43,7 +39,7 @@ def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
     """
     if len(saves) < len(ranks) or len({each.number for each in saves.values()}) > 1:
         return None
-    own, *others = places(saves, min(ranks))
+    own, *others = places(saves)
     if not others:
         return None
     rank = next(rank for rank, each in sorted(saves.items()) if each == others[0])

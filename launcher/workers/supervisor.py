@@ -143,7 +143,7 @@ class Supervisor:
             observed=self.workers.observed,
             model=self.workers.model,
             is_superseded=self.progress.state is AttemptState.SUPERSEDED,
-            saves=save_folders.places(self.workers.saves, min(self.workers.pids)),
+            saves=save_folders.places(self.workers.saves),
             rows=tuple(self._hangs.look()),
         )
 

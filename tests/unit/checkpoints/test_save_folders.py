@@ -33,8 +33,8 @@ def test_it_is_told_once_all_ranks_have_said_where() -> None:
     sentence = told({2: a, 3: a, 4: b}, [2, 3, 4])
     assert sentence is not None
     assert "rank 2 to /runs/12-00-01, rank 4 to /runs/12-00-02" in sentence
-    assert places({1: b, 0: a, 2: a}, 0) == (a, b)
-    assert places({1: b}, 0) == ()
+    assert places({1: b, 0: a, 2: a}) == (a, b)
+    assert places({}) == ()
 
 
 @pytest.mark.parametrize("has_links", [True, False])
