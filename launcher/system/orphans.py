@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +109,9 @@ def kill(
     return len(killed)
 
 
-def stop(run_id: str, number: signal.Signals, seconds: float) -> None:
+def stop(
+    run_id: str, number: signal.Signals, seconds: float, is_hastened: Callable[[], bool]
+) -> None:
     """Has every process of a run stop by a signal; kills those that run on.
 
     What they start meanwhile, as to save, isn't told.
@@ -118,12 +120,13 @@ def stop(run_id: str, number: signal.Signals, seconds: float) -> None:
         run_id: the run.
         number: the signal.
         seconds: that they have.
+        is_hastened: whether somebody doesn't want to wait for them any longer.
     """
     end = time.monotonic() + seconds
     for pid in set(marked(run_id)):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    while set(marked(run_id)) and time.monotonic() < end:
+    while set(marked(run_id)) and time.monotonic() < end and not is_hastened():
         time.sleep(0.01)
     kill(run_id)
 

@@ -21,7 +21,7 @@ from ..evidence import failed_workers, inquiry, worker_channel
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
-from ..system import orphans, run_directory
+from ..system import orphans, run_directory, terminal
 from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
 from ..workload.config_files import edited_deepspeed
 from . import local_rank_macro
@@ -263,7 +263,11 @@ def _spawned(
         wakeup.install()
         # Those that have been started by then: they may save.
         mark, times = envs[0][orphans.VARIABLE], request.worker_options.stop_times
-        orphans.stop(mark, error.sigval, times.terminate)
+        terminal.say(
+            f"{error.sigval.name}: what was started has {times.terminate:g} s to end; "
+            "Ctrl-C kills it at once"
+        )
+        orphans.stop(mark, error.sigval, times.terminate, lambda: signal.SIGINT in wakeup.arrived)
         os.kill(os.getpid(), error.sigval)
         wakeup.raise_if_stopped()
         raise

@@ -61,17 +61,20 @@ def test_who_is_told_to_stop_may_save(mark: str, start: Start, tmp_path: Path) -
     script = "trap 'sleep 0.2; touch $1; exit 0' TERM; touch $0; while true; do sleep 0.1; done"
     saving = start("sh", "-c", script, ready, saved)
     wait_for(ready.exists)
-    orphans.stop(mark, signal.SIGTERM, LONG)
+    orphans.stop(mark, signal.SIGTERM, LONG, lambda: False)
     assert saving.wait() == 0
     assert saved.exists()
 
 
-def test_who_heeds_no_signal_is_killed(mark: str, start: Start, tmp_path: Path) -> None:
-    """After its time."""
+@pytest.mark.parametrize(("seconds", "is_hastened"), [(0.1, False), (LONG, True)])
+def test_who_heeds_no_signal_is_killed(
+    mark: str, start: Start, tmp_path: Path, seconds: float, is_hastened: bool
+) -> None:
+    """After its time, or as soon as somebody wants it."""
     ready = tmp_path / "ready"
     stubborn = start("sh", "-c", "trap '' TERM; touch $0; while true; do sleep 0.1; done", ready)
     wait_for(ready.exists)
-    orphans.stop(mark, signal.SIGTERM, 0.1)
+    orphans.stop(mark, signal.SIGTERM, seconds, lambda: is_hastened)
     assert stubborn.wait() == -signal.SIGKILL
 
 
