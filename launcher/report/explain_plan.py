@@ -19,6 +19,8 @@ from ..planning.search import contradiction
 from .costs import cost_text
 from .plan_table import components_text
 
+UNBROKEN = "\u00a0"
+"""A blank at which `terminal.table` doesn't break a line."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
@@ -40,15 +42,40 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
         rows.append(("keep", KEEP))
     rows += [("preset", text) for text in filter(None, [preset_text(plan)])]
-    if plan.workload.not_understood:
+    if whole and plan.workload.not_understood:
         rows.append(("note", f"not understood: {', '.join(plan.workload.not_understood)}"))
-    rows += [("note", note) for note in (*plan.workload.notes, *plan.hardware.notes)]
+    rows += [("note", note) for note in (*plan.workload.unmodelled, *_notes(plan))]
     rows += plan.request.placement.sources
     if whole:
         rows += [("command", plan.request.command), on_row(plan.request, plan.hardware)]
         if plan.chosen.estimate is not None:
             rows.append(("largest", components_text(plan.chosen.estimate)))
     return rows
+
+
+def launch_rows(plan: Plan) -> list[Row]:
+    """The rows of `plan_rows` that a launch prints: of a healthy one as asked, a single line.
+
+    That line has the global batch. What the user should know besides stays in notes.
+    """
+    placed = [row for row in plan.request.placement.sources if row[0] == "note"]
+    if not _is_plainly_as_asked(plan):
+        return plan_rows(plan)
+    text = verdict_text(plan) + _batch_text(plan)
+    return [("plan", text), *(("note", note) for note in _notes(plan)), *placed]
+
+
+def _is_plainly_as_asked(plan: Plan) -> bool:
+    """Whether nothing is changed, in doubt or proposed, and the memory suffices."""
+    estimate = plan.chosen.estimate
+    usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
+    fits = estimate is None or estimate.bound <= usable
+    return fits and not (plan.changes or plan.doubt or plan.proposals)
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """What the user should know of the settings and the devices."""
+    return *plan.workload.notes, *plan.hardware.notes
 
 
 def verdict_text(plan: Plan) -> str:
@@ -67,14 +94,15 @@ def preset_text(plan: Plan) -> str:
     if engine is Engine.FSDP:
         version = plan.workload.value(Fact.FSDP_VERSION) or ""
         text = ", ".join(filter(None, (f"FSDP{version}", text)))
-    if plan.preset.micro_batch and plan.preset.accumulation:
-        text += f"; global batch {_global_batch(plan)}"
-    return text
+    return text + _batch_text(plan)
 
 
-def _global_batch(plan: Plan) -> int:
-    """Samples of an optimizer step of all workers."""
-    return (plan.preset.micro_batch or 1) * (plan.preset.accumulation or 1) * plan.request.world
+def _batch_text(plan: Plan) -> str:
+    """The samples of an optimizer step of all workers, never broken; empty where not known."""
+    micro, steps = plan.preset.micro_batch, plan.preset.accumulation
+    if not (micro and steps):
+        return ""
+    return f"; global{UNBROKEN}batch{UNBROKEN}{micro * steps * plan.request.world}"
 
 
 def memory_text(plan: Plan) -> str:

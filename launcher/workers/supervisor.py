@@ -20,7 +20,7 @@ from ..nodes.latecomers import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
-from ..system import orphans
+from ..system import orphans, terminal
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
@@ -198,7 +198,7 @@ class Supervisor:
                 self._remarks.add(sentence)
                 self._watch.notice(sentence)
             case Reexecution(variable=variable):
-                self._watch.notice(
+                terminal.detail(
                     f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
                     "preloaded module had read it"
                 )

@@ -124,12 +124,12 @@ def test_a_failure_before_the_first_step() -> None:
 
 
 def test_the_summary_has_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Between how it ended and where the records are; and the document for programs."""
+    """Beside how it ended, then where the records are; and the document for programs."""
     outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 60.0))
     summary.show_end([outcome], {}, tmp_path, 0)
-    first, second, third = capsys.readouterr().err.splitlines()
-    assert first.endswith("attempt 1: succeeded")
-    assert second == "[safe-launch] trained 101 steps: 2 steps/s, 32 samples/s"
-    assert third.startswith("[safe-launch] exit code 0")
+    first, second = capsys.readouterr().err.splitlines()
+    told = "attempt 1: succeeded; trained 101 steps: 2 steps/s, 32 samples/s"
+    assert first == f"[safe-launch] {told}"
+    assert second.startswith("[safe-launch] exit code 0")
     assert summary.document([outcome], 0)["throughput"] == document(outcome)
     assert summary.document([Succeeded(attempt())], 0) == {"exit_code": 0, "attempts": 1}

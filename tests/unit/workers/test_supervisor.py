@@ -38,7 +38,7 @@ from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Board
-from safe_launch.system import children
+from safe_launch.system import children, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
@@ -347,18 +347,22 @@ def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
         assert local.end().model == first.shape
 
 
-def test_what_workers_tell_is_passed_on(tmp_path: Path) -> None:
-    """Imports to the fork server, a re-execution to the user, and once what all ranks lack."""
+def test_what_workers_tell_is_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imports to the fork server, once what all ranks lack; a re-execution under `--verbose`."""
+    monkeypatch.setattr(terminal, "_verbose", True)
     with node(tmp_path, ("true",)) as local:
         local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
         for rank in (0, 1):
             local.send(rank, Remark("this torch has no gloo: nothing is reduced"))
         local.end()
     assert local.imports == [{"modules": ["torch"]}]
-    assert local.notices == [
-        "rank 0 was re-executed: the script sets HF_HOME after a preloaded module had read it",
-        "this torch has no gloo: nothing is reduced",
-    ]
+    assert local.notices == ["this torch has no gloo: nothing is reduced"]
+    assert capsys.readouterr().err == (
+        "[safe-launch] rank 0 was re-executed: the script sets HF_HOME after a preloaded module "
+        "had read it\n"
+    )
 
 
 def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:
