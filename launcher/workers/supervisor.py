@@ -25,6 +25,7 @@ from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
+from .exit_watch import ExitWatch
 from .forkserver.client import Server
 from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
@@ -65,6 +66,8 @@ class Supervisor:
         self._receiver = receiver
         self._wakeup = wakeup
         self._options = request.worker_options
+        self._exits = ExitWatch(pids, self._options.hang_times.report, watch.notice)
+        self.workers.hung = self._exits.hung
         self._times = request.worker_options.stop_times
         self._watch = watch
         self._server = server
@@ -93,6 +96,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
+                self._end_hung()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)
                 orphans.reap({*self.workers.pids.values(), *self._server.pids})
@@ -164,6 +168,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
+        pauses.append(self._exits.pause(self.workers.leaving()))
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -281,6 +286,15 @@ class Supervisor:
         if not self._peers.is_head and seen != self._reported:
             self._reported = seen
             self._peers.send(NodeObserved(workers.observed, workers.model))
+
+    def _end_hung(self) -> None:
+        """Ends ranks that have finished and hang as they exit: no signal of less would reach them.
+
+        Their death isn't a failure, since their scripts had finished.
+        """
+        if not self.progress.is_stopping:
+            hung = self._exits.check(self.workers.leaving())
+            self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""

@@ -21,6 +21,7 @@ from safe_launch.core.settings import Value
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
+    Exiting,
     Failure,
     FailureBegun,
     Finished,
@@ -31,7 +32,7 @@ from safe_launch.evidence.worker_messages import (
     Reexecution,
     Remark,
 )
-from safe_launch.evidence.worker_receiver import Receiver
+from safe_launch.evidence.worker_receiver import Envelope, Receiver
 from safe_launch.hangs.report import HangReport
 from safe_launch.hangs.standing import Standing
 from safe_launch.nodes.attempt_end import AttemptEnd
@@ -184,6 +185,26 @@ def test_all_finish(tmp_path: Path) -> None:
     assert ended.is_success
     assert ended.remarks == ("rank 1 was ended by SIGABRT after its script had finished",)
     assert ended.records == ()
+
+
+def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
+    """Not while another still runs, nor while threads of its own may."""
+    with node(tmp_path, FOREVER, FOREVER) as local:
+        workers = local.supervisor.workers
+        workers.note(Envelope(1, Finished()))
+        workers.note(Envelope(1, Exiting()))
+        assert workers.leaving() == set()
+        workers.note(Envelope(0, Finished()))
+        assert workers.leaving() == {1}
+        workers.note_exit(1, -signal.SIGKILL)
+        workers.hung = {1: 300.0}
+        assert workers.leaving() == set()
+        assert workers.failed() == set()
+        (remark,) = workers.remarks()
+    assert remark == (
+        "rank 1 had finished its script and hung in native code as its process exited: it was "
+        "ended after 300 s"
+    )
 
 
 def test_one_fails_without_a_word(tmp_path: Path) -> None:
