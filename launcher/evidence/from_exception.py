@@ -57,6 +57,7 @@ def full_record(
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=or_none(observations.step),
         has_trained=observations.has_trained,
+        start=observations.progress.start,
         parameters=tuple(or_none(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
         observed=dict(observations.observed),
         model=or_none(observations.describe_model) or {},
