@@ -25,7 +25,7 @@ class StepTimes:
     buffers. With ZeRO stage 3 the forward pass waits for weights: there it ends where the engine's
     forward pass begins. Evaluation and saving are left out of the own and of the whole time. The
     first step isn't timed: it compiles and allocates. After a short step the marks rest, until a
-    step ends; then the next is timed.
+    step ends; then the next is timed. Steps are counted meanwhile.
 
     Attributes:
         has_trainer: a Trainer trains, which tells its batches and counts a step after it.
@@ -150,9 +150,10 @@ class StepTimes:
         The first step of a training isn't timed. A counter that begins beyond 1 has been resumed,
         and hasn't counted this step yet.
         """
-        if self._rests_until and time.monotonic_ns() < self._rests_until:
-            return
         slot, step = self._observations.progress, self._observations.steps_of_all()
+        if self._rests_until and time.monotonic_ns() < self._rests_until:
+            slot.count(step)  # the process may end without another word
+            return
         self._since = now = slot.moved(step)
         before = self._step
         if not step or step == before:

@@ -163,6 +163,11 @@ class Slot:
         self._changed = words[_CHANGED] = now
         return now
 
+    def count(self, step: int | None) -> None:
+        """Notes the optimizer steps done, if they are known, and no movement: it costs least."""
+        if step is not None:
+            self._words[_STEP] = step
+
     def resumed(self, start: int) -> None:
         """Notes that these steps had been done when the attempt began."""
         self._words[_START] = start
