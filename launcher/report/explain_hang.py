@@ -43,9 +43,9 @@ ADVICE = {
     HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
     HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
     "or do it before the launch. --hang-report sets after how long this is told",
-    HangKind.DIVERGENT: "waiting can't help: look for what only some ranks run before this "
-    "collective (`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let "
-    "all ranks run it, or none",
+    HangKind.DIVERGENT: "look for what only some ranks run before this collective "
+    "(`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let all ranks "
+    "run it, or none",
     HangKind.ENDED: "give all ranks the same number of batches: a DistributedSampler, "
     "`drop_last=True`, or `with model.join():` around the loop (torch's Join)",
     HangKind.STOPPED: "`kill -CONT PID` lets a stopped process go on; a debugger must let go of it",
@@ -327,6 +327,6 @@ def _advice(report: HangReport) -> str:
             str(standing.pid) for standing in report.standings if standing.rank in report.culprits
         ]
         text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
-    if report.is_proof or not report.quiet:
-        return text
-    return f"{text}. The run goes on meanwhile"
+    if report.is_proof:
+        return f"waiting can't help: {text}"
+    return f"{text}. The run goes on meanwhile" if report.quiet else text

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from ..core.certainty import Origin
 from ..core.choices import Engine
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
+from ..core.preset import preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Fact
+from ..core.settings import Fact, Setting
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
@@ -21,6 +23,13 @@ from .plan_table import components_text
 
 UNBROKEN = "\u00a0"
 """A blank at which `terminal.table` doesn't break a line."""
+DECIDED_BY_SCRIPTS = {
+    Setting.MICRO_BATCH,
+    Setting.ACCUMULATION,
+    Setting.FIND_UNUSED_PARAMETERS,
+    Setting.STATIC_GRAPH,
+}
+"""Settings that scripts often compute: those read in their source alone aren't told."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
@@ -87,7 +96,14 @@ def verdict_text(plan: Plan) -> str:
 
 def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
-    told, engine = plan.preset, plan.workload.engine
+    engine = plan.workload.engine
+    told = preset_of(
+        {
+            setting: value
+            for setting, value in plan.preset.settings().items()
+            if setting not in DECIDED_BY_SCRIPTS or _is_known(plan, setting)
+        }
+    )
     if engine not in (None, Engine.DDP):
         told = replace(told, static_graph=None, find_unused_parameters=None)  # DDP's alone
     text = str(told)
@@ -97,10 +113,19 @@ def preset_text(plan: Plan) -> str:
     return text + _batch_text(plan)
 
 
+def _is_known(plan: Plan, setting: Setting) -> bool:
+    """Whether a setting is known by more than an assumption, or than the script's source."""
+    known = plan.workload.known.get(setting)
+    if setting in plan.overrides or setting in plan.workload.wanted:
+        return True
+    return known is not None and known.origin not in (Origin.DEFAULT, Origin.SCRIPT)
+
+
 def _batch_text(plan: Plan) -> str:
     """The samples of an optimizer step of all workers, never broken; empty where not known."""
     micro, steps = plan.preset.micro_batch, plan.preset.accumulation
-    if not (micro and steps):
+    sizes = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+    if not (micro and steps and all(_is_known(plan, setting) for setting in sizes)):
         return ""
     return f"; global{UNBROKEN}batch{UNBROKEN}{micro * steps * plan.request.world}"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.catalogue.reader import read_catalogue, read_entry
+from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.preset import preset_of
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.source_location import SourceLocation
+from safe_launch.core.workload import Known
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
@@ -68,6 +70,30 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     plan = as_asked(REQUEST, world({Fact.ENGINE: engine, **switches}), HARDWARE)
     text = preset_text(replace(plan, preset=preset_of(switches)))
     assert set(text.split(", ")) == set(told.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_told"),
+    [
+        (Origin.DEFAULT, False),  # the script may decide otherwise
+        (Origin.SCRIPT, False),  # it may compute it from what only the run knows
+        (Origin.KEPT, True),
+        (Origin.FLAG, True),
+        (Origin.OBSERVED, True),
+    ],
+)
+def test_figures_from_the_scripts_source_alone_arent_told(origin: Origin, is_told: bool) -> None:
+    """What it divides by the ranks, or sets where its model has adapters."""
+    values = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.FIND_UNUSED_PARAMETERS: True}
+    known = {setting: Known(value, origin, "") for setting, value in values.items()}
+    plan = as_asked(REQUEST, replace(world({}), known=known), HARDWARE)
+    text = terminal.table([("preset", preset_text(plan))], indent=0)[0]
+    for part in (
+        "find_unused_parameters=True",
+        "micro batch 4, accumulation 2",
+        "; global batch 16",
+    ):
+        assert (part in text) is is_told
 
 
 @pytest.mark.parametrize(
