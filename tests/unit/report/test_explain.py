@@ -39,6 +39,7 @@ from safe_launch.report.explain_plan import (
 )
 from safe_launch.report.pod_status import dead_end_line
 from safe_launch.system import terminal
+from support.attempts import entry_of
 from support.tables import table
 from support.worlds import (
     CATALOGUE,
@@ -459,3 +460,23 @@ def test_a_dead_end_lists_what_contradicts() -> None:
         "gradient_checkpointing=non_reentrant: a rule of this test; "
         "gradient_checkpointing=off: a rule of this test"
     )
+
+
+def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
+    """The nearest first, and nothing on other versions; also where nothing known matches."""
+    record = FailureRecord(
+        *(1, 1.0, "builtins.ValueError", "not used: ['--max_stepps']"),
+        mistyped={"--max_stepps": "--max_steps"},
+        frames=(Frame("/u/train.py", 4, "main", "parse()"),),
+        user_files=("/u/train.py",),
+    )
+    finding = Finding(record, Role.INITIATING, entry_of("trainer-arguments-unknown"))
+    plan = as_asked(REQUEST, world({}), HARDWARE)
+    rows = failure_rows(finding, Attempt(0, plan, Path()), (), follows=False)
+    assert [label for label, _ in rows] == ["what", "do", "where"]
+    assert rows[1] == (
+        "do",
+        "write `--max_steps` in the place of `--max_stepps`, which isn't known",
+    )
+    unknown = Diagnosis((replace(finding, entry=None),))
+    assert rows[1] in unexplained_rows(unknown, Path())
