@@ -135,9 +135,12 @@ def memory_text(plan: Plan) -> str:
     estimate, chosen = plan.chosen.estimate, plan.chosen
     assert estimate is not None, "only a known model has an estimate"
     usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
+    is_measured = bool(plan.workload.measured or plan.workload.trained)
+    on_cpu = plan.hardware.accelerator.kind == "cpu"
+    most = "at most" if is_measured or not on_cpu else "at most, beside what the script imports"
     fits = "fits" if estimate.bound <= usable else "tight" if chosen.is_tight else "may not fit"
     text = (
-        f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most; "
+        f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} {most}; "
         f"{gib(usable)} usable"
     )
     return f"{text}; host memory {gib(estimate.host)} GiB a node" if estimate.host else text
