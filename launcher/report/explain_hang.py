@@ -9,6 +9,7 @@ from ..core.control_sequences import cleaned
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
+from ..hangs.at_end import at_end
 from ..hangs.places import (
     Place,
     own_frame,
@@ -145,6 +146,9 @@ def _stuck_children(standing: Standing) -> str:
 def _nobody(report: HangReport) -> str:
     if report.kind is HangKind.BUSY:
         return "no rank waits for another, and some work"
+    if ranks := at_end(report):
+        hang = "hangs" if len(ranks) == 1 else "hang"
+        return f"{ranks_text(ranks)} {hang} at the end of the script, which the others have left"
     if report.kind is HangKind.IDLE:
         return "no rank does anything, and none waits for another"
     if report.kind is HangKind.DIVERGENT:
@@ -321,6 +325,8 @@ def _notes(report: HangReport) -> list[str]:
 
 
 def _advice(report: HangReport) -> str:
+    if at_end(report):
+        return "the training is done: nothing of it is lost where the run is stopped"
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:
         pids = [

@@ -1,4 +1,4 @@
-"""Notices ranks that have finished their script and hang in native code while they exit.
+"""Notices ranks whose training is done and that hang in native code as they end.
 
 Seen with torch 2.13 and gloo: a native thread is joined with the interpreter's lock held, and the
 thread waits for that lock. Nothing of the training is left to do by then.
@@ -67,7 +67,7 @@ def traces_of(pid: int) -> Traces | None:
 
 
 class ExitWatch:
-    """The watch over the ranks of a node that have only to exit.
+    """The watch over the ranks of a node that have only to end.
 
     Attributes:
         hung: the ranks that were given up, each with the seconds for which it had stood still.
@@ -101,7 +101,7 @@ class ExitWatch:
         """Looks, if it is due; returns the ranks that are to be ended.
 
         Args:
-            leaving: ranks that run, and that have nothing to do any more than to exit.
+            leaving: ranks that run, and that have nothing to do any more than to end.
         """
         now = time.monotonic()
         if self._patience <= 0 or now < self._due:
@@ -117,9 +117,9 @@ class ExitWatch:
                 self._told.add(rank)
                 rest = FACTOR * self._patience - quiet
                 self._notice(
-                    f"rank {rank} has finished its script, but hangs in native code as its process "
-                    f"exits: nothing has moved for {quiet:.0f} s. It is ended in {rest:.0f} s; "
-                    "nothing of the training is lost"
+                    f"rank {rank} has done its training, but hangs in native code as it ends: "
+                    f"nothing has moved for {quiet:.0f} s. It is ended in {rest:.0f} s; nothing of "
+                    "the training is lost"
                 )
         return found
 

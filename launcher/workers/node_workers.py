@@ -109,8 +109,8 @@ class NodeWorkers:
         if rank not in self.hung:
             return f"rank {rank} was ended by {number.name} after its script had finished"
         return (
-            f"rank {rank} had finished its script and hung in native code as its process exited: "
-            f"it was ended after {self.hung[rank]:.0f} s"
+            f"rank {rank} had done its training and hung in native code as it ended: it was ended "
+            f"by the launcher after {self.hung[rank]:.0f} s"
         )
 
     def failures(self, sent: Mapping[int, set[int]], output: Output) -> tuple[FailureRecord, ...]:

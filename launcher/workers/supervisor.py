@@ -168,7 +168,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
-        pauses.append(self._exits.pause(self.workers.leaving()))
+        pauses.append(self._exits.pause(self._leaving()))
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -288,13 +288,14 @@ class Supervisor:
             self._peers.send(NodeObserved(workers.observed, workers.model))
 
     def _end_hung(self) -> None:
-        """Ends ranks that have finished and hang as they exit: no signal of less would reach them.
-
-        Their death isn't a failure, since their scripts had finished.
-        """
+        """Ends ranks that hang as they end, which is no failure: their training is done."""
         if not self.progress.is_stopping:
-            hung = self._exits.check(self.workers.leaving())
+            hung = self._exits.check(self._leaving())
+            self.workers.finished |= hung
             self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
+
+    def _leaving(self) -> set[int]:
+        return self.workers.leaving() | (self.workers.alive & self._hangs.at_end)
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""

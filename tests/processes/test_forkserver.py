@@ -215,7 +215,7 @@ def test_a_variable_that_the_script_sets_first_holds(
         train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n"
         "import sys\nprint('guarded', 'safe_launch.guards' in sys.modules)\n",
     )
-    done = launch(tmp_path, "train.py")
+    done = launch(tmp_path, "-v", "train.py")
     assert lines(done) == ["begins"] * 2 * repeats + ["guarded True"] * 2 + ["set"] * 2
     words = "the script sets LOUD_MODE after a preloaded module had read it"
     assert (words in said(done)) == (repeats == 2)
@@ -307,7 +307,7 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
         + "        raise RuntimeError('once')\n"
         + "    time.sleep(600)\n",
     )
-    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    done = launch(tmp_path, "-v", "--max-restarts", "1", "train.py")
     assert lines(done) == ["False"] * 2 + ["True"] * 2
     assert "the process that imports for the workers has ended" in said(done)
 

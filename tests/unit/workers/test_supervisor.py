@@ -202,8 +202,8 @@ def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
         assert workers.failed() == set()
         (remark,) = workers.remarks()
     assert remark == (
-        "rank 1 had finished its script and hung in native code as its process exited: it was "
-        "ended after 300 s"
+        "rank 1 had done its training and hung in native code as it ended: it was ended "
+        "by the launcher after 300 s"
     )
 
 
