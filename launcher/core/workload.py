@@ -68,6 +68,8 @@ class Workload:
         unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
         not_understood: flags that, by their names, decide memory or a known failure, and that no
             reader understood.
+        makes_batches: the script says itself which samples make a batch: the options only state
+            a size.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts that ran out of it.
         trained: a measurement of the memory from a run that trained; None where there is none.
@@ -80,6 +82,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
     not_understood: tuple[str, ...] = ()
+    makes_batches: bool = False
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()

@@ -125,6 +125,8 @@ def _batch_text(plan: Plan) -> str:
     """The samples of an optimizer step of all workers, never broken; empty where not known."""
     micro, steps = plan.preset.micro_batch, plan.preset.accumulation
     sizes = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+    if plan.workload.makes_batches:
+        return ""
     if not (micro and steps and all(_is_known(plan, setting) for setting in sizes)):
         return ""
     return f"; global{UNBROKEN}batch{UNBROKEN}{micro * steps * plan.request.world}"

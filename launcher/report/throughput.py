@@ -114,7 +114,7 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
         own = workload.asked.get(setting) if workload.is_certain(setting) else None
         each.append(plan.overrides.get(setting, own))
     micro, accumulation = each
-    if micro is None or accumulation is None:
+    if micro is None or accumulation is None or workload.makes_batches:
         return None, None
     return int(micro) * int(accumulation) * plan.request.world, None
 

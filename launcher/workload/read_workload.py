@@ -83,6 +83,7 @@ def read_workload(request: LaunchRequest) -> Workload:
         notes=tuple(dict.fromkeys(script.notes)),
         unmodelled=tuple(dict.fromkeys((*script.unmodelled, *notes))),
         not_understood=not_understood(script.flags),
+        makes_batches=script.parser.makes_batches,
         model=model,
     )
 

@@ -480,3 +480,11 @@ def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
     )
     unknown = Diagnosis((replace(finding, entry=None),))
     assert rows[1] in unexplained_rows(unknown, Path())
+
+
+def test_a_batch_that_the_script_makes_itself_is_not_told() -> None:
+    """It may be any part of what is stated."""
+    workload = world({Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2})
+    for makes, told in ((True, False), (False, True)):
+        plan = as_asked(REQUEST, replace(workload, makes_batches=makes), HARDWARE)
+        assert ("16" in preset_text(plan)) is told
