@@ -5,6 +5,7 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]  # the working directory, from `-m`; the script sets its own
 
+import atexit
 import builtins
 import importlib.util
 import os
@@ -22,7 +23,7 @@ from typing import Any
 from .evidence import from_exception
 from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
-from .evidence.worker_messages import Failure, FailureBegun, Finished, Reexecution
+from .evidence.worker_messages import Exiting, Failure, FailureBegun, Finished, Reexecution
 from .guards import answering, install
 from .machine import cpu_affinity
 from .progress import board
@@ -117,6 +118,7 @@ def run(
     observations.end()
     if code == 0:
         sender.send(Finished())
+        atexit.register(sender.send, Exiting())  # the first to run, once all threads are joined
     return code
 
 

@@ -65,8 +65,11 @@ class Workload:
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
         notes: what a reader saw and could not use, as sentences.
+        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
         not_understood: flags that, by their names, decide memory or a known failure, and that no
             reader understood.
+        makes_batches: the script says itself which samples make a batch: the options only state
+            a size.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts that ran out of it.
         trained: a measurement of the memory from a run that trained; None where there is none.
@@ -77,7 +80,9 @@ class Workload:
     known: Mapping[Name, Known] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
     not_understood: tuple[str, ...] = ()
+    makes_batches: bool = False
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()

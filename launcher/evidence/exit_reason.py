@@ -12,8 +12,11 @@ def death_text(record: FailureRecord) -> str:
     who = "a worker" if record.rank is None else f"rank {record.rank}"
     if record.host:
         who += f" on {record.host}"
-    unit = "step" if record.step == 1 else "steps"
-    done = "" if record.step is None else f" after {record.step} {unit}"
+    done = ""
+    if record.step is not None:
+        own = record.step - record.start
+        done = f" after {own} step{'s' * (own != 1)}"
+        done += f" from step {record.start} on" if record.start else ""
     if record.exception == HANG:
         return f"{'the run' if record.rank is None else who} stood still{done}"
     left = f"{who} left with exit code {record.exit_code}"

@@ -96,6 +96,9 @@ class FailureRecord:
             device.
         log_tail: the last lines of its output.
         finished: the script had already run to its end.
+        mistyped: arguments that the script's parser, or what it called, doesn't know, each with
+            the nearest that is known.
+        start: steps that had been done when the attempt began, by a resume.
         has_trained: before the training that failed, the script had done another.
         told_by: what the exception, or the signal, is known from: the worker itself, a traceback
             in its output, one of its last lines, or an exit code that stands for a signal.
@@ -121,6 +124,8 @@ class FailureRecord:
     log_tail: tuple[str, ...] = ()
     finished: bool = False
     has_trained: bool = False
+    start: int = 0
+    mistyped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None

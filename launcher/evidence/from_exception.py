@@ -17,6 +17,7 @@ from typing import Any
 from ..core.workload import FRAMEWORKS
 from . import from_memory
 from .failure_record import FailureRecord, Frame, Raised
+from .mistyped import mistyped
 from .observations import Observations
 
 OURS = tuple(f"{path.parent.parent}/" for path in (Path(__file__), Path(__file__).resolve()))
@@ -57,6 +58,8 @@ def full_record(
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=or_none(observations.step),
         has_trained=observations.has_trained,
+        start=observations.progress.start,
+        mistyped=or_none(lambda: mistyped(error)) or {},
         parameters=tuple(or_none(lambda: parameters(error, observations)) or ())[:MOST_NAMES],
         observed=dict(observations.observed),
         model=or_none(observations.describe_model) or {},

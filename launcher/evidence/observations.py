@@ -47,7 +47,7 @@ class Observations:
         self.progress = unread_slot()
         self._models: list[weakref.ref[Any]] = []
         self._others = OtherModels()
-        self._steps: list[Callable[[], int | None]] = []
+        self._steps: list[tuple[Callable[[], int | None], int]] = []
         self._send: Callable[[Message], None] | None = None
         self._remarks: list[str] = []
         self._report_imports: Callable[[], dict[str, Any]] | None = None
@@ -126,7 +126,7 @@ class Observations:
         with contextlib.suppress(Exception):
             if not is_trained or self._models:
                 news = self._others.add(model, is_trained=is_trained)
-                self.see(**({} if any(counter() for counter in self._steps) else news))
+                self.see(**({} if any(counter() for counter, _ in self._steps) else news))
             else:
                 self._others.begin(model)
         if not is_trained:
@@ -159,15 +159,25 @@ class Observations:
             self.send(Imports(self._report_imports()))
 
     def count_steps(self, counter: Callable[[], int | None]) -> None:
-        """Adds a counter of optimizer steps; the one added last takes precedence."""
+        """Adds a counter of optimizer steps; the one added last takes precedence.
+
+        Where steps have been done before, another training begins, which counts from 0.
+        """
         self.has_trained = self.has_trained or bool(self.step())
-        self._steps.append(counter)
+        self._steps.append((counter, self.steps_of_all() or 0))
 
     def step(self) -> int | None:
-        """Optimizer steps done; None where nothing counts them."""
-        for counter in reversed(self._steps):
+        """Optimizer steps that the current training has done; None where nothing counts them."""
+        for counter, _ in reversed(self._steps):
             if (count := counter()) is not None:
                 return count
+        return None
+
+    def steps_of_all(self) -> int | None:
+        """Optimizer steps that all trainings of this process have done, one after another."""
+        for counter, before in reversed(self._steps):
+            if (count := counter()) is not None:
+                return before + count
         return None
 
     def measure(self) -> None:
@@ -182,7 +192,7 @@ class Observations:
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
-            step = self.step()  # fewer after a resume, where the Trainer that knew it is gone
+            step = self.steps_of_all()  # fewer after a resume, where who knew it is gone
             self.progress.moved(None if step is None else max(step, self.progress.step))
             held = self.before_model and from_memory.peak(self.before_model, self._addresses)
             self.progress.held(*(held or (0, 0)))

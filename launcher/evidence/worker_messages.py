@@ -52,6 +52,11 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
+class Exiting:
+    """After `Finished`: no thread of Python's is left that the interpreter waits for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Imports:
     """What the worker has imported so far (`extra_imports.Report`)."""
 
@@ -83,6 +88,7 @@ Message = (
     FailureBegun
     | Failure
     | Finished
+    | Exiting
     | Observed
     | ModelShape
     | Imports

@@ -22,6 +22,7 @@ from ..workload.config_files.edited_deepspeed import edited
 from . import first_batch
 from .enforced import overrides
 from .model_facts import see_facts
+from .step_times import times_of
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
@@ -97,6 +98,7 @@ def _see_engine(engine: Any, observations: Observations) -> None:
         return None if alive is None else int(alive.global_steps)
 
     observations.count_steps(steps)
+    times_of(observations).has_engine = True
     observations.see(
         engine=Engine.DEEPSPEED.value,
         zero_stage=int(engine.zero_optimization_stage()),

@@ -9,16 +9,30 @@ from typing import Any
 
 from ..core.settings import Setting
 from ..evidence.observations import Observations
+from .batches import size_of
 from .loss import loss_of_labels
 from .model_facts import see_no_checkpointing
+from .step_times import times_of
 
 
 def watch(engine: Any, observations: Observations) -> None:
-    """Waits for the first batch of an engine around a model; then the engine is as before."""
+    """Looks at the first batch of an engine around a model, and at the size of every batch.
+
+    Under a Trainer, which tells the sizes itself, the engine then is as before.
+    """
+    times, is_first = times_of(observations), True
 
     def see(module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
-        if module.training:
+        nonlocal is_first
+        if not module.training:
+            return
+        if times.has_trainer:
             handle.remove()
+        else:
+            with suppress(Exception):  # a batch may be anything
+                times.batch(*size_of(kwargs, int(engine.train_micro_batch_size_per_gpu())))
+        if is_first:
+            is_first = False
             with suppress(AttributeError, TypeError):  # of an unusual model
                 see_no_checkpointing(engine.module, observations)
                 if kwargs.get("labels") is not None:

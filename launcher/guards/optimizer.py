@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -22,7 +23,10 @@ NAMED = {"torch", "deepspeed", "transformers"}
 
 
 class Steps:
-    """The steps of the optimizer that has done the most.
+    """The steps of a loop, by those of its optimizers.
+
+    A step may have several optimizers, each of which steps once in it or more often. Where a new
+    one steps twice and none of the earlier ones does, another training has begun.
 
     Attributes:
         most: their number; None where no optimizer has been made: the loop may have an update of
@@ -33,7 +37,10 @@ class Steps:
     def __init__(self) -> None:
         self.most: int | None = None
         self.largest = 0
-        self._counts: dict[int, int] = {}
+        self._in_step: list[weakref.ref[Any]] = []  # the optimizers that have stepped in it
+        self._is_new = False  # the last of these had never stepped before
+        self._over: list[weakref.ref[Any]] = []  # those of an earlier training, as it seems
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_counting = True
 
     def begin(self) -> None:
@@ -42,9 +49,26 @@ class Steps:
 
     def count(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Counts a step."""
-        if self._is_counting:
-            self._counts[id(optimizer)] = done = self._counts.get(id(optimizer), 0) + 1
-            self.most = max(self.most or 0, done)
+        if not self._is_counting:
+            return
+        done, here = self.most or 0, [reference() for reference in self._in_step]
+        if here == [optimizer]:
+            self.most = done + 1
+            return
+        if any(reference() is optimizer for reference in self._over):
+            self.most, self._over = done - 1, []  # they are of one training
+            done = self.most
+        alive = [other for other in here if other is not None]
+        if alive and all(other is not optimizer for other in alive):
+            self._is_new = optimizer not in self._known
+            self._in_step.append(weakref.ref(optimizer))
+        else:
+            has_begun_anew = self._is_new and bool(alive) and alive[-1] is optimizer
+            if has_begun_anew:
+                self._over = [weakref.ref(other) for other in alive[:-1]]
+            self.most = done + 1 + has_begun_anew
+            self._is_new, self._in_step = False, [weakref.ref(optimizer)]
+        self._known.add(optimizer)
 
     def prepare(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         """Makes an optimizer's states, by a step that isn't the training's."""

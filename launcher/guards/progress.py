@@ -12,7 +12,7 @@ import wrapt
 from ..core.private_names import SAVE_CHECKPOINT, SKIP_CODE, SYNC_BUFFERS
 from ..evidence.observations import Observations
 from ..progress.board import Phase, Slot
-from .step_times import StepTimes
+from .step_times import StepTimes, times_of
 
 COLLECTIVES = (
     "all_gather",
@@ -60,14 +60,9 @@ HOOKED = (
 )
 
 
-@functools.cache
-def _times(observations: Observations) -> StepTimes:
-    return StepTimes(observations)
-
-
 def install(module: Any, observations: Observations) -> None:
     """Wraps what moves; what runs in every step by plain functions, which cost least."""
-    times = _times(observations)
+    times = times_of(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
         with observations.going_on():
             if name == SAVE_CHECKPOINT.path:
@@ -95,7 +90,7 @@ def install(module: Any, observations: Observations) -> None:
                 waiting = times.waiting(SYNC_BUFFERS.of(parallel))
                 setattr(parallel, SYNC_BUFFERS.attribute, waiting)
         case "torch.optim.optimizer":
-            module.register_optimizer_step_post_hook(times.stepped)
+            module.register_optimizer_step_post_hook(times.optimizer_stepped)
         case "transformers.trainer_callback":
             # Called once the Trainer has counted the step.
             handler = "CallbackHandler.on_step_end"

@@ -25,8 +25,14 @@ class StepTimes:
     buffers. With ZeRO stage 3 the forward pass waits for weights: there it ends where the engine's
     forward pass begins. Evaluation and saving are left out of the own and of the whole time. The
     first step isn't timed: it compiles and allocates. After a short step the marks rest, until a
-    step ends; then the next is timed.
+    step ends; then the next is timed. Steps are counted meanwhile.
+
+    Attributes:
+        has_trainer: a Trainer trains, which tells its batches and counts a step after it.
+        has_engine: so does an engine of DeepSpeed's with the steps.
     """
+
+    has_trainer = has_engine = False
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
@@ -39,6 +45,7 @@ class StepTimes:
         self._evaluates_since = 0  # in a loop of the user's own; 0 where it doesn't
         self._rests_until = 0  # 0 where the marks don't rest
         self._has_rested = False  # since `_begun`
+        self._samples = self._tokens = 0  # since `_begun`
 
     def wait(self) -> int:
         """Begins what doesn't count as the rank's own time, a movement; returns the time."""
@@ -124,15 +131,29 @@ class StepTimes:
             if before is Phase.TRAINING and self._begun:
                 self._begun += spent
 
-    def stepped(self, *_event: Any) -> None:
+    def batch(self, samples: int, tokens: int) -> None:
+        """Counts what the current step is trained on."""
+        self._samples += samples
+        self._tokens += tokens
+
+    def optimizer_stepped(self, *_event: Any) -> None:
         """Marks that an optimizer has stepped; a step may have several.
+
+        A Trainer's or an engine's isn't counted yet, so that only a resume is seen by it.
+        """
+        if self._step is None or not (self.has_trainer or self.has_engine):
+            self.stepped()
+
+    def stepped(self) -> None:
+        """Marks that a step is done, as far as anybody counts them.
 
         The first step of a training isn't timed. A counter that begins beyond 1 has been resumed,
         and hasn't counted this step yet.
         """
+        slot, step = self._observations.progress, self._observations.steps_of_all()
         if self._rests_until and time.monotonic_ns() < self._rests_until:
+            slot.count(step)  # the process may end without another word
             return
-        slot, step = self._observations.progress, self._observations.step()
         self._since = now = slot.moved(step)
         before = self._step
         if not step or step == before:
@@ -140,15 +161,23 @@ class StepTimes:
         self._observations.measure()
         self._step, self._rests_until = step, 0
         if before is None and step > 1:
+            slot.resumed(step)
             return
-        whole = now - self._begun
+        whole, seen = now - self._begun, (self._samples, self._tokens)
         if self._has_rested and before is not None:
             self._has_rested = False
-            slot.trained(step - before, whole)
+            slot.trained(step - before, whole, *seen)
         elif step > 1 and self._begun:
-            slot.timed(self._own, whole)
+            slot.timed(self._own, whole, *seen)
             self._has_rested = whole < SHORT
             self._rests_until = now + REST if self._has_rested else 0
         elif slot.phase is Phase.LOADING:
             slot.enter(Phase.TRAINING)
         self._begun, self._own = now, 0
+        self._samples = self._tokens = 0
+
+
+@functools.cache
+def times_of(observations: Observations) -> StepTimes:
+    """The times of a process's steps."""
+    return StepTimes(observations)

@@ -17,10 +17,11 @@ from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files import edited_deepspeed
 from ..workload.readers.vocabulary import dtype_named, optimizer_named
-from . import first_batch, fsdp
+from . import batches, first_batch, fsdp
 from .enforced import overrides, replaced
 from .loss import loss_of
 from .model_facts import NAMES, see_facts, see_no_checkpointing
+from .step_times import times_of
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
@@ -32,8 +33,8 @@ def install(module: ModuleType, observations: Observations) -> None:
     else:
         wrapt.wrap_function_wrapper(module, "Trainer.__init__", partial(_construct, observations))
         wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
-        batches = partial(_training_step, observations)
-        wrapt.wrap_function_wrapper(module, "Trainer.training_step", batches)
+        step = partial(_training_step, observations)
+        wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
 
 
 def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -133,18 +134,25 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
                 observations.see_model(held, is_trained=False)
     if getattr(instance, "ref_model", instance) is None:
         observations.see(reference_model=False)
-    result = wrapped(*args, **kwargs)
+    times = times_of(observations)
+    times.has_trainer = True
+    try:
+        result = wrapped(*args, **kwargs)
+    finally:
+        times.has_trainer = False
     with suppress(Exception):  # no counter ends a training that has succeeded
-        observations.progress.moved(observations.step())
+        observations.progress.moved(observations.steps_of_all())
     return result
 
 
 def _training_step(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
-        with suppress(AttributeError, TypeError):
-            batch = args[1] if len(args) > 1 else kwargs["inputs"]
+    """Notes what every step is trained on, and the length of the first batch."""
+    with suppress(Exception):  # a batch may be anything
+        batch = args[1] if len(args) > 1 else kwargs["inputs"]
+        times_of(observations).batch(*batches.size_of(batch, instance.args.train_batch_size))
+        if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
             first_batch.see_length(batch, observations)
     return wrapped(*args, **kwargs)
 

@@ -28,14 +28,15 @@ WINDOW = 16
 _NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
-_MARK = b"slboard2"
-_STATE = struct.Struct("<IIqQQQQQQQQQ")
+_MARK = b"slboard3"
+_STATE = struct.Struct("<IIqQQQQQQQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
 and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
 their time in nanoseconds; of how many of them times of their own were kept; the most memory that
-was held, and what of it isn't the training's, in bytes."""
+was held, and what of it isn't the training's, in bytes; the steps done before this attempt's first;
+the samples and the tokens of the timed steps."""
 _PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
-_PEAK, _CONTEXT = 9, 10
+_PEAK, _CONTEXT, _START, _SAMPLES, _TOKENS = 9, 10, 11, 12, 13
 _WORDS = _STATE.size // 8
 """Places of these in words of 64 bits, and their number; the phase is the process's upper half."""
 _TIMES = struct.Struct("<QQ")
@@ -79,6 +80,9 @@ class RankProgress:
         peak: bytes of memory that were held at most so far, on the device or else by the process;
             0 where it isn't known. Before the script's end a device's context isn't counted.
         context: bytes of them that aren't the training's, see `Measured`.
+        start: optimizer steps that had been done when the attempt began, by a resume.
+        samples: samples of the timed steps, as this rank has seen them; 0 where it hasn't.
+        tokens: their tokens, padding included; 0 where it has seen none.
     """
 
     rank: int
@@ -95,6 +99,9 @@ class RankProgress:
     trained: float = 0.0
     peak: int = 0
     context: int = 0
+    start: int = 0
+    samples: int = 0
+    tokens: int = 0
 
 
 class Slot:
@@ -119,10 +126,15 @@ class Slot:
         """The optimizer steps last marked; -1 before."""
         return self._words[_STEP]
 
+    @property
+    def start(self) -> int:
+        """Steps that had been done when the attempt began."""
+        return self._words[_START]
+
     def begin(self, thread: int) -> None:
         """Notes the process and its main thread; called once in the worker's own process."""
         self._pid = os.getpid()
-        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, *[0] * 8)).cast("q")
+        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, *[0] * 11)).cast("q")
         self._words[_ENTERED] = self._changed
         self.enter(Phase.STARTING)
 
@@ -151,17 +163,28 @@ class Slot:
         self._changed = words[_CHANGED] = now
         return now
 
-    def timed(self, own: int, whole: int) -> None:
-        """Keeps the times of a step, in nanoseconds."""
+    def count(self, step: int | None) -> None:
+        """Notes the optimizer steps done, if they are known, and no movement: it costs least."""
+        if step is not None:
+            self._words[_STEP] = step
+
+    def resumed(self, start: int) -> None:
+        """Notes that these steps had been done when the attempt began."""
+        self._words[_START] = start
+
+    def timed(self, own: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
+        """Keeps the times of a step, in nanoseconds; and counts it, as `trained` does."""
         words = self._words
         place = _WORDS + 2 * (words[_KEPT] % WINDOW)
         words[place] = own
         words[place + 1] = whole
         words[_KEPT] += 1
-        self.trained(1, whole)
+        self.trained(1, whole, samples, tokens)
 
-    def trained(self, steps: int, whole: int) -> None:
-        """Counts steps, with the nanoseconds that they took together."""
+    def trained(self, steps: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
+        """Counts steps: the nanoseconds that they took together, and what they were trained on."""
+        self._words[_SAMPLES] += samples
+        self._words[_TOKENS] += tokens
         self._words[_TIMED] += steps
         self._words[_TRAINED] += whole
 
@@ -211,7 +234,7 @@ class Board:
         now = time.monotonic_ns()
         for local in range(count):
             offset = _HEAD.size + local * _SIZE
-            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, *[0] * 6)
+            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, *[0] * 9)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
@@ -287,6 +310,9 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
             trained=trained / 1e9,
             peak=held[0],
             context=held[1],
+            start=held[2],
+            samples=held[3],
+            tokens=held[4],
         )
 
 

@@ -46,6 +46,9 @@ def failure_rows(
     assert entry is not None, "an unexplained failure has no rows"
     traits = traits_of(record, attempt.plan.workload) | scheduled_by(os.environ)
     rows = raised_rows(record)
+    if record.mistyped:  # then nothing else matters
+        rows += mistyped_rows(record)
+        return rows + [("where", text) for text in where_texts(record, spots)]
     is_cured = follows and entry.kind in (Kind.MEMORY, Kind.PRESET)
     if not is_cured or (entry.kind is Kind.PRESET and spots):
         rows += advice_rows(entry, record, traits)
@@ -64,6 +67,14 @@ def failure_rows(
             rows.append(("note", f"{wanted}, yet {in_force} was in force"))
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
+
+
+def mistyped_rows(record: FailureRecord) -> list[Row]:
+    """A row for each argument that isn't known, with the nearest that is."""
+    return [
+        ("do", f"write `{near}` in the place of `{name}`, which isn't known")
+        for name, near in record.mistyped.items()
+    ]
 
 
 def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> list[Row]:
@@ -87,7 +98,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
         whole: include the ranks that failed later.
     """
     record = diagnosis.root.record
-    rows = raised_rows(record)
+    rows = raised_rows(record) + mistyped_rows(record)
     rows += [("where", text) for text in where_texts(record, ())]
     others = [finding.record for finding in diagnosis.findings[1:]]
     if others and whole:

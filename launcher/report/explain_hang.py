@@ -9,6 +9,7 @@ from ..core.control_sequences import cleaned
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
+from ..hangs.at_end import at_end
 from ..hangs.places import (
     Place,
     own_frame,
@@ -43,9 +44,9 @@ ADVICE = {
     HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
     HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
     "or do it before the launch. --hang-report sets after how long this is told",
-    HangKind.DIVERGENT: "waiting can't help: look for what only some ranks run before this "
-    "collective (`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let "
-    "all ranks run it, or none",
+    HangKind.DIVERGENT: "look for what only some ranks run before this collective "
+    "(`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let all ranks "
+    "run it, or none",
     HangKind.ENDED: "give all ranks the same number of batches: a DistributedSampler, "
     "`drop_last=True`, or `with model.join():` around the loop (torch's Join)",
     HangKind.STOPPED: "`kill -CONT PID` lets a stopped process go on; a debugger must let go of it",
@@ -145,6 +146,9 @@ def _stuck_children(standing: Standing) -> str:
 def _nobody(report: HangReport) -> str:
     if report.kind is HangKind.BUSY:
         return "no rank waits for another, and some work"
+    if ranks := at_end(report):
+        hang = "hangs" if len(ranks) == 1 else "hang"
+        return f"{ranks_text(ranks)} {hang} at the end of the script, which the others have left"
     if report.kind is HangKind.IDLE:
         return "no rank does anything, and none waits for another"
     if report.kind is HangKind.DIVERGENT:
@@ -321,12 +325,14 @@ def _notes(report: HangReport) -> list[str]:
 
 
 def _advice(report: HangReport) -> str:
+    if at_end(report):
+        return "the training is done: nothing of it is lost where the run is stopped"
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:
         pids = [
             str(standing.pid) for standing in report.standings if standing.rank in report.culprits
         ]
         text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
-    if report.is_proof or not report.quiet:
-        return text
-    return f"{text}. The run goes on meanwhile"
+    if report.is_proof:
+        return f"waiting can't help: {text}"
+    return f"{text}. The run goes on meanwhile" if report.quiet else text

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from ..core.certainty import Origin
 from ..core.choices import Engine
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
+from ..core.preset import preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Fact
+from ..core.settings import Fact, Setting
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
@@ -19,6 +21,15 @@ from ..planning.search import contradiction
 from .costs import cost_text
 from .plan_table import components_text
 
+UNBROKEN = "\u00a0"
+"""A blank at which `terminal.table` doesn't break a line."""
+DECIDED_BY_SCRIPTS = {
+    Setting.MICRO_BATCH,
+    Setting.ACCUMULATION,
+    Setting.FIND_UNUSED_PARAMETERS,
+    Setting.STATIC_GRAPH,
+}
+"""Settings that scripts often compute: those read in their source alone aren't told."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
@@ -40,15 +51,40 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
         rows.append(("keep", KEEP))
     rows += [("preset", text) for text in filter(None, [preset_text(plan)])]
-    if plan.workload.not_understood:
+    if whole and plan.workload.not_understood:
         rows.append(("note", f"not understood: {', '.join(plan.workload.not_understood)}"))
-    rows += [("note", note) for note in (*plan.workload.notes, *plan.hardware.notes)]
+    rows += [("note", note) for note in (*plan.workload.unmodelled, *_notes(plan))]
     rows += plan.request.placement.sources
     if whole:
         rows += [("command", plan.request.command), on_row(plan.request, plan.hardware)]
         if plan.chosen.estimate is not None:
             rows.append(("largest", components_text(plan.chosen.estimate)))
     return rows
+
+
+def launch_rows(plan: Plan) -> list[Row]:
+    """The rows of `plan_rows` that a launch prints: of a healthy one as asked, a single line.
+
+    That line has the global batch. What the user should know besides stays in notes.
+    """
+    placed = [row for row in plan.request.placement.sources if row[0] == "note"]
+    if not _is_plainly_as_asked(plan):
+        return plan_rows(plan)
+    text = verdict_text(plan) + _batch_text(plan)
+    return [("plan", text), *(("note", note) for note in _notes(plan)), *placed]
+
+
+def _is_plainly_as_asked(plan: Plan) -> bool:
+    """Whether nothing is changed, in doubt or proposed, and the memory suffices."""
+    estimate = plan.chosen.estimate
+    usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
+    fits = estimate is None or estimate.bound <= usable
+    return fits and not (plan.changes or plan.doubt or plan.proposals)
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """What the user should know of the settings and the devices."""
+    return *plan.workload.notes, *plan.hardware.notes
 
 
 def verdict_text(plan: Plan) -> str:
@@ -60,21 +96,40 @@ def verdict_text(plan: Plan) -> str:
 
 def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
-    told, engine = plan.preset, plan.workload.engine
+    engine = plan.workload.engine
+    told = preset_of(
+        {
+            setting: value
+            for setting, value in plan.preset.settings().items()
+            if setting not in DECIDED_BY_SCRIPTS or _is_known(plan, setting)
+        }
+    )
     if engine not in (None, Engine.DDP):
         told = replace(told, static_graph=None, find_unused_parameters=None)  # DDP's alone
     text = str(told)
     if engine is Engine.FSDP:
         version = plan.workload.value(Fact.FSDP_VERSION) or ""
         text = ", ".join(filter(None, (f"FSDP{version}", text)))
-    if plan.preset.micro_batch and plan.preset.accumulation:
-        text += f"; global batch {_global_batch(plan)}"
-    return text
+    return text + _batch_text(plan)
 
 
-def _global_batch(plan: Plan) -> int:
-    """Samples of an optimizer step of all workers."""
-    return (plan.preset.micro_batch or 1) * (plan.preset.accumulation or 1) * plan.request.world
+def _is_known(plan: Plan, setting: Setting) -> bool:
+    """Whether a setting is known by more than an assumption, or than the script's source."""
+    known = plan.workload.known.get(setting)
+    if setting in plan.overrides or setting in plan.workload.wanted:
+        return True
+    return known is not None and known.origin not in (Origin.DEFAULT, Origin.SCRIPT)
+
+
+def _batch_text(plan: Plan) -> str:
+    """The samples of an optimizer step of all workers, never broken; empty where not known."""
+    micro, steps = plan.preset.micro_batch, plan.preset.accumulation
+    sizes = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+    if plan.workload.makes_batches:
+        return ""
+    if not (micro and steps and all(_is_known(plan, setting) for setting in sizes)):
+        return ""
+    return f"; global{UNBROKEN}batch{UNBROKEN}{micro * steps * plan.request.world}"
 
 
 def memory_text(plan: Plan) -> str:
@@ -82,9 +137,12 @@ def memory_text(plan: Plan) -> str:
     estimate, chosen = plan.chosen.estimate, plan.chosen
     assert estimate is not None, "only a known model has an estimate"
     usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
+    is_measured = bool(plan.workload.measured or plan.workload.trained)
+    on_cpu = plan.hardware.accelerator.kind == "cpu"
+    most = "at most" if is_measured or not on_cpu else "at most, beside what the script imports"
     fits = "fits" if estimate.bound <= usable else "tight" if chosen.is_tight else "may not fit"
     text = (
-        f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} at most; "
+        f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} {most}; "
         f"{gib(usable)} usable"
     )
     return f"{text}; host memory {gib(estimate.host)} GiB a node" if estimate.host else text

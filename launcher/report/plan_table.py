@@ -159,7 +159,7 @@ def document(
         "known": {name.value: _known(known) for name, known in workload.known.items()},
         "wanted": {name.value: _known(known) for name, known in workload.wanted.items()},
         "model": workload.model,
-        "notes": workload.notes,
+        "notes": (*workload.notes, *workload.unmodelled),
         "not_understood": workload.not_understood,
         "feasible": is_plan,
         "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,

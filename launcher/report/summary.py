@@ -36,6 +36,8 @@ def show_end(
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
     lines += [] if speed is None else [line_of(speed.document())]
+    if isinstance(outcomes[-1], Succeeded) and not outcomes[-1].remarks:
+        lines = ["; ".join(lines)]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
     say(*lines, f"exit code {code}; logs and records: {run}")
 

@@ -16,11 +16,12 @@ class Throughput:
     """How fast a run has trained, by the last attempt that has timed steps.
 
     Attributes:
-        steps: optimizer steps done by then, from the training's begin.
+        steps: optimizer steps that this run has done, without those before a resume that began it.
         timed: those of this attempt that were timed: all but its first.
         seconds: the time of these, without evaluation and saving.
-        batch: samples of a step on all ranks; None where it isn't known.
-        length: tokens of a sample, as stated or as seen; None where it isn't known.
+        batch: samples of a step on all ranks, as seen, else as known; None where it is neither.
+        length: tokens of a sample, as seen, padding included; None where none were seen.
+        reached: the last step, where the run began by a resume; None elsewhere.
         lost: part of the run's time that went into failed attempts, but for steps that a later
             attempt went on from, and into the pauses between attempts.
     """
@@ -28,9 +29,10 @@ class Throughput:
     steps: int
     timed: int
     seconds: float
-    batch: int | None = None
-    length: int | None = None
+    batch: float | None = None
+    length: float | None = None
     lost: float = 0.0
+    reached: int | None = None
 
     @property
     def rate(self) -> float:
@@ -43,8 +45,10 @@ class Throughput:
         if self.batch is not None:
             known["samples_per_second"] = self.rate * self.batch
         if self.batch is not None and self.length is not None:
-            known["tokens_per_sample"] = self.length
+            known["tokens_per_sample"] = round(self.length)
             known["tokens_per_second"] = self.rate * self.batch * self.length
+        if self.reached is not None:
+            known["reached"] = self.reached
         return {**known, "lost": self.lost}
 
 
@@ -63,7 +67,10 @@ def line_of(document: Mapping[str, float]) -> str:
     lost = document["lost"]
     failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
     steps = document["steps"]
-    return f"trained {steps:,} step{'s' * (steps != 1)}: {', '.join(parts)}{failures}"
+    done = f"{steps:,} step{'s' * (steps != 1)}"
+    if "reached" in document:
+        done += f", up to step {document['reached']:,}"
+    return f"trained {done}: {', '.join(parts)}{failures}"
 
 
 def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
@@ -76,8 +83,10 @@ def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
     row = None if last is None else _first(last)
     if last is None or row is None or row.step is None:
         return None
-    batch, length = _sizes(last)
-    return Throughput(row.step, row.timed, row.trained, batch, length, _lost(outcomes))
+    start = min(first.start for first in map(_first, outcomes) if first is not None)
+    reached = row.step if start else None
+    sizes = _sizes(last, row.timed)
+    return Throughput(row.step - start, row.timed, row.trained, *sizes, _lost(outcomes), reached)
 
 
 def _first(outcome: Outcome) -> RankProgress | None:
@@ -86,20 +95,28 @@ def _first(outcome: Outcome) -> RankProgress | None:
     return row if row is not None and row.timed and row.trained and row.step else None
 
 
-def _sizes(outcome: Outcome) -> tuple[int | None, int | None]:
-    """Samples of a step and tokens of a sample, each None where it is only assumed."""
+def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
+    """Samples of a step and tokens of a sample, each None where it is only assumed.
+
+    What node 0's ranks have seen of these steps stands for all ranks.
+    """
     plan = outcome.attempt.plan
+    rows = outcome.seen.rows
+    samples, tokens = sum(row.samples for row in rows), sum(row.tokens for row in rows)
+    if plan.workload.value(Fact.MODEL_PARALLEL):
+        return None, None
+    if samples:
+        batch = samples * plan.request.world / len(rows) / steps
+        return batch, tokens / samples or None
     workload = with_seen(plan.workload, outcome.attempt, outcome.seen)
     each = []
     for setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION):
         own = workload.asked.get(setting) if workload.is_certain(setting) else None
         each.append(plan.overrides.get(setting, own))
     micro, accumulation = each
-    if micro is None or accumulation is None or workload.value(Fact.MODEL_PARALLEL):
+    if micro is None or accumulation is None or workload.makes_batches:
         return None, None
-    length = workload.value(Fact.SEQUENCE_LENGTH) if workload.is_length_stated else None
-    batch = int(micro) * int(accumulation) * plan.request.world
-    return batch, None if length is None else int(length)
+    return int(micro) * int(accumulation) * plan.request.world, None
 
 
 def _lost(outcomes: Sequence[Outcome]) -> float:

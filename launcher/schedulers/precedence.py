@@ -39,7 +39,7 @@ def merged(
         if scheduled is None or scheduled.rank is None:
             return only
         text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
-        return replace(only, sources=(("nodes", f"{text}alone: nothing says how many there are"),))
+        return replace(only, sources=(("note", f"{text}alone: nothing says how many there are"),))
     least, most = _node_range(counted, scheduled)
     if most == 1:
         return replace(alone(scheduled, times), meeting=_store_port(stated))

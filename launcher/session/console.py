@@ -32,9 +32,13 @@ class ConsoleReporter:
     """Reports events on stderr."""
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """Prints the plan; under `--quiet`, only what differs from the request."""
-        rows = explain_plan.plan_rows(plan, whole=terminal.is_verbose())
-        _show([*rows, *suspect_rows(suspects, plan.workload)])
+        """Prints the plan, briefly if as asked; under `--quiet`, only what differs from that."""
+        told = suspect_rows(suspects, plan.workload)
+        if terminal.is_verbose():
+            rows = explain_plan.plan_rows(plan, whole=True)
+        else:
+            rows = explain_plan.launch_rows(plan)
+        _show([*rows, *told])
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the plan as asked, and what would be changed."""

@@ -23,7 +23,7 @@ from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary
-from ..system import kept_runs, launcher_record, orphans, run_directory
+from ..system import kept_runs, launcher_record, orphans, run_directory, terminal
 from ..workers.forkserver.client import Server
 from ..workload.script.versions import installed
 from . import metrics_process
@@ -129,7 +129,8 @@ def _train(
     reporter = ConsoleReporter()
     learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
-    for sentence in (*learnt.notes, *start.sentences(catalogue)):
+    told = start.sentences(catalogue, whole=terminal.is_verbose())
+    for sentence in (*learnt.notes, *told):
         reporter.note(sentence)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     has_learnt = start.has_failed

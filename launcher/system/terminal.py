@@ -67,6 +67,12 @@ def tell(*lines: str) -> None:
         say(*lines)
 
 
+def detail(*lines: str) -> None:
+    """Like `say`, but only under `--verbose`: it explains, and asks nothing of the user."""
+    if _verbose:
+        say(*lines)
+
+
 def reassure(sentence: str) -> None:
     """Tells a person who waits what is being done; nothing where stderr is no terminal."""
     with suppress(OSError, ValueError):  # it is closed
@@ -147,7 +153,7 @@ def _complain(text: str) -> None:
 
 
 def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
-    """Rows of a label and a text, the texts wrapped and aligned."""
+    """Rows of a label and a text, the texts wrapped and aligned; never at a no-break space."""
     lines = []
     for label, text in rows:
         head = f"{' ' * indent}{label:<9}"
@@ -160,4 +166,4 @@ def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
                 break_long_words=False,
                 break_on_hyphens=False,
             ) or [head]
-    return lines
+    return [line.replace("\u00a0", " ") for line in lines]

@@ -21,7 +21,7 @@ from ..nodes.messages import Order
 from ..nodes.peers import Peers
 from ..progress import snapshot
 from ..progress.board import Board
-from ..system import orphans
+from ..system import orphans, terminal
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
@@ -87,7 +87,7 @@ def run_attempt(
             context = Forked({})
         output.start()
         if server.problem is not None:
-            watch.notice(f"every worker does its imports itself: {server.problem}")
+            terminal.detail(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         look = tuple if board is None else board.rows
         asker = Asker(lambda rows: up_to_date(standings(rows, sockets), look))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..core.request import HangTimes
 from ..evidence.failure_record import FailureRecord
 from ..hangs import failure
+from ..hangs.at_end import at_end
 from ..hangs.attribution import attributed
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Standing
@@ -37,6 +38,7 @@ class HangWatch:
     Attributes:
         look: how far this node's ranks have come.
         asker: asks this node's ranks; readable once there is an answer.
+        at_end: ranks that have only to end, and hang; none where other nodes take part.
         proof: the report for which the run is to be ended; None as long as it may go on.
     """
 
@@ -61,6 +63,7 @@ class HangWatch:
             tell: called with a report for the user.
             notice: called with a line for the user.
         """
+        self.at_end: frozenset[int] = frozenset()
         self.proof: HangReport | None = None
         self._proven_at = 0.0
         self._times = times
@@ -178,6 +181,7 @@ class HangWatch:
         if quiet < self._limit:
             self._tell(report)
             return
+        self.at_end = frozenset() if self._peers.connections else at_end(report)
         timeout = self._times.timeout
         has_run_out = timeout is not None and quiet >= timeout
         if has_run_out and not report.is_proof:
@@ -214,6 +218,7 @@ class HangWatch:
         if self._told is not None:
             self._notice("the ranks move again")
         self._last = self._told = None
+        self.at_end = frozenset()
         self._again = 0.0
 
 

@@ -12,6 +12,7 @@ from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
 from ..evidence.worker_messages import (
+    Exiting,
     Failure,
     FailureBegun,
     Finished,
@@ -35,6 +36,9 @@ class NodeWorkers:
         failing: the first report of a failure by each rank.
         records: all failure records, by rank.
         finished: ranks whose script ran to its end.
+        exiting: those that have only to exit, at which nothing of the script's runs any more but
+            exit handlers.
+        hung: those that hung while they exited, with the seconds after which they were ended.
         observed: what the workers have observed.
         model: the model as the first worker described it.
         saves: where the Trainer of each rank saves.
@@ -47,6 +51,8 @@ class NodeWorkers:
     failing: dict[int, FailureRecord] = field(default_factory=dict)
     records: dict[int, FailureRecord] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
+    exiting: set[int] = field(default_factory=set)
+    hung: Mapping[int, float] = field(default_factory=dict)
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
     saves: dict[int, Saves] = field(default_factory=dict)
@@ -62,6 +68,8 @@ class NodeWorkers:
                 self.records[rank] = record
             case Finished():
                 self.finished.add(rank)
+            case Exiting():
+                self.exiting.add(rank)
             case Observed(observed=observed, step=step) if not step:
                 # A later observation isn't worth losing the steps already done.
                 self.observed.update(observed)
@@ -84,12 +92,25 @@ class NodeWorkers:
         }
         return dead | self.records.keys() | (self.failing.keys() & self.exits.keys())
 
+    def leaving(self) -> set[int]:
+        """Ranks that still run, where every rank of this node has only to exit."""
+        rest = self.pids.keys() - self.finished - self.exits.keys()
+        return set() if rest else self.alive & self.exiting
+
     def remarks(self) -> tuple[str, ...]:
         """Sentences on what happened to workers after their script's end."""
         return tuple(
-            f"rank {rank} was ended by {signal.Signals(-code).name} after its script had finished"
+            self._remark(rank, signal.Signals(-code))
             for rank, (code, _) in sorted(self.exits.items())
             if code < 0
+        )
+
+    def _remark(self, rank: int, number: signal.Signals) -> str:
+        if rank not in self.hung:
+            return f"rank {rank} was ended by {number.name} after its script had finished"
+        return (
+            f"rank {rank} had done its training and hung in native code as it ended: it was ended "
+            f"by the launcher after {self.hung[rank]:.0f} s"
         )
 
     def failures(self, sent: Mapping[int, set[int]], output: Output) -> tuple[FailureRecord, ...]:

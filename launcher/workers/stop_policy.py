@@ -9,6 +9,9 @@ from ..core.request import StopTimes
 Steps = tuple[tuple[signal.Signals, float], ...]
 """Signals, each with the seconds from now until it is sent."""
 
+HUNG_AT_EXIT: Steps = ((signal.SIGKILL, 0.0),)
+"""For a rank that hangs in native code as it exits: no handler can run any more."""
+
 
 def after_own_failure(times: StopTimes) -> Steps:
     """For a rank that fails: it may send its record and run its exit handlers, but not for ever."""

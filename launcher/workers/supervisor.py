@@ -21,11 +21,12 @@ from ..nodes.latecomers import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
-from ..system import orphans
+from ..system import orphans, terminal
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
+from .exit_watch import ExitWatch
 from .forkserver.client import Server
 from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
@@ -66,6 +67,8 @@ class Supervisor:
         self._receiver = receiver
         self._wakeup = wakeup
         self._options = request.worker_options
+        self._exits = ExitWatch(pids, self._options.hang_times.report, watch.notice)
+        self.workers.hung = self._exits.hung
         self._times = request.worker_options.stop_times
         self._watch = watch
         self._server = server
@@ -94,6 +97,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
+                self._end_hung()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)
                 orphans.reap({*self.workers.pids.values(), *self._server.pids})
@@ -165,6 +169,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
+        pauses.append(self._exits.pause(self._leaving()))
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -202,7 +207,7 @@ class Supervisor:
                 if apart is not None:
                     self._remark(apart)
             case Reexecution(variable=variable):
-                self._watch.notice(
+                terminal.detail(
                     f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
                     "preloaded module had read it"
                 )
@@ -291,6 +296,16 @@ class Supervisor:
         if not self._peers.is_head and seen != self._reported:
             self._reported = seen
             self._peers.send(NodeObserved(workers.observed, workers.model))
+
+    def _end_hung(self) -> None:
+        """Ends ranks that hang as they end, which is no failure: their training is done."""
+        if not self.progress.is_stopping:
+            hung = self._exits.check(self._leaving())
+            self.workers.finished |= hung
+            self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
+
+    def _leaving(self) -> set[int]:
+        return self.workers.leaving() | (self.workers.alive & self._hangs.at_end)
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""

@@ -69,7 +69,9 @@ def read_workload(request: LaunchRequest) -> Workload:
         LaunchError: the script, or a file that it names, can't be used.
     """
     if request.is_program:
-        return Workload(framework=Framework.NONE, versions=installed(FRAMEWORKS), notes=(PROGRAM,))
+        return Workload(
+            framework=Framework.NONE, versions=installed(FRAMEWORKS), unmodelled=(PROGRAM,)
+        )
     script = read_script(request)
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
@@ -78,8 +80,10 @@ def read_workload(request: LaunchRequest) -> Workload:
     workload = workload.informed(vision_flags.image_statements(script, model))
     return replace(
         workload,
-        notes=tuple(dict.fromkeys((*script.notes, *notes))),
+        notes=tuple(dict.fromkeys(script.notes)),
+        unmodelled=tuple(dict.fromkeys((*script.unmodelled, *notes))),
         not_understood=not_understood(script.flags),
+        makes_batches=script.parser.makes_batches,
         model=model,
     )
 

@@ -215,7 +215,7 @@ def test_a_variable_that_the_script_sets_first_holds(
         train=f"import os\nprint('begins', flush=True)\n{first}\nimport loud\nprint(loud.MODE)\n"
         "import sys\nprint('guarded', 'safe_launch.guards' in sys.modules)\n",
     )
-    done = launch(tmp_path, "train.py")
+    done = launch(tmp_path, "-v", "train.py")
     assert lines(done) == ["begins"] * 2 * repeats + ["guarded True"] * 2 + ["set"] * 2
     words = "the script sets LOUD_MODE after a preloaded module had read it"
     assert (words in said(done)) == (repeats == 2)
@@ -257,7 +257,7 @@ def test_where_forking_isnt_safe_workers_are_fresh(
     """And the reason is said."""
     write(installed, odd=module)
     write(tmp_path, train="import odd\n" + IS_FORKED + "print(forked)\n")
-    done = launch(tmp_path, "train.py")
+    done = launch(tmp_path, "-v", "train.py")
     assert lines(done) == ["False"] * 2
     assert "every worker does its imports itself: " in said(done)
     assert reason in said(done)
@@ -272,7 +272,7 @@ def test_a_package_that_reads_a_workers_own_rank_is_left_to_the_workers(
     first += "print('ranked' in known, 'other' in known)\n"
     rest = TRAIN.replace("FIRST", "").replace("import late", "").replace("late.use()", "")
     write(tmp_path, train=first + rest.replace("print('early'", "('early'"))
-    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    done = launch(tmp_path, "-v", "--max-restarts", "1", "train.py")
     assert said(done).count("every worker does its imports itself: ranked reads RANK, which") == 1
     assert lines(done) == ["False False"] * 2 + ["False True"] * 2
 
@@ -307,7 +307,7 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
         + "        raise RuntimeError('once')\n"
         + "    time.sleep(600)\n",
     )
-    done = launch(tmp_path, "--max-restarts", "1", "train.py")
+    done = launch(tmp_path, "-v", "--max-restarts", "1", "train.py")
     assert lines(done) == ["False"] * 2 + ["True"] * 2
     assert "the process that imports for the workers has ended" in said(done)
 

@@ -224,7 +224,7 @@ def test_a_program_that_isnt_python(workshop: Path, method: str) -> None:
     """It is run as it is, with a worker's environment; its code and its output are as ever."""
     program(workshop / "run.sh", '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\nexit $RANK\n')
     options = (f"--start-method={method}", "--nproc=2", "--no-python", "--leave-timeout=0.5")
-    done = launch(workshop, *options, "./run.sh", "a b", "l${local_rank}")
+    done = launch(workshop, "-v", *options, "./run.sh", "a b", "l${local_rank}")
     assert done.returncode == 1
     assert "rank 1 of 2: a b l1" in done.stdout
     assert "what goes on inside can't be seen or corrected" in said(done)

@@ -102,7 +102,7 @@ def test_a_server_that_is_killed_at_a_relaunch(workshop: Path, begin: Begin) -> 
     """The workers are started without it, once, and meet each other."""
     script = FAILS_ONCE + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     process = begin(
-        "--max-restarts=1",
+        *("-v", "--max-restarts=1"),
         "train.py",
         seconds=[0, 0, FOR_EVER, 0],
         read="MASTER_PORT",

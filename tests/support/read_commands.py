@@ -39,7 +39,7 @@ def lines(workload: Workload) -> Iterator[str]:
     """All that was read of one command line, each value with its origin."""
     for name, known in sorted(workload.known.items(), key=lambda item: str(item[0])):
         yield f"{name.value} = {known.value} [{known.origin.name}: {known.source}]"
-    yield from (f"note: {note}" for note in workload.notes)
+    yield from (f"note: {note}" for note in (*workload.notes, *workload.unmodelled))
     if workload.not_understood:
         yield f"not understood: {' '.join(workload.not_understood)}"
 

@@ -60,10 +60,12 @@ class Learnt:
         """Whether an earlier run has failed, or was started again before it could."""
         return any(kept.lesson.trained is None for kept in self.lessons)
 
-    def sentences(self, catalogue: Catalogue) -> Iterator[str]:
-        """What is applied, a sentence for each lesson."""
+    def sentences(self, catalogue: Catalogue, *, whole: bool = True) -> Iterator[str]:
+        """A sentence for each lesson that is applied; unless `whole`, none of measurements."""
         for kept in self.lessons:
             lesson = kept.lesson
+            if lesson.trained is not None and not whole:
+                continue
             entry = catalogue.named(lesson.failure)
             what = "what the workers showed before their first step"
             what = what if entry is None else entry.subject

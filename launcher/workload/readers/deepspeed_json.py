@@ -209,7 +209,7 @@ def _optimizer(config: Config, label: str, script: Script, origin: Origin) -> It
     if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
         kind = Optimizer.LION  # one state
     if kind is None:
-        script.notes.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
+        script.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, origin, source)
     in_torch = section(section(config, "optimizer"), "params").get("torch_adam")

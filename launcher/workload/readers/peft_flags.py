@@ -134,7 +134,7 @@ def _other(script: Script) -> Given | None:
 def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
     if not adapter.value:
         word = adapter.source.rpartition(" ")[2]
-        script.notes.append(f"{adapter.source}: memory is estimated as if all were trained")
+        script.unmodelled.append(f"{adapter.source}: memory is estimated as if all were trained")
         if word in FROZEN_BASE:
             yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
         return

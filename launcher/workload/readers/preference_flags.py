@@ -84,12 +84,13 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     yield Fact.OBJECTIVE, Known(objective.value, named.origin, named.source)
     other = next((given for flag in JUDGES[kind] if (given := script.text(flag))), None)
     if other is None:
-        script.notes.append(f"{named.source}: the memory of the other models isn't counted")
+        script.unmodelled.append(f"{named.source}: the memory of the other models isn't counted")
         return
     name = other.words[0] if other.words else str(other.value)
     model = read_model(name, str(Path.cwd()), [], script.environment)
     if model is None:
-        script.notes.append(f"{other.source}: its memory isn't counted, since its size is unknown")
+        note = f"{other.source}: its memory isn't counted, since its size is unknown"
+        script.unmodelled.append(note)
         return
     adapter = adapter_of(script)
     adapted = adapter.value == Adapter.LORA if adapter else script.owner == "swift"

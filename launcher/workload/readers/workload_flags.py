@@ -83,7 +83,7 @@ def _parallel(script: Script) -> Iterator[Statement]:
     for name in PARALLEL:
         ranks = script.number(name) if script.text(name) else None
         if ranks is not None and int(ranks.value) > 1:
-            script.notes.append(f"{ranks.source} {ranks.value}: its memory isn't modelled")
+            script.unmodelled.append(f"{ranks.source} {ranks.value}: its memory isn't modelled")
             yield Fact.MODEL_PARALLEL, _known(ranks, ranks.value)
             return
 
@@ -144,7 +144,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
             if name in ONE_STATE:
                 yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
             else:
-                script.notes.append(f"{switch.source}: AdamW's states are assumed")
+                script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
             return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
     named = next(filter(None, map(script.text, ("optimizer", "optim", "source_optimizer"))), None)
@@ -157,7 +157,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
     if optimizer is None:
         if named.origin > Origin.SCRIPT:
             note = f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
-            script.notes.append(note)
+            script.unmodelled.append(note)
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)
     fused = STEPS.get(str(named.value))

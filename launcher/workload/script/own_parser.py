@@ -19,9 +19,15 @@ from .harmless_calls import dotted
 from .known_values import Unknown
 from .option import value_of
 from .reached import reached
-from .source_files import SourceFiles
+from .source_files import SourceFile, SourceFiles
 from .statements import Site
 from .unguarded_calls import called
+
+OWN_BATCHES = {
+    *("batch_sampler", "BatchSampler", "get_train_dataloader"),
+    *("split_batches", "dispatch_batches"),
+}
+"""Names by which batches are made otherwise than by a size for each rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class OwnParser:
         adapter: what it says of adapters: a member of `Adapter`, or empty for another kind than
             those; None where nothing tells.
         zeros: options whose default is 0.
+        makes_batches: it says itself which samples make a batch, so that no option does.
     """
 
     options: frozenset[str] = frozenset()
@@ -48,6 +55,7 @@ class OwnParser:
     is_parsed: bool = False
     adapter: Given | None = None
     zeros: frozenset[str] = frozenset()
+    makes_batches: bool = False
 
     @property
     def takes_training_arguments(self) -> bool:
@@ -102,6 +110,7 @@ def own_parser(
         known.is_parsed,
         found.adapter,
         frozenset(n for n, each in known.options.items() if _is_zero(each.default)),
+        any(map(_makes_batches, files.files)),
     )
     return parser, {name: each for name, each in flags.items() if name not in unknown}
 
@@ -110,6 +119,17 @@ def _in_full(name: str, known: Declared) -> str:
     """The option's name of which a flag is the beginning: argparse takes one that fits no other."""
     fitting = [] if name in known.options else [n for n in known.options if n.startswith(name)]
     return fitting[0] if known.is_all and len(fitting) == 1 else name
+
+
+def _makes_batches(file: SourceFile) -> bool:
+    """Whether it names any of `OWN_BATCHES`."""
+    return any(
+        (isinstance(node, ast.keyword) and node.arg in OWN_BATCHES)
+        or (isinstance(node, ast.Name) and node.id in OWN_BATCHES)
+        or (isinstance(node, ast.Attribute) and node.attr in OWN_BATCHES)
+        or (isinstance(node, ast.FunctionDef) and node.name in OWN_BATCHES)
+        for node in ast.walk(file.tree)
+    )
 
 
 def _is_zero(default: Any) -> bool:

@@ -22,6 +22,7 @@ class Script:
         environment: the launcher's environment, which the workers inherit.
         world: the number of workers on all nodes.
         notes: what a reader saw and could not use, as sentences.
+        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
         parser: what its source says of its options.
@@ -33,6 +34,7 @@ class Script:
     environment: Mapping[str, str]
     world: int
     notes: list[str] = field(default_factory=list)
+    unmodelled: list[str] = field(default_factory=list)
     owner: str = ""
     program: str = ""
     parser: OwnParser = field(default_factory=OwnParser)

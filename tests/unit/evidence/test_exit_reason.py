@@ -25,6 +25,10 @@ OOM_KILL = "the kernel's out-of-memory killer struck on this host meanwhile"
             "rank 0 left with exit code 4 after 2 steps",
         ),
         (
+            FailureRecord(0, 0.0, "builtins.KeyError", step=9, start=8),
+            "rank 0 raised KeyError after 1 step from step 8 on",
+        ),
+        (
             FailureRecord(0, 0.0, signal=9, exit_code=137, oom_kills=1),
             f"rank 0 was ended by SIGKILL ({OOM_KILL})",
         ),

@@ -12,6 +12,8 @@ from safe_launch.core import preset
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.observations import Observations
 from safe_launch.guards import accelerate, deepspeed, first_batch, optimizer, transformers
+from safe_launch.guards.batches import size_of
+from safe_launch.guards.step_times import times_of
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -127,13 +129,58 @@ def test_a_reference_with_an_optimizer_by_its_configuration(
 def test_the_first_batch_of_an_engine_in_training(
     initialize: Callable[..., Any], seen: Observations
 ) -> None:
-    """An evaluation before it tells nothing; of later batches none is looked at."""
+    """An evaluation before it tells nothing; of later batches only the size, without a Trainer."""
     engine, _ = initialize(torch.nn.Linear(6, 5), optimizer=object(), config=configured(2))
     engine.eval()(input_ids=torch.ones(2, 6))
     assert "sequence_length" not in seen.observed
     engine.train()(input_ids=torch.ones(2, 6))
     assert seen.observed["sequence_length"] == 6
+    engine.train()(input_ids=torch.ones(3, 6))
+    assert seen.observed["sequence_length"] == 6
+    assert times_of(seen)._tokens == 30
+    times_of(seen).has_trainer = True  # from here on the Trainer counts
+    engine.train()(input_ids=torch.ones(2, 6))
     assert not engine._forward_pre_hooks
+    assert times_of(seen)._tokens == 30
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        ({"input_ids": (4, 6)}, (4, 24)),
+        ({"input_ids": (3, 6)}, (3, 18)),  # the last of an epoch, or a sampler of the script's
+        ({"input_ids": (8, 6)}, (4, 48)),  # the two texts of each pair
+        ({"input_ids": (1, 14), "position_ids": (1, 14)}, (4, 14)),  # laid end to end
+        ({"input_ids": (1, 14)}, (1, 14)),
+        ({"chosen_input_ids": (4, 6), "rejected_input_ids": (4, 5)}, (4, 44)),
+        ({"pixel_values": (4, 3, 8, 8)}, (4, 0)),
+        ({}, (0, 0)),
+    ],
+)
+def test_the_size_of_a_batch(batch: Any, size: tuple[int, int]) -> None:
+    """Samples, and tokens with their padding."""
+    made = {key: torch.ones(*sizes) for key, sizes in batch.items()}
+    assert size_of(made, micro_batch=4) == size
+
+
+@pytest.mark.parametrize(
+    ("order", "steps"),
+    [
+        ("aaa", 3),
+        ("ababab", 3),  # of two networks
+        ("aaabaaab", 6),  # one more often than the other
+        ("abbbabbb", 6),
+        ("aaabbb", 6),  # one training after another
+        ("aaabbbccc", 9),
+    ],
+)
+def test_steps_of_several_optimizers(order: str, steps: int) -> None:
+    """In one step, or each in a training of its own."""
+    each = {name: torch.nn.Module() for name in "abc"}
+    found = optimizer.Steps()
+    for name in order:
+        found.count(each[name], None, None)
+    assert found.most == steps
 
 
 @pytest.mark.parametrize(

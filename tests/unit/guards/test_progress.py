@@ -225,7 +225,7 @@ def test_another_training_of_the_process_begins_anew(training: Training) -> None
 @pytest.fixture
 def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Makes a module of these parts, with the guard installed."""
-    monkeypatch.setattr(progress, "_times", lambda _observations: training.times)
+    monkeypatch.setattr(progress, "times_of", lambda _observations: training.times)
 
     def make(name: str, **parts: Any) -> Any:
         module: Any = ModuleType(name)
@@ -320,9 +320,8 @@ def test_after_a_short_step_the_marks_rest(training: Training) -> None:
     row = training.row
     assert row.own == (0.0005,) * len(row.own)
     assert 2 <= len(row.own) <= 10
-    assert row.step is not None
-    assert 50 <= row.step <= 101
-    assert row.timed == row.step - 1
+    assert row.step == 101
+    assert 49 <= row.timed <= 100
     assert row.trained == pytest.approx(row.timed * 0.001)
     training.work(70)
     training.backward(1)
@@ -358,11 +357,72 @@ def test_compiled_code_has_none_of_it(installed: Callable[..., Any]) -> None:
     assert {"StepTimes.stepped", "StepTimes.waiting.<locals>.marked", "Slot.moved"} <= skipped
 
 
+def test_steps_are_counted_while_the_marks_rest(training: Training) -> None:
+    """A process that ends by os._exit says nothing any more."""
+    for _ in range(4):
+        training.work(0.001)
+        training.step()
+    assert training.board.rows()[0].step == 5
+
+
+def test_a_second_training_of_a_process_adds_its_steps(training: Training) -> None:
+    """Each with a Trainer that counts from 0; a failure is told by its own steps."""
+    training.steps = 11
+    training.step()
+    second = [0]
+    training.observations.count_steps(lambda: second[0])
+    for second[0] in range(1, 13):
+        training.times.stepped()
+    training.observations.end()
+    assert training.board.rows()[0].step == 24
+    assert training.observations.step() == 12
+
+
+def test_steps_before_a_resume_are_noted(training: Training) -> None:
+    """A Trainer that goes on at step 4 counts the first of its own after it was told."""
+    other = Observations()
+    other.show_on(slot_of(training.board.path, 0))
+    count = [4]
+    other.count_steps(lambda: count[0])
+    times = StepTimes(other)
+    times.stepped()
+    for count[0] in (5, 6):
+        times.stepped()
+    row = training.board.rows()[0]
+    assert (row.start, row.step) == (4, 6)
+
+
+def test_the_step_of_a_trainers_optimizer_isnt_counted_yet(training: Training) -> None:
+    """After a rest the marks begin again with a step that has been counted, and what it took."""
+    training.times.has_trainer = True
+    for _ in range(20):
+        training.times.batch(2, 20)
+        training.work(0.01)
+        training.times.optimizer_stepped()
+        training.step()
+    row = training.row
+    assert row.trained == pytest.approx(0.01 * row.timed)
+    assert (row.samples, row.tokens) == (2 * row.timed, 20 * row.timed)
+
+
+def test_what_timed_steps_are_trained_on(training: Training) -> None:
+    """Of the same steps as their time: not of the first, nor of one that hasn't ended."""
+    for size in (2, 3, 4):
+        training.times.batch(size, 10 * size)
+        training.times.batch(size, 10 * size)
+        training.work(1)
+        training.step()
+    training.times.batch(5, 50)
+    row = training.row
+    assert (row.timed, row.samples, row.tokens) == (3, 18, 180)
+
+
 def test_the_steps_of_a_trainer_that_has_gone_stay(training: Training) -> None:
     """After a resume the optimizer has counted only those of this process."""
     training.steps = 12
     training.step()
-    training.observations.count_steps(lambda: 9)
+    training.observations._steps.insert(0, (lambda: 9, 0))
+    training.steps = None  # type: ignore[assignment]
     training.observations.end()
     assert training.board.rows()[0].step == 13
 

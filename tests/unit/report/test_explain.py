@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.catalogue.reader import read_catalogue, read_entry
+from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.preset import preset_of
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.source_location import SourceLocation
+from safe_launch.core.workload import Known
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
@@ -37,6 +39,7 @@ from safe_launch.report.explain_plan import (
 )
 from safe_launch.report.pod_status import dead_end_line
 from safe_launch.system import terminal
+from support.attempts import entry_of
 from support.tables import table
 from support.worlds import (
     CATALOGUE,
@@ -68,6 +71,30 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     plan = as_asked(REQUEST, world({Fact.ENGINE: engine, **switches}), HARDWARE)
     text = preset_text(replace(plan, preset=preset_of(switches)))
     assert set(text.split(", ")) == set(told.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_told"),
+    [
+        (Origin.DEFAULT, False),  # the script may decide otherwise
+        (Origin.SCRIPT, False),  # it may compute it from what only the run knows
+        (Origin.KEPT, True),
+        (Origin.FLAG, True),
+        (Origin.OBSERVED, True),
+    ],
+)
+def test_figures_from_the_scripts_source_alone_arent_told(origin: Origin, is_told: bool) -> None:
+    """What it divides by the ranks, or sets where its model has adapters."""
+    values = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.FIND_UNUSED_PARAMETERS: True}
+    known = {setting: Known(value, origin, "") for setting, value in values.items()}
+    plan = as_asked(REQUEST, replace(world({}), known=known), HARDWARE)
+    text = terminal.table([("preset", preset_text(plan))], indent=0)[0]
+    for part in (
+        "find_unused_parameters=True",
+        "micro batch 4, accumulation 2",
+        "; global batch 16",
+    ):
+        assert (part in text) is is_told
 
 
 @pytest.mark.parametrize(
@@ -433,3 +460,31 @@ def test_a_dead_end_lists_what_contradicts() -> None:
         "gradient_checkpointing=non_reentrant: a rule of this test; "
         "gradient_checkpointing=off: a rule of this test"
     )
+
+
+def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
+    """The nearest first, and nothing on other versions; also where nothing known matches."""
+    record = FailureRecord(
+        *(1, 1.0, "builtins.ValueError", "not used: ['--max_stepps']"),
+        mistyped={"--max_stepps": "--max_steps"},
+        frames=(Frame("/u/train.py", 4, "main", "parse()"),),
+        user_files=("/u/train.py",),
+    )
+    finding = Finding(record, Role.INITIATING, entry_of("trainer-arguments-unknown"))
+    plan = as_asked(REQUEST, world({}), HARDWARE)
+    rows = failure_rows(finding, Attempt(0, plan, Path()), (), follows=False)
+    assert [label for label, _ in rows] == ["what", "do", "where"]
+    assert rows[1] == (
+        "do",
+        "write `--max_steps` in the place of `--max_stepps`, which isn't known",
+    )
+    unknown = Diagnosis((replace(finding, entry=None),))
+    assert rows[1] in unexplained_rows(unknown, Path())
+
+
+def test_a_batch_that_the_script_makes_itself_is_not_told() -> None:
+    """It may be any part of what is stated."""
+    workload = world({Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2})
+    for makes, told in ((True, False), (False, True)):
+        plan = as_asked(REQUEST, replace(workload, makes_batches=makes), HARDWARE)
+        assert ("16" in preset_text(plan)) is told

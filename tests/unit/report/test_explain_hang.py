@@ -169,3 +169,16 @@ def test_control_characters_of_workers_are_left_out() -> None:
 def test_ranks_in_words(ranks: list[int], expected: str) -> None:
     """As short as they can be said."""
     assert ranks_text(ranks) == expected
+
+
+@pytest.mark.parametrize("kind", HangKind)
+def test_waiting_cant_help_or_the_run_goes_on(kind: HangKind) -> None:
+    """One of both, as it is proven or not."""
+    report = HangReport(kind, (1,), (0,), None, (waiting(0), away(1)), is_proof=False, quiet=99.0)
+    (open_advice,) = (text for label, text in explain_hang.rows(report) if label == "do")
+    proven = replace(report, is_proof=True)
+    (advice,) = (text for label, text in explain_hang.rows(proven) if label == "do")
+    assert "waiting can't help" not in open_advice
+    assert open_advice.endswith("The run goes on meanwhile")
+    assert advice.startswith("waiting can't help: ")
+    assert "goes on meanwhile" not in advice

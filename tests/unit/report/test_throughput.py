@@ -36,6 +36,13 @@ def seen(
     return Seen(observed, rows=(row,), span=(begun, ended))
 
 
+def with_rows(outcome: Outcome, **fields: int) -> Outcome:
+    """The outcome, of two ranks that have seen this."""
+    (row,) = outcome.seen.rows
+    rows = (replace(row, **fields), replace(row, rank=1, **fields))
+    return replace(outcome, seen=replace(outcome.seen, rows=rows))
+
+
 def document(*outcomes: Outcome) -> dict[str, Any]:
     """The throughput of these attempts."""
     found = throughput_of(outcomes)
@@ -56,18 +63,38 @@ def test_steps_and_samples_over_the_time_spent_training() -> None:
     assert line_of(found) == "trained 101 steps: 2 steps/s, 32 samples/s"
 
 
-def test_tokens_only_where_the_length_was_seen_or_stated() -> None:
-    """What is assumed, and a limit that the script sets by itself, are no length."""
-    outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0, 60, sequence_length=512))
-    found = document(outcome)
-    assert found["tokens_per_second"] == 32 * 512
-    assert line_of(found).endswith("32 samples/s, 16,384 tokens/s at 512 a sample")
-    for origin, is_told in ((Origin.SCRIPT, False), (Origin.FLAG, True)):
-        limit = Known(512, origin, "")
-        known = world(BATCH)
-        known = replace(known, known={**known.known, Fact.SEQUENCE_LENGTH: limit})
-        outcome = Succeeded(attempt(workload=known), seen=seen(101, 100, 50.0, 0, 60))
-        assert ("tokens_per_second" in document(outcome)) is is_told
+def test_samples_and_tokens_are_those_that_the_ranks_have_seen() -> None:
+    """Whatever length and batch are stated: a sampler of the script's own may halve the batch."""
+    limit = {Fact.SEQUENCE_LENGTH: Known(512, Origin.FLAG, "")}
+    workload = world(BATCH)
+    workload = replace(workload, known={**workload.known, **limit})
+    outcome = Succeeded(attempt(workload=workload), seen=seen(101, 100, 50.0, 0, 60))
+    assert "tokens_per_second" not in document(outcome)
+    found = document(with_rows(outcome, samples=400, tokens=40_000))
+    assert found["samples_per_second"] == 800 / 50
+    assert found["tokens_per_second"] == 80_000 / 50
+    assert line_of(found).endswith("16 samples/s, 1,600 tokens/s at 100 a sample")
+
+
+def test_ranks_that_share_samples_arent_added_up() -> None:
+    """Their batches are parts of the same samples."""
+    workload = world(BATCH)
+    parallel = {Fact.MODEL_PARALLEL: Known(2, Origin.FLAG, "")}
+    workload = replace(workload, known={**workload.known, **parallel})
+    outcome = Succeeded(attempt(workload=workload), seen=seen(101, 100, 50.0, 0, 60))
+    assert "samples_per_second" not in document(with_rows(outcome, samples=400, tokens=4))
+
+
+def test_steps_before_a_resume_arent_the_runs() -> None:
+    """Its first attempt began at step 100; a resume within the run changes nothing."""
+    first = with_rows(Failed(attempt(), (), seen(121, 18, 9.0, 0, 30)), start=100)
+    again = with_rows(Succeeded(attempt(1), seen=seen(150, 28, 14.0, 30, 60)), start=120)
+    assert document(first)["steps"] == 21
+    found = document(first, again)
+    assert (found["steps"], found["reached"]) == (50, 150)
+    assert line_of(found).startswith("trained 50 steps, up to step 150: 2 steps/s")
+    whole = with_rows(Failed(attempt(), (), seen(121, 120, 60.0, 0, 90)), start=0)
+    assert document(whole, again)["steps"] == 150
 
 
 @pytest.mark.parametrize(
@@ -124,12 +151,12 @@ def test_a_failure_before_the_first_step() -> None:
 
 
 def test_the_summary_has_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Between how it ended and where the records are; and the document for programs."""
+    """Beside how it ended, then where the records are; and the document for programs."""
     outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 60.0))
     summary.show_end([outcome], {}, tmp_path, 0)
-    first, second, third = capsys.readouterr().err.splitlines()
-    assert first.endswith("attempt 1: succeeded")
-    assert second == "[safe-launch] trained 101 steps: 2 steps/s, 32 samples/s"
-    assert third.startswith("[safe-launch] exit code 0")
+    first, second = capsys.readouterr().err.splitlines()
+    told = "attempt 1: succeeded; trained 101 steps: 2 steps/s, 32 samples/s"
+    assert first == f"[safe-launch] {told}"
+    assert second.startswith("[safe-launch] exit code 0")
     assert summary.document([outcome], 0)["throughput"] == document(outcome)
     assert summary.document([Succeeded(attempt())], 0) == {"exit_code": 0, "attempts": 1}

@@ -114,7 +114,7 @@ def test_without_anything_a_launcher_is_alone() -> None:
     assert place({}) == Placement()
     assert place({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == Placement()
     assert place(POD, IN_POD).is_alone
-    told = dict(place(POD, IN_POD).sources)["nodes"]
+    told = dict(place(POD, IN_POD).sources)["note"]
     assert told.endswith("trains alone: nothing says how many there are")
 
 

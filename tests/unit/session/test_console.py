@@ -134,6 +134,54 @@ def test_quiet_leaves_out_what_is_as_asked(
     assert said(capsys) == []
 
 
+def test_a_healthy_launch_as_asked_is_told_in_three_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One of the plan and two of the end, however much is known; all of it under `--verbose`."""
+    batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.PRECISION: "bf16"}
+    workload = replace(
+        world({**ZERO2, **batch}),
+        not_understood=("--batch_size",),
+        unmodelled=("--optim galore_adamw: AdamW's states are assumed",),
+    )
+    placed = replace(REQUEST.placement, sources=(("nodes", "2 (SLURM_NNODES)"),))
+    plan = as_asked(replace(REQUEST, placement=placed), workload, HARDWARE)
+    done = RunState(REQUEST, workload).after(Succeeded(replace(ATTEMPT, plan=plan)), None)
+    SAY.planned(plan, [])
+    SAY.finished(done, End(0), tmp_path)
+    first, second, third = said(capsys)
+    assert first == "plan     as asked: nothing is changed; on 2 x cpu; global batch 16"
+    assert second == "attempt 1: succeeded"
+    assert third == f"exit code 0; logs and records: {tmp_path}"
+    monkeypatch.setattr(terminal, "_verbose", True)
+    SAY.planned(plan, [])
+    told = "\n".join(said(capsys))
+    for part in ("not understood: --batch_size", "AdamW's states", "SLURM_NNODES", "bf16"):
+        assert part in told
+
+
+def test_what_a_user_should_know_is_told_of_a_healthy_launch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A note on a setting, a device or the placement; also what may not fit."""
+    workload = replace(world(ZERO2), notes=("--fsdp without effect",))
+    devices = replace(HARDWARE, notes=("the devices differ",))
+    placed = replace(REQUEST.placement, sources=(("note", "trains alone"),))
+    SAY.planned(as_asked(replace(REQUEST, placement=placed), workload, devices), [])
+    notes = ["--fsdp without effect", "the devices differ", "trains alone"]
+    assert said(capsys)[1:] == [f"note     {note}" for note in notes]
+
+
+def test_the_global_batch_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever the line is broken."""
+    batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2}
+    for length in range(30, 70):
+        device = replace(HARDWARE.accelerator, name="d" * length)
+        plan = as_asked(REQUEST, world(batch), replace(HARDWARE, accelerator=device))
+        SAY.planned(plan, [])
+        assert any("global batch 16" in line for line in said(capsys))
+
+
 def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Whose failure stands, and where the records are; what was told as it happened isn't again."""
     other = replace(RECORD, message="later", traceback="Traceback: later\n")

@@ -21,6 +21,7 @@ from safe_launch.core.settings import Value
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
+    Exiting,
     Failure,
     FailureBegun,
     Finished,
@@ -31,14 +32,14 @@ from safe_launch.evidence.worker_messages import (
     Reexecution,
     Remark,
 )
-from safe_launch.evidence.worker_receiver import Receiver
+from safe_launch.evidence.worker_receiver import Envelope, Receiver
 from safe_launch.hangs.report import HangReport
 from safe_launch.hangs.standing import Standing
 from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Board
-from safe_launch.system import children
+from safe_launch.system import children, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
@@ -184,6 +185,26 @@ def test_all_finish(tmp_path: Path) -> None:
     assert ended.is_success
     assert ended.remarks == ("rank 1 was ended by SIGABRT after its script had finished",)
     assert ended.records == ()
+
+
+def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
+    """Not while another still runs, nor while threads of its own may."""
+    with node(tmp_path, FOREVER, FOREVER) as local:
+        workers = local.supervisor.workers
+        workers.note(Envelope(1, Finished()))
+        workers.note(Envelope(1, Exiting()))
+        assert workers.leaving() == set()
+        workers.note(Envelope(0, Finished()))
+        assert workers.leaving() == {1}
+        workers.note_exit(1, -signal.SIGKILL)
+        workers.hung = {1: 300.0}
+        assert workers.leaving() == set()
+        assert workers.failed() == set()
+        (remark,) = workers.remarks()
+    assert remark == (
+        "rank 1 had done its training and hung in native code as it ended: it was ended "
+        "by the launcher after 300 s"
+    )
 
 
 def test_one_fails_without_a_word(tmp_path: Path) -> None:
@@ -347,18 +368,22 @@ def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
         assert local.end().model == first.shape
 
 
-def test_what_workers_tell_is_passed_on(tmp_path: Path) -> None:
-    """Imports to the fork server, a re-execution to the user, and once what all ranks lack."""
+def test_what_workers_tell_is_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imports to the fork server, once what all ranks lack; a re-execution under `--verbose`."""
+    monkeypatch.setattr(terminal, "_verbose", True)
     with node(tmp_path, ("true",)) as local:
         local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
         for rank in (0, 1):
             local.send(rank, Remark("this torch has no gloo: nothing is reduced"))
         local.end()
     assert local.imports == [{"modules": ["torch"]}]
-    assert local.notices == [
-        "rank 0 was re-executed: the script sets HF_HOME after a preloaded module had read it",
-        "this torch has no gloo: nothing is reduced",
-    ]
+    assert local.notices == ["this torch has no gloo: nothing is reduced"]
+    assert capsys.readouterr().err == (
+        "[safe-launch] rank 0 was re-executed: the script sets HF_HOME after a preloaded module "
+        "had read it\n"
+    )
 
 
 def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_other_models_of_ms_swift(
     assert found == (frozen and frozen * parameters, trained and trained * parameters)
     assert workload.value(Fact.REFERENCE_MODEL) is reference
     if frozen is None:
-        assert any("isn't counted" in note for note in workload.notes)
+        assert any("isn't counted" in note for note in workload.unmodelled)
 
 
 def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:

@@ -239,4 +239,4 @@ def test_a_flag_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found.model.source == "m: config.json"
     missing = workload("--model", "org/none")
     assert missing.model is None
-    assert missing.notes[-1].startswith("--model: org/none is neither")
+    assert missing.unmodelled[-1].startswith("--model: org/none is neither")

@@ -495,3 +495,21 @@ def test_a_tower_that_is_loaded_on_its_own(folder: Path) -> None:
     )
     names = (Fact.ATTENTION, Fact.LOADED_PRECISION)
     assert read_values(read(folder, source), *names) == [None, "fp16"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("loader = DataLoader(data, batch_sampler=sampler)", True),
+        ("sampler = torch.utils.data.BatchSampler(order, 4, False)", True),
+        ("accelerator = Accelerator(split_batches=True)", True),
+        ("class Own(Trainer):\n    def get_train_dataloader(self): ...", True),
+        ("loader = DataLoader(data, batch_size=4, sampler=sampler)", False),
+    ],
+)
+def test_who_says_which_samples_make_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, expected: bool
+) -> None:
+    """Where the script does, no size that is stated tells the global batch."""
+    monkeypatch.chdir(tmp_path)
+    assert read(tmp_path, line).makes_batches is expected

@@ -734,7 +734,7 @@ def test_optimizers(line: str, expected: str | None, tmp_path: Path) -> None:
     """Those of transformers by their states; others are noted, not guessed."""
     workload = read(tmp_path, *line.split())
     assert workload.value(Fact.OPTIMIZER) == expected
-    assert bool(workload.notes) == (expected is None)
+    assert bool(workload.unmodelled) == (expected is None)
 
 
 def test_every_optimizer_of_transformers_is_known_or_noted(tmp_path: Path) -> None:
@@ -743,7 +743,7 @@ def test_every_optimizer_of_transformers_is_known_or_noted(tmp_path: Path) -> No
 
     for one in OptimizerNames:
         workload = read(tmp_path, "--optim", one.value)
-        assert (workload.value(Fact.OPTIMIZER) is None) == bool(workload.notes), one
+        assert (workload.value(Fact.OPTIMIZER) is None) == bool(workload.unmodelled), one
 
 
 @pytest.mark.parametrize(
@@ -924,7 +924,7 @@ def test_deepspeeds_own_optimizer(
     Path("ds.json").write_text(json.dumps({"optimizer": optimizer}))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(Fact.OPTIMIZER) == expected
-    assert bool(workload.notes) == (optimizer.get("type") == "Shampoo")
+    assert bool(workload.unmodelled) == (optimizer.get("type") == "Shampoo")
 
 
 ODD = ("", "-1", "0", "yes", "NaN", "1e9", "[", "{}", "[]", "all", "9" * 5000, "\x00", "é")

@@ -1,0 +1,134 @@
+"""Notices ranks whose training is done and that hang in native code as they end.
+
+Seen with torch 2.13 and gloo: a native thread is joined with the interpreter's lock held, and the
+thread waits for that lock. Nothing of the training is left to do by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..hangs import proc
+from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
+
+LOOKS = 5.0
+"""Seconds between two looks, at most."""
+FACTOR = 5
+"""Times the patience for which a rank must have done nothing before it is ended."""
+WAITING = "S"
+"""The state of a process that sleeps in the kernel and can be interrupted (proc_pid_stat(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What a process that only waits doesn't change, or hardly.
+
+    Attributes:
+        at: when this was read, in seconds of the monotonic clock.
+        switches: how often its main thread has given up a processor.
+        cpu: processor seconds that all its threads have used.
+        moved: bytes that it has read and written.
+    """
+
+    at: float
+    switches: int
+    cpu: float
+    moved: int
+
+    def has_waited_since(self, earlier: Traces) -> bool:
+        """Whether its main thread has stood still, and the others have done next to nothing.
+
+        Gloo's and NCCL's threads wake up some hundred times a second only to look around.
+        """
+        return (
+            self.switches == earlier.switches
+            and self.cpu - earlier.cpu <= WORKS * (self.at - earlier.at)
+            and self.moved - earlier.moved < LEAST_IO
+        )
+
+
+def traces_of(pid: int) -> Traces | None:
+    """What is seen of a process; None if it has ended, works, is held, or waits for a child."""
+    own, *children = proc.trees([pid]).get(pid) or (None,)
+    if own is None or own.state != WAITING:
+        return None
+    if any(child.state not in ENDED_STATES for child in children):
+        return None
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{pid}/task/{pid}/status").read_text(errors="replace").splitlines()
+        counts = (line for line in lines if line.startswith("voluntary_ctxt_switches"))
+        switches = int(next(counts).partition(":")[2])
+        return Traces(time.monotonic(), switches, own.cpu, max(own.called, own.fetched))
+    return None
+
+
+class ExitWatch:
+    """The watch over the ranks of a node that have only to end.
+
+    Attributes:
+        hung: the ranks that were given up, each with the seconds for which it had stood still.
+    """
+
+    def __init__(
+        self, pids: Mapping[int, int], patience: float, notice: Callable[[str], None]
+    ) -> None:
+        """Begins the watch.
+
+        Args:
+            pids: the process of each rank.
+            patience: `HangTimes.report`: seconds until a standstill is told; 0 for never.
+            notice: called with a line for the user.
+        """
+        self.hung: dict[int, float] = {}
+        self._pids = pids
+        self._patience = patience
+        self._notice = notice
+        self._interval = min(LOOKS, max(patience / 5, 0.2))
+        self._due = 0.0
+        self._first: dict[int, Traces] = {}  # of each rank's standstill
+        self._told: set[int] = set()
+
+    def pause(self, leaving: Iterable[int]) -> float | None:
+        """Seconds until the next look; None where nobody has to be looked at."""
+        is_needed = self._patience > 0 and any(rank not in self.hung for rank in leaving)
+        return max(0.0, self._due - time.monotonic()) if is_needed else None
+
+    def check(self, leaving: Iterable[int]) -> set[int]:
+        """Looks, if it is due; returns the ranks that are to be ended.
+
+        Args:
+            leaving: ranks that run, and that have nothing to do any more than to end.
+        """
+        now = time.monotonic()
+        if self._patience <= 0 or now < self._due:
+            return set()
+        self._due = now + self._interval
+        found = set()
+        for rank in set(leaving) - self.hung.keys():
+            quiet = self._quiet(rank)
+            if quiet >= FACTOR * self._patience:
+                self.hung[rank] = quiet
+                found.add(rank)
+            elif quiet >= self._patience and rank not in self._told:
+                self._told.add(rank)
+                rest = FACTOR * self._patience - quiet
+                self._notice(
+                    f"rank {rank} has done its training, but hangs in native code as it ends: "
+                    f"nothing has moved for {quiet:.0f} s. It is ended in {rest:.0f} s; nothing of "
+                    "the training is lost"
+                )
+        return found
+
+    def _quiet(self, rank: int) -> float:
+        """Seconds for which a rank has stood still, as far as it was looked at."""
+        traces, first = traces_of(self._pids[rank]), self._first.get(rank)
+        if traces is not None and first is not None and traces.has_waited_since(first):
+            return traces.at - first.at
+        self._first.pop(rank, None)
+        if traces is not None:
+            self._first[rank] = traces
+        return 0.0

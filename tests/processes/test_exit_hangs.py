@@ -1,0 +1,69 @@
+"""Ranks that have finished and don't exit: in native code they are ended, else they are let be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.processes import gone, launch
+
+TRAIN = """
+import ctypes, os, threading, time, atexit
+print("trained", flush=True)
+if os.environ["RANK"] == "1":
+    {end}
+"""
+
+
+def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
+    """Rank 0 has ended and the training is done: a success with a remark, in a bounded time."""
+    script = workshop / "train.py"
+    script.write_text(TRAIN.format(end="atexit.register(ctypes.PyDLL(None).pause)"))
+    done = launch(workshop, "--nproc=2", "--hang-report=1", script)
+    said = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert done.returncode == 0
+    assert said.count("rank 1 has done its training, but hangs in native code") == 1
+    assert "succeeded; rank 1 had done its training and hung in native code" in said
+    assert gone(workshop)
+
+
+def test_a_thread_that_the_script_leaves_running_goes_on(workshop: Path) -> None:
+    """The interpreter waits for it, as for a server's, however little it does."""
+    script = workshop / "train.py"
+    thread = "threading.Thread(target=lambda: (time.sleep(8), print('served'))).start()"
+    script.write_text(TRAIN.format(end=thread))
+    done = launch(workshop, "--nproc=2", "--hang-report=1", script)
+    assert done.returncode == 0
+    assert "served" in done.stdout
+    assert "hangs" not in done.stderr
+
+
+LOOP = """
+import ctypes, os, torch
+
+class Group:
+    def __del__(self):
+        if os.environ["RANK"] == "1":
+            ctypes.PyDLL(None).pause()
+
+def main():
+    group = Group()
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+main()
+"""
+
+
+def test_a_rank_that_hangs_as_its_objects_are_destroyed(workshop: Path) -> None:
+    """Before the script's end, after the training: as where a process group goes."""
+    script = workshop / "train.py"
+    script.write_text(LOOP)
+    done = launch(workshop, "--nproc=2", "--hang-report=1", script)
+    said = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert done.returncode == 0
+    assert "rank 1 hangs at the end of the script, which the others have left" in said
+    assert "succeeded; rank 1 had done its training and hung in native code as it ended" in said
+    assert gone(workshop)

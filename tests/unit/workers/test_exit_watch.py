@@ -1,0 +1,90 @@
+"""A rank that has finished and does nothing any more is told, then given up; no other rank is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from safe_launch.workers.exit_watch import FACTOR, ExitWatch
+
+PATIENCE = 0.3
+BUSY = {
+    "its main thread wakes up": "while True: time.sleep(0.05)",
+    "another thread works": (
+        "def spin():\n while True: pass\n"
+        "threading.Thread(target=spin, daemon=True).start()\nctypes.CDLL(None).pause()"
+    ),
+    "another thread writes": (
+        "def write():\n"
+        " while True: open('/dev/null', 'wb').write(b'x' * 100_000); time.sleep(0.05)\n"
+        "threading.Thread(target=write, daemon=True).start()\nctypes.CDLL(None).pause()"
+    ),
+    "it waits for a child": "subprocess.run(['sleep', '60'])",
+    "it is stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
+}
+"""What a process does that must be left alone."""
+
+
+@contextmanager
+def process(source: str) -> Iterator[int]:
+    """A process that runs this once it has said so."""
+    head = "import ctypes, os, signal, subprocess, threading, time\nprint(flush=True)\n"
+    command = [sys.executable, "-c", head + source]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        try:
+            yield started.pid
+        finally:
+            subprocess.run(["kill", "-KILL", "--", f"-{started.pid}"], check=True)
+
+
+def watched(watch: ExitWatch, seconds: float) -> set[int]:
+    """What the watch gives up in this time."""
+    found: set[int] = set()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not found:
+        found |= watch.check({3})
+        pause = watch.pause({3})
+        time.sleep(0 if pause is None else pause)
+    return found
+
+
+def test_a_rank_that_hangs_in_native_code() -> None:
+    """It holds the interpreter's lock, as another thread waits for it; told once, then given up."""
+    source = (
+        "threading.Thread(target=lambda: time.sleep(0.5), daemon=True).start()\n"
+        "ctypes.PyDLL(None).pause()"
+    )
+    notices: list[str] = []
+    with process(source) as pid:
+        watch = ExitWatch({3: pid}, PATIENCE, notices.append)
+        assert watched(watch, 60) == {3}
+    (told,) = notices
+    assert told.startswith("rank 3 has done its training, but hangs in native code")
+    assert watch.hung[3] >= FACTOR * PATIENCE
+    assert watch.pause({3}) is None
+    assert watch.check({3}) == set()
+
+
+@pytest.mark.parametrize("source", BUSY.values(), ids=BUSY)
+def test_a_rank_that_may_have_something_to_do_is_left_alone(source: str) -> None:
+    """An upload, a writer, a service of a tracker's."""
+    notices: list[str] = []
+    with process(source) as pid:
+        assert (
+            watched(ExitWatch({3: pid}, PATIENCE, notices.append), 3 * FACTOR * PATIENCE) == set()
+        )
+    assert notices == []
+
+
+def test_hangs_may_go_unreported() -> None:
+    """With `--hang-report 0` nobody is looked at."""
+    with process("ctypes.CDLL(None).pause()") as pid:
+        watch = ExitWatch({3: pid}, 0.0, lambda _: None)
+        assert watch.pause({3}) is None
+        assert watch.check({3}) == set()
