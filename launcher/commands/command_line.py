@@ -255,7 +255,7 @@ def training_of(
     Raises:
         LaunchError: they are incomplete or invalid.
     """
-    from ..machine import detect, profiles
+    from ..machine import detect, named_hardware
     from ..machine.probes import by_torch
     from ..options import misplaced
     from ..planning import named_presets
@@ -263,7 +263,9 @@ def training_of(
 
     placement = placement or placement_of(options, is_launch=is_launch)
     found = detect.detect()
-    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    hardware = (
+        found if options.hardware is None else named_hardware.hardware_of(options.hardware, found)
+    )
     configured = accelerate.NONE
     if options.accelerate_config is not None:
         configured = accelerate.read(options.accelerate_config)
@@ -284,7 +286,7 @@ def training_of(
     if placement.is_head and any(notes):
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:
-        for problem in profiles.contradictions(hardware, found, request.nproc):
+        for problem in named_hardware.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
     return Training(request, hardware, lookup.site_entries(options.catalogue), wanted)

@@ -68,9 +68,9 @@ def diagnose(arguments: Sequence[str]) -> int:
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures; without names, lists all, one per line."""
     from ..catalogue.search import listing
+    from ..core.nearest import near
     from ..report.explain_failure import entry_text
     from ..system import terminal
-    from ..system.typed_yaml import near
 
     command = _parser("explain", "prints known failures in full; without an ID lists all")
     command.add_argument("ids", metavar="ID", nargs="*", help="name of a known failure")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
+from ..core.nearest import meant
 from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
-from ..system.typed_yaml import meant
 from . import configuration, host_options, node_options, output_options, process_options
 from . import table as foreign
 from .configuration import Default
