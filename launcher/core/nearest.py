@@ -64,7 +64,7 @@ def _likeness(word: str, known: str) -> float:
         return ratio
     shared = len(parts & set(_parts(known))) / len(parts)
     likest = max(_ratio(word, part) for part in _parts(known))
-    return max(ratio, LIKE * shared + ratio / 10, LIKE * likest)
+    return max(ratio, LIKE * max(shared, likest) + ratio / 10)
 
 
 def _parts(word: str) -> list[str]:

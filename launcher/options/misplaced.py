@@ -107,7 +107,7 @@ def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
     Raises:
         LaunchError: it has.
     """
-    is_like_a_command = bool(meant(word, commands)) or not set(word) & {".", "/"}
+    is_like_a_command = bool(meant(word, commands)) or word.isalpha()
     if is_like_a_command:
         raise LaunchError(
             ExitCode.USAGE,
