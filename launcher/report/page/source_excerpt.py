@@ -33,7 +33,7 @@ class Excerpt:
 
 
 def excerpt(frames: Sequence[Mapping[str, Any]]) -> Excerpt | None:
-    """The lines around the innermost frame outside of libraries; None without one that has a text."""
+    """The lines around the innermost frame of the user with a text; None without one."""
     own = [frame for frame in frames if _is_own(frame) and str(frame.get("source") or "").strip()]
     if not own:
         return None
