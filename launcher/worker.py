@@ -6,6 +6,7 @@ if not sys.flags.safe_path:
     del sys.path[0]  # the working directory, from `-m`; the script sets its own
 
 import builtins
+import gc
 import importlib.util
 import os
 import pkgutil
@@ -81,6 +82,10 @@ def main(arguments: list[str]) -> None:
         interrupt.__context__ = None
         show(interrupt)
         code = 128 + signal.SIGINT
+    finally:
+        # What the server froze for its forks is taken apart at the end, as in a fresh process:
+        # nanobind, in which triton's module is written, reports what is left.
+        gc.unfreeze()
     sys.exit(code)
 
 
