@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> NoReturn:
     """The entry point; shows a traceback only for safe-launch's own errors."""
     _handle_signals()
-    from .commands.command_line import command_of
+    from .commands.command import command_of
     from .system import terminal
 
     terminal.open_missing()

@@ -54,7 +54,7 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
     The launcher's own arguments come last and take precedence.
     """
-    from .commands.command_line import COMMANDS
+    from .commands.command import COMMANDS
 
     if launcher == "safe-launch" and arguments and arguments[0] in {*COMMANDS, "plan"}:
         return list(arguments)

@@ -7,6 +7,7 @@ if not sys.flags.safe_path:
 
 import atexit
 import builtins
+import gc
 import importlib.util
 import os
 import pkgutil
@@ -82,6 +83,10 @@ def main(arguments: list[str]) -> None:
         interrupt.__context__ = None
         show(interrupt)
         code = 128 + signal.SIGINT
+    finally:
+        # What the server froze for its forks is taken apart at the end, as in a fresh process:
+        # nanobind, in which triton's module is written, reports what is left.
+        gc.unfreeze()
     sys.exit(code)
 
 

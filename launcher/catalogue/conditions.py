@@ -11,7 +11,8 @@ from signal import Signals
 from types import MappingProxyType
 from typing import Any
 
-from ..system.typed_yaml import DocumentError, line_of, near
+from ..core.nearest import near
+from ..system.typed_yaml import DocumentError, line_of
 from .device import Device
 from .regex import LinearPattern, PatternError, compiled
 from .signature import Signature

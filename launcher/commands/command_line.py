@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,47 +27,10 @@ from ..system import terminal
 from ..system.signals import REPORT
 from ..workload.config_files import accelerate
 from ..workload.config_files.accelerate import Configuration
+from .command import COMMANDS, Command, command_of, run_command
 
 if TYPE_CHECKING:
     from ..catalogue.entry import KnownFailure
-
-
-COMMANDS = {
-    "catalogue": "lookup",
-    "completion": "completion",
-    "diagnose": "lookup",
-    "explain": "lookup",
-    "fix": "fix.fix_command",
-    "hardware": "lookup",
-    "lessons": "lessons",
-    "metrics": "metrics",
-    "report": "report_command",
-    "runs": "runs",
-    "status": "status",
-    "template": "template.template_command",
-    "warm": "warm",
-    "wrap": "wrap",
-}
-"""The commands that need no script, by the module with a function of that name, imported when it is
-run; `plan` takes the options of a launch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """The command line, split.
-
-    Attributes:
-        name: one of `COMMANDS` or `plan`; empty for a launch.
-        words: what follows the name.
-    """
-
-    name: str
-    words: Sequence[str]
-
-    @property
-    def is_launch(self) -> bool:
-        """Whether workers are to be started."""
-        return not self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +59,6 @@ class Training:
         return named_presets.with_wanted(found, self.wanted)
 
 
-def command_of(arguments: Sequence[str]) -> Command:
-    """The command line, split; a script may have the name of a command."""
-    name = arguments[0] if arguments else ""
-    if name in (*COMMANDS, "plan") and not Path(name).is_file():
-        return Command(name, arguments[1:])
-    return Command("", arguments)
-
-
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line; returns the exit code.
 
@@ -113,8 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     command = command_of(arguments)
     if command.name in COMMANDS:
-        module = import_module(f".{COMMANDS[command.name]}", __package__)
-        return int(getattr(module, command.name)(command.words))
+        return run_command(command)
     _check_folder()
     defaults = by_files(_folder_of(command.words), os.environ)
     default_words = [word for default in defaults for word in default.words]
@@ -123,6 +76,10 @@ def run(arguments: Sequence[str]) -> int:
     options.arguments = local_rank.with_local_rank(options)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
+    if options.print_completion is not None:
+        return run_command(Command("completion", [options.print_completion]))
+    if options.json and command.is_launch:
+        terminal.say("--json has no effect here: a launch prints no document; `plan --json` does")
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
         return ExitCode.SUCCESS
@@ -255,7 +212,7 @@ def training_of(
     Raises:
         LaunchError: they are incomplete or invalid.
     """
-    from ..machine import detect, profiles
+    from ..machine import detect, named_hardware
     from ..machine.probes import by_torch
     from ..options import misplaced
     from ..planning import named_presets
@@ -263,7 +220,9 @@ def training_of(
 
     placement = placement or placement_of(options, is_launch=is_launch)
     found = detect.detect()
-    hardware = found if options.hardware is None else profiles.hardware_of(options.hardware, found)
+    hardware = (
+        found if options.hardware is None else named_hardware.hardware_of(options.hardware, found)
+    )
     configured = accelerate.NONE
     if options.accelerate_config is not None:
         configured = accelerate.read(options.accelerate_config)
@@ -284,7 +243,7 @@ def training_of(
     if placement.is_head and any(notes):
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:
-        for problem in profiles.contradictions(hardware, found, request.nproc):
+        for problem in named_hardware.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
     return Training(request, hardware, lookup.site_entries(options.catalogue), wanted)

@@ -11,8 +11,9 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.private_names import ACTIONS
 from ..options.parser import Parser, parser
 from ..system import terminal
+from .command import COMMANDS
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 FIRST = "_safe_launch_first"
 """The shell function that completes a command or a script."""
 
@@ -37,8 +38,6 @@ def completion(arguments: Sequence[str]) -> int:
         problem = "completion needs shtab, which isn't installed"
         raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[completion]'")
     import shtab
-
-    from .command_line import COMMANDS
 
     names = " ".join(sorted([*COMMANDS, "plan"]))
     functions: Any = _functions(names)  # a mapping, too, which its annotation doesn't say

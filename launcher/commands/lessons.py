@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
 from ..core.refused import Refused
 from ..core.row import Row
 from ..options.parser import Parser
@@ -16,7 +17,6 @@ from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
-from ..system.typed_yaml import meant
 
 LISTED = 5
 """How many names an error lists."""
@@ -81,7 +81,7 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
     if matching:
         problem = f"`{text}` is a part of the names of {len(matching)} lessons: {listed}"
         raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
-    hint = meant(text, names, 0.6) or "`safe-launch lessons` lists them"
+    hint = near(text, names)
     raise LaunchError(ExitCode.USAGE, f"there is no lesson `{text}`", hint if names else NONE)
 
 

@@ -17,16 +17,20 @@ def hardware(arguments: Sequence[str]) -> int:
     from ..report import hardware_table
     from ..system import terminal
 
+    command = Parser(
+        prog="safe-launch hardware",
+        description="lists the known accelerators, and shows what was found on this host",
+        allow_abbrev=False,
+    )
+    command.add_argument("--json", action="store_true", help="print a document for programs")
+    as_json = command.parse_args(arguments).json
     found = detect.detect()
-    if list(arguments) == ["--json"]:
+    if as_json:
         from ..core.plain_json import plain
 
         document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
         terminal.show(json.dumps(document, default=plain, indent=1))
         return ExitCode.SUCCESS
-    if arguments:
-        problem = f"safe-launch hardware takes no `{arguments[0]}`"
-        raise LaunchError(ExitCode.USAGE, problem, "only --json")
     terminal.say(*terminal.table(hardware_table.found_rows(found), indent=0))
     devices = [profiles.accelerator_of(profile) for profile in profiles.profiles()]
     terminal.show(hardware_table.known_table(devices, [node.name for node in profiles.nodes()]))
@@ -67,21 +71,31 @@ def diagnose(arguments: Sequence[str]) -> int:
 
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures; without names, lists all, one per line."""
-    from ..catalogue.search import listing
+    from ..catalogue.search import Hit, document, listing
+    from ..core.nearest import near
     from ..report.explain_failure import entry_text
     from ..system import terminal
-    from ..system.typed_yaml import near
 
     command = _parser("explain", "prints known failures in full; without an ID lists all")
+    command.add_argument("--json", action="store_true", help="print a document for programs")
     command.add_argument("ids", metavar="ID", nargs="*", help="name of a known failure")
     options = command.parse_args(arguments)
     entries = {entry.id: entry for entry in known_failures(options.catalogue)}
     for name in options.ids:
         if name not in entries:
             problem = f"there is no known failure `{name}`"
-            hint = near(name, entries) or "safe-launch catalogue WORDS searches by a message"
+            hint = f"{near(name, entries)}; safe-launch catalogue WORDS searches by a message"
             raise LaunchError(ExitCode.USAGE, problem, hint)
-    if options.ids:
+    if options.json:
+        chosen = [entries[name] for name in options.ids] or [*entries.values()]
+        facts = document([Hit(entry) for entry in chosen])
+        found = [
+            {key: value for key, value in each.items() if key != "matched"}
+            | {"text": entry_text(entry)}
+            for each, entry in zip(facts, chosen, strict=True)
+        ]
+        terminal.show(json.dumps(found, indent=1))
+    elif options.ids:
         terminal.show("\n\n\n".join(entry_text(entries[name]) for name in options.ids))
     else:
         terminal.show(listing(tuple(entries.values())))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
 from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report.past_run import PastRun
@@ -19,7 +20,6 @@ from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
-from ..system.typed_yaml import meant
 
 LISTED = 5
 """How many names an error lists."""
@@ -75,7 +75,7 @@ def named(text: str, root: Path) -> Path:
         problem = f"`{text}` is a part of the names of {len(chosen)} runs: {listed}"
         raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
     scripts = [name.rsplit("-", 3)[0] for name in known]
-    hint = meant(text, [*known, *scripts], 0.6) or f"the latest are {', '.join([*known][:LISTED])}"
+    hint = near(text, [*scripts, *known])
     if not known:
         hint = "--log-dir FOLDER looks in another folder"
     raise LaunchError(ExitCode.USAGE, f"there is no run `{text}` in {root}", hint)

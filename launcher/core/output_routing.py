@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,9 @@ class Streams:
 
     def head(self, local: int, rank: int, role: str) -> str:
         """The prefix of a rank's lines where several ranks' output is mixed."""
-        return Template(self.prefix).safe_substitute(role_name=role, rank=rank, local_rank=local)
+        host = os.uname().nodename
+        known = {"role_name": role, "rank": rank, "local_rank": local, "hostname": host}
+        return Template(self.prefix).safe_substitute(known)
 
 
 def selects(which: Which, local: int, stream: int) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from ..core.choices import Precision
 from ..core.errors import ExitCode, LaunchError
-from ..core.hardware import Accelerator, Hardware
+from ..core.hardware import Accelerator
+from ..core.nearest import near
 from ..core.units import GIB, MIB
-from ..system.typed_yaml import DocumentError, line_of, near, read_document, text_of
+from ..system.typed_yaml import DocumentError, line_of, read_document, text_of
 
 KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9
@@ -31,6 +33,7 @@ class Profile:
         name: its name; equals the file's name in shipped profiles.
         kind: cpu, cuda, npu, rocm or unknown.
         aliases: patterns of the names that the vendor's tools have for it.
+        called: other names that people and clouds have for it, with the size that they give it.
         memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
         driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
         context_gib: memory of the device's context and libraries, in GiB.
@@ -50,6 +53,7 @@ class Profile:
     name: str = "???"
     kind: str = "???"
     aliases: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
     memory_gib: float = -1.0
     driver_mib: int = 0
     context_gib: float = -1.0
@@ -68,9 +72,10 @@ class Profile:
 
 @dataclass(frozen=True)
 class Node:
-    """A host: its accelerators, cores and memory."""
+    """A host: its accelerators, cores and memory; `called` are clouds' names for it."""
 
     name: str = "???"
+    called: list[str] = field(default_factory=list)
     accelerator: str = "???"
     accelerators: int = -1
     cores: int = -1
@@ -127,7 +132,8 @@ def read_profile(path: Path) -> Profile:
     return profile
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether a file has this name; False for a name that no file can have."""
     try:
         return path.is_file()
     except OSError:  # too long a name
@@ -158,7 +164,7 @@ def read_node(path: Path) -> Node:
     return node
 
 
-def _shipped(folder: str) -> dict[str, Path]:
+def shipped(folder: str) -> dict[str, Path]:
     """The shipped files in a folder, by name."""
     return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
 
@@ -166,13 +172,13 @@ def _shipped(folder: str) -> dict[str, Path]:
 @functools.cache
 def profiles() -> tuple[Profile, ...]:
     """The shipped devices, by vendor and name."""
-    return tuple(read_profile(path) for path in _shipped("accelerators").values())
+    return tuple(read_profile(path) for path in shipped("accelerators").values())
 
 
 @functools.cache
 def nodes() -> tuple[Node, ...]:
     """The shipped nodes."""
-    return tuple(read_node(path) for path in _shipped("nodes").values())
+    return tuple(read_node(path) for path in shipped("nodes").values())
 
 
 def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
@@ -206,7 +212,7 @@ def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
 
     To save time, only matching profiles are checked against the schema.
     """
-    for path in _shipped("accelerators").values():
+    for path in shipped("accelerators").values():
         if not _may_fit(path, kind, name):
             continue
         profile = read_profile(path)
@@ -217,36 +223,22 @@ def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
 
 def _may_fit(path: Path, kind: str, name: str) -> bool:
     """Whether a shipped profile is of this kind and has this name among its aliases."""
+    facts = raw(path)
+    return facts["kind"] == kind and has_alias(facts, name)
+
+
+def has_alias(facts: Mapping[str, Any], name: str) -> bool:
+    """Whether a name is among the aliases of a profile that isn't checked against the schema."""
+    return any(re.search(alias, name) for alias in facts.get("aliases", ()))
+
+
+def raw(path: Path) -> dict[str, Any]:
+    """A shipped file's facts, unchecked, to save time."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    raw = yaml.load(text_of(path), loader)  # a safe loader, in C if available
-    return raw["kind"] == kind and any(re.search(alias, name) for alias in raw.get("aliases", ()))
-
-
-def hardware_of(name: str, found: Hardware) -> Hardware:
-    """The hardware for `--hardware`: a shipped accelerator or node, or a file of either.
-
-    An accelerator alone doesn't describe the host, so a usual host is assumed, with a note.
-
-    Raises:
-        LaunchError: there is no such profile, or the file doesn't follow a schema.
-    """
-    source = f"--hardware {name}"
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        if not _is_file(path):
-            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
-        if NODES_OWN.search(text_of(path)):
-            return _hardware_of_node(path, source)
-        return _hardware_of_profile(read_profile(path), source, found)
-    known_nodes, known_devices = _shipped("nodes"), _shipped("accelerators")
-    if name in known_nodes:
-        return _hardware_of_node(known_nodes[name], source)
-    if name in known_devices:
-        return _hardware_of_profile(read_profile(known_devices[name]), source, found)
-    hint = near(name, [*known_devices, *known_nodes])
-    raise LaunchError(ExitCode.USAGE, f"{source}: no such profile, and no .yaml file", hint)
+    facts: dict[str, Any] = yaml.load(text_of(path), loader)  # a safe loader, in C if available
+    return facts
 
 
 def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
@@ -255,10 +247,10 @@ def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]
     Those of the node's own device, and those of the shipped profiles of the others; other names are
     ignored.
     """
-    known = _shipped("accelerators")
+    known = shipped("accelerators")
     others = [read_profile(known[name]) for name in names if name != own.name and name in known]
-    shipped = {name: value for other in others for name, value in other.environment.items()}
-    return {**shipped, **own.environment}
+    theirs = {name: value for other in others for name, value in other.environment.items()}
+    return {**theirs, **own.environment}
 
 
 def profile_named(name: str) -> Profile:
@@ -267,76 +259,13 @@ def profile_named(name: str) -> Profile:
     Raises:
         LaunchError: there is none.
     """
-    known = _shipped("accelerators")
+    known = shipped("accelerators")
     if name in known:
         return read_profile(known[name])
     hint = near(name, known)
     raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
 
 
-NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
-"""Keys that distinguish a node's file from a device's."""
-
-
-def _hardware_of_node(path: Path, source: str) -> Hardware:
-    """The hardware in a node's file; its device is a shipped profile, or a file beside it."""
-    node, known = read_node(path), _shipped("accelerators")
-    device = known.get(node.accelerator, path.parent / node.accelerator)
-    if not _is_file(device):
-        line = line_of("accelerator", text_of(path), 1)
-        problem = f"`accelerator`: there is no `{node.accelerator}`"
-        raise DocumentError(path, line, problem, near(node.accelerator, known))
-    return Hardware(
-        accelerator=accelerator_of(read_profile(device)),
-        accelerators=node.accelerators,
-        cores=node.cores,
-        host_memory=int(node.host_memory_gib * GIB),
-        source=source,
-    )
-
-
-ASSUMED_PER_DEVICE = 128 * GIB
-"""Assumed host memory per device if only the device is named: the least in nodes of eight."""
-MOST_DEVICES = 8
-"""Assumed devices of a node if only the device is named."""
-
-
-def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
-    """This host's devices if they may be of this kind; otherwise a usual node of them."""
-    device, theirs = accelerator_of(profile), found.accelerator
-    if not device.memory:
-        return Hardware(device, 0, found.cores, found.host_memory, source=source)
-    if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
-        notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
-        return replace(found, accelerator=device, source=source, notes=notes)
-    note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
-    memory = MOST_DEVICES * ASSUMED_PER_DEVICE
-    return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
-
-
 def in_use_note(size: int) -> str:
     """The note that other processes hold so many bytes of a device."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"
-
-
-def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
-    """Whether the memories may be equal; a device that is only known by its kind may have any."""
-    unknown = theirs.name == theirs.kind
-    return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
-
-
-def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
-    """Contradictions between a named profile and the machine, with both numbers."""
-    ours, theirs = named.accelerator, found.accelerator
-    if ours.kind not in (theirs.kind, "unknown"):
-        return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
-    problems = []
-    if ours.memory and not _same_size(ours, theirs):
-        sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
-        problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
-    if found.accelerators and workers > found.accelerators:
-        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
-    if found.host_memory < (1 - TOLERANCE) * named.host_memory:
-        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
-        problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")
-    return problems

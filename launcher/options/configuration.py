@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
-from ..system.typed_yaml import meant
+from ..core.nearest import meant
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
 from ..core.placement import PORT
 from ..schedulers.this_host import this_host
-from ..system.typed_yaml import near
 from . import host_choice, hostfile, table
 from .host_choice import Asked, HostChoice, Shell, contradiction
 
@@ -130,9 +130,9 @@ def accelerators(options: argparse.Namespace, *, is_launch: bool) -> int:
     Raises:
         LaunchError: --hardware names an unknown profile.
     """
-    from ..machine import detect, profiles
+    from ..machine import detect, named_hardware
 
     found = detect.detect()
     if is_launch or options.hardware is None:
         return found.accelerators
-    return profiles.hardware_of(options.hardware, found).accelerators
+    return named_hardware.hardware_of(options.hardware, found).accelerators

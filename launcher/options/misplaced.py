@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import meant, near
 from ..core.request import LaunchRequest
-from ..system.typed_yaml import meant
 from ..workload.script.files import package_folders
 from ..workload.script.given import PARSERS
 from ..workload.script.source_files import source_files
@@ -102,13 +102,15 @@ def _passes_on(tree: ast.Module) -> bool:
 
 
 def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
-    """Refuses a script that doesn't exist and has nearly a command's name.
+    """Refuses a script that doesn't exist and has nearly a command's name, or no suffix at all.
 
     Raises:
         LaunchError: it has.
     """
-    hint = "a command stands before its options" if word in commands else meant(word, commands)
-    if hint:
+    is_like_a_command = bool(meant(word, commands)) or word.isalpha()
+    if is_like_a_command:
         raise LaunchError(
-            ExitCode.USAGE, f"there is no script {word}, nor a command of that name", hint
+            ExitCode.USAGE,
+            f"there is no script {word}, nor a command of that name",
+            near(word, commands),
         )

@@ -14,6 +14,8 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 """deepspeed's levels; the first two have no effect."""
 SILENT = ("ERROR", "CRITICAL", "FATAL", "40", "50")
 """Values of LOGLEVEL above torchrun's own default, WARNING."""
+TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+"""torchrun's variable with the prefix of a line of `--tee`."""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +24,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     table.add(group, "log_dir", type=Path)
     table.add(group, "redirects", type=_which("--redirects"), default=())
     table.add(group, "tee", type=_which("--tee"), default=())
+    table.add(group, "log_line_prefix_template", default="")
     table.add(group, "local_ranks_filter", type=_ranks)
     table.add(group, "duplicate_stdout_filters", type=words, default=())
     table.add(group, "duplicate_stderr_filters", type=words, default=())
     table.add(group, "logs_specs", type=_specs)
+    table.add(group, "print_completion")
     table.add(group, "enable_each_rank_log", default="None")
     table.add(group, "log_level", type=str.lower, choices=LEVELS, default="info", metavar=None)
     table.add(group, "quiet")
@@ -55,7 +59,7 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
         shown=given.local_ranks_filter,
         words=tuple(words for words in filters if words[1]),
         folder=folder,
-        prefix=environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", PREFIX),
+        prefix=given.log_line_prefix_template or environment.get(TEMPLATE, PREFIX),
     )
 
 

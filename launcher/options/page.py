@@ -31,8 +31,7 @@ VARIABLES = """
 | `PYTHON_EXEC` | the Python that runs the workers; safe-launch must be installed for it |
 | `LOGLEVEL` | `ERROR` and above act like `--quiet`; workers get it unchanged |
 | `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` | like `--shutdown-timeout`, if that is absent |
-| `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` | the prefix of a line of `--tee`: \
-`${role_name}`, `${rank}`, `${local_rank}` |
+| `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` | like `--log-line-prefix-template`, if that is absent |
 | `DS_ENV_FILE` | the name of the file of variables that go to every host (`.deepspeed_env`) |
 
 `${local_rank}` in an argument of the script is the worker's local rank, as under torchrun.

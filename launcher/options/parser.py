@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
+from ..core.nearest import meant
 from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
-from ..system.typed_yaml import meant
 from . import configuration, host_options, node_options, output_options, process_options
 from . import table as foreign
 from .configuration import Default
@@ -101,10 +101,10 @@ def _has_value(option: argparse.Action | None) -> bool:
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
        safe-launch plan [options] script.py [script arguments]
-       safe-launch completion bash|zsh|fish
+       safe-launch completion bash|zsh|fish|tcsh
        safe-launch diagnose [--json] PATH...
-       safe-launch catalogue [WORDS...]
-       safe-launch explain [ID...]
+       safe-launch catalogue [--json] [WORDS...]
+       safe-launch explain [--json] [ID...]
        safe-launch fix [--apply] [RUN]
        safe-launch hardware [--json]
        safe-launch lessons [list|show|forget] [NAME]
@@ -219,7 +219,7 @@ def parser() -> Parser:
         "what is found on this host",
     )
     result.add_argument(
-        "--json", action="store_true", help="plan, hardware: print a document for programs"
+        "--json", action="store_true", help="plan and most commands: print a document for programs"
     )
     result.add_argument(
         "--metrics",

@@ -15,11 +15,11 @@ from typing import Literal
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
+from ..core.nearest import near
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system import private_files
 from ..system.signals import ENDING, REPORT
-from ..system.typed_yaml import near
 from ..workload.script.files import package_folders
 from . import table
 

@@ -202,8 +202,16 @@ OUTPUT = (
         "streams that go to separate files and, prefixed with the rank, to the console",
         "STREAMS",
         short=("-t",),
-        differs="rank-N.stdout.log and rank-N.stderr.log; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE "
-        "sets the prefix",
+        differs="rank-N.stdout.log and rank-N.stderr.log",
+        variable=True,
+    ),
+    Option(
+        "--log-line-prefix-template",
+        OWN,
+        "the prefix of a line of --tee, of ${role_name}, ${rank}, ${local_rank} and ${hostname} "
+        "(default: [${role_name}${local_rank}]:)",
+        "TEMPLATE",
+        differs="without it TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE is used; ${pid} isn't known yet",
         variable=True,
     ),
     Option(
@@ -236,6 +244,13 @@ OUTPUT = (
         "NAME",
         differs="others are refused: output goes through the launcher's own pipes, where failures "
         "are seen",
+    ),
+    Option(
+        "--print-completion",
+        OWN,
+        "print what completes the command line in a shell, and launch nothing",
+        "bash|zsh|fish|tcsh",
+        differs="the same as `safe-launch completion`: it completes safe-launch",
     ),
 )
 

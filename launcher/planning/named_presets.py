@@ -13,9 +13,10 @@ from typing import Any
 from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
 from ..core.settings import Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
-from ..system.typed_yaml import DocumentError, check_depth, line_of, near, text_of
+from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
 from .estimates.versions import is_at_least
 
 PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import meant, near
 from ..core.placement import JoinTimes
 from ..core.row import Row
-from ..system.typed_yaml import meant, near
 from .reported import DIGITS, Reported, port, whole
 from .this_host import Here
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
 from ..core.plain_json import parsed
 from ..core.secrets import in_mapping
 from . import redaction
@@ -160,23 +160,6 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise DocumentError(path, 1, "a mapping of arguments is expected")
     redaction.learn(in_mapping(value))
     return value
-
-
-def near(word: object, known: Any) -> str:
-    """A did-you-mean hint for a misspelt word, or all that is known."""
-    return meant(word, known, 0.6) or f"known are {', '.join(sorted(map(str, known)))}"
-
-
-def meant(word: object, known: Any, likeness: float = 0.75) -> str:
-    """A did-you-mean hint for a misspelt word; empty if no known word is close to it.
-
-    Args:
-        word: the misspelt word.
-        known: the known words.
-        likeness: the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
-    """
-    close = difflib.get_close_matches(str(word), map(str, known), n=1, cutoff=likeness)
-    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def line_of(key: str, text: str, first_line: int) -> int:

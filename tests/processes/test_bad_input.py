@@ -43,7 +43,6 @@ from support.processes import environment, gone, launch
         (("-c", "print()"), "code on the command line can't be launched"),
         (("plna",), "there is no script plna, nor a command of that name"),
         (("plna",), "did you mean `plan`?"),
-        (("--nproc=2", "plan", "fine.py"), "a command stands before its options"),
         (("--frobnicate", "fine.py"), "safe-launch --help lists the options"),
         (("explain", "zero2-gradient-reduced-twic"), "did you mean `zero2-gradient-reduced-twice`"),
     ],
@@ -166,3 +165,11 @@ def test_help_and_plan_import_no_torch(workshop: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "usage: safe-launch" in done.stdout
     assert "zero2-gradient-reduced-twice" in done.stdout
+
+
+def test_json_with_a_launch(workshop: Path) -> None:
+    """A launch prints no document, and says so."""
+    (workshop / "fine.py").write_text("print('trained')\n")
+    done = launch(workshop, "--json", "--nproc=1", "fine.py")
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert "--json has no effect here: a launch prints no document" in done.stderr

@@ -498,3 +498,22 @@ def test_numpys_threads_come_with_the_worker(tmp_path: Path, variables: dict[str
     write(tmp_path, train=IS_FORKED + "import numpy\nprint(len(os.listdir('/proc/self/task')))\n")
     fresh = launch(tmp_path, "--start-method", "spawn", "train.py", **variables)
     assert lines(launch(tmp_path, "train.py", **variables)) == lines(fresh)
+
+
+@pytest.mark.parametrize("ending", ["", "import sys\nsys.exit(3)\n", "raise ValueError\n"])
+def test_what_an_import_holds_is_taken_apart_at_the_end(
+    tmp_path: Path, installed: Path, ending: str
+) -> None:
+    """Also what is in a cycle: nanobind's modules report at the end what was left of theirs."""
+    write(
+        installed,
+        holding="import os\nIMPORTED_BY = os.getpid()\n"
+        "class Held:\n"
+        "    def __init__(self):\n        self.own = self\n"
+        "    def __del__(self, write=os.write):\n        write(1, b'taken apart\\n')\n"
+        "held = Held()\n",
+    )
+    shared = "print(forked and holding.IMPORTED_BY != os.getpid(), flush=True)\n"
+    write(tmp_path, script="import holding\n" + IS_FORKED + shared + ending)
+    done = launch(tmp_path, "--nproc=1", "script.py")
+    assert done.stdout.splitlines()[:2] == ["True", "taken apart"]

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import CURRENT, ROOT
 from support.tables import table
@@ -118,3 +120,19 @@ def escaped(text: str) -> str:
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, name)
     return " ".join(text.split())
+
+
+def test_the_repository_has_one_place() -> None:
+    """The README clones what the package's metadata names."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert f"git clone {urls['Repository']} " in (ROOT / "README.md").read_text()
+    assert all(url.startswith(urls["Repository"]) for url in urls.values())
+
+
+def test_the_readmes_excerpt_is_known() -> None:
+    """What it shows of an entry is what the entry says."""
+    shown = (ROOT / "README.md").read_text()
+    (entry,) = (one for one in read_catalogue() if one.id == "zero2-gradient-reduced-twice")
+    reason = re.search(r"why      (.+)", shown)
+    assert reason is not None
+    assert entry.title.startswith(reason[1])

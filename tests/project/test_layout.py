@@ -7,6 +7,7 @@ import re
 import tomllib
 
 import grimp
+from safe_launch.commands.command import COMMANDS
 from support.stacks import ROOT
 
 LAUNCHER = ROOT / "launcher"
@@ -31,6 +32,13 @@ def test_the_map_is_the_house() -> None:
             )
         }
         assert set(re.findall(r"[a-z_]+", cell)) - {"nothing"} == imported, folder
+
+
+def test_the_map_names_every_command() -> None:
+    """In the row of their folder."""
+    text = (ROOT / "docs" / "design" / "architecture.md").read_text()
+    (row,) = (line for line in text.splitlines() if "| `commands/` |" in line)
+    assert set(COMMANDS) | {"plan"} <= set(re.findall(r"[a-z]+", row))
 
 
 def test_the_house_is_small() -> None:

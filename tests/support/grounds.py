@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import grimp
-from safe_launch.commands.command_line import COMMANDS
+from safe_launch.commands.command import COMMANDS
 
 from support.stacks import CURRENT, OLDER, RELEASING, ROOT, TORCH_2_6, Stack
 

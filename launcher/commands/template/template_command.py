@@ -54,6 +54,9 @@ def template(arguments: Sequence[str]) -> int:
         LaunchError: no such template, a wrong option, or the file already exists.
     """
     kinds = ", ".join(f"{name} ({template.summary})" for name, template in TEMPLATES.items())
+    if arguments and arguments[0] in ("-h", "--help"):
+        terminal.show(f"usage: safe-launch template KIND [options] script.py ...\n\nkinds: {kinds}")
+        return ExitCode.SUCCESS
     if not arguments or arguments[0] not in TEMPLATES:
         problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
         raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")

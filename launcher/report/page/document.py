@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -27,6 +28,8 @@ NEEDED = ("jinja2", "matplotlib")
 MARK = b'<meta name="generator" content="safe-launch">'
 """Every page has it in its first `HEAD_SIZE` bytes."""
 HEAD_SIZE = 1024
+CODE = re.compile(r"`([^`\n]+)`")
+"""What a text has as code."""
 
 
 def require_libraries() -> None:
@@ -128,7 +131,15 @@ def _filled(name: str, **values: Any) -> str:
         finalize=_shown,
     )
     environment.filters["span"] = span
+    environment.filters["prose"] = _prose
     return environment.get_template(name).render(**values)
+
+
+def _prose(text: str) -> object:
+    """A text with what is in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(cleaned(redacted(text))))))
 
 
 def _shown(value: object) -> object:

@@ -32,6 +32,7 @@ FINEST = 40
 SHORTEST = 0.25
 """Seconds that a speed is taken over, at least."""
 GIB = 1 << 30
+LEGEND_COLUMNS = 4
 STYLE = {
     **dict.fromkeys(
         ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK
@@ -80,12 +81,16 @@ def curves(attempts: Sequence[ToldAttempt]) -> str:
 
 
 def memory(attempts: Sequence[ToldAttempt]) -> str:
-    """Predicted memory by component, and what was observed; empty where neither is known."""
-    shown = [one for one in attempts if one.components or one.observed_memory]
+    """Predicted memory by component, and what was observed.
+
+    Of attempts that have trained or have run out of memory; empty without one.
+    """
+    shown = [one for one in attempts if one.observed_memory or (one.components and one.has_trained)]
     if not shown:
         return ""
-    figure, axes = _axes(0.9 + 0.5 * len(shown))
     names = list(dict.fromkeys(name for one in shown for name in one.components))
+    legend = -(-len(names) // LEGEND_COLUMNS)
+    figure, axes = _axes(0.9 + 0.5 * len(shown) + 0.22 * legend)
     for row, attempt in enumerate(shown):
         left = 0.0
         for number, name in enumerate(names):
@@ -104,7 +109,7 @@ def memory(attempts: Sequence[ToldAttempt]) -> str:
     axes.set_xlim(left=0)
     axes.set_xlabel("GiB a rank")
     if names:
-        axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.35), frameon=False)
+        figure.legend(ncols=LEGEND_COLUMNS, loc="outside lower center", frameon=False)
     return _svg(figure, "memory")
 
 

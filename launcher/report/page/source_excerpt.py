@@ -33,12 +33,12 @@ class Excerpt:
 
 
 def excerpt(frames: Sequence[Mapping[str, Any]]) -> Excerpt | None:
-    """The lines around the innermost frame outside of libraries; None without such a frame."""
-    own = [frame for frame in frames if _is_own(frame)]
+    """The lines around the innermost frame of the user with a text; None without one."""
+    own = [frame for frame in frames if _is_own(frame) and str(frame.get("source") or "").strip()]
     if not own:
         return None
     frame = own[-1]
-    file, line, text = frame["file"], frame["line"], str(frame.get("source") or "")
+    file, line, text = frame["file"], frame["line"], str(frame["source"])
     around = _around(Path(file), line, text.strip())
     return Excerpt(file, str(frame.get("function") or ""), line, around or ((line, text),))
 
@@ -46,7 +46,8 @@ def excerpt(frames: Sequence[Mapping[str, Any]]) -> Excerpt | None:
 def _is_own(frame: Mapping[str, Any]) -> bool:
     file, line = frame.get("file"), frame.get("line")
     is_library = isinstance(file, str) and any(part in file for part in LIBRARIES)
-    return isinstance(file, str) and isinstance(line, int) and not is_library
+    is_source = isinstance(file, str) and not file.startswith("<")  # <frozen importlib._bootstrap>
+    return is_source and isinstance(line, int) and not is_library
 
 
 def _around(path: Path, line: int, text: str) -> tuple[tuple[int, str], ...]:

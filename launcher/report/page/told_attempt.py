@@ -103,6 +103,12 @@ class ToldAttempt:
         return found
 
     @property
+    def has_trained(self) -> bool:
+        """Whether any rank has done a step, as far as is known."""
+        steps = (row.step for node in self.nodes for row in node.rows)
+        return bool(self.losses or self.points) or any(map(bool, steps))
+
+    @property
     def components(self) -> dict[str, int]:
         """The predicted memory by component in bytes; empty where it isn't estimated."""
         estimate = self.plan.get("estimate")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
-from ...system.typed_yaml import DocumentError, line_of, near, read_mapping
+from ...system.typed_yaml import DocumentError, line_of, read_mapping
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
 """Values of `distributed_type` whose memory and failures are known here."""

@@ -94,6 +94,9 @@ def test_catalogue_and_explain_on_the_command_line(run: Callable[..., Done]) -> 
     two = run("explain", "gloo-peer-lost", "numactl-missing").stdout
     assert two.startswith("gloo-peer-lost\n")
     assert "\nnumactl-missing\n===" in two
+    (told,) = json.loads(run("explain", "--json", "numactl-missing").stdout)
+    assert (told["id"], "numactl" in told["text"]) == ("numactl-missing", True)
+    assert len(json.loads(run("explain", "--json").stdout)) == len(CATALOGUE)
     wrong = run("explain", "gloo-peer-lost", "numactl-mising")
     assert (wrong.returncode, wrong.stdout) == (ExitCode.USAGE, "")
     assert "did you mean `numactl-missing`?" in wrong.stderr

@@ -161,7 +161,7 @@ def test_how_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tex
     [
         ("train-20261", "part of the names of 2 runs", "give more"),
         ("trian", "there is no run `trian`", "did you mean `train`?"),
-        ("zzz", "there is no run `zzz`", "the latest are"),
+        ("zzz", "there is no run `zzz`", "the nearest are"),
     ],
 )
 def test_a_run_that_isnt_there(tmp_path: Path, text: str, problem: str, hint: str) -> None:

@@ -15,13 +15,12 @@ from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
 from safe_launch.machine import host
 from safe_launch.machine.detect import detect, of_devices
+from safe_launch.machine.named_hardware import contradictions, hardware_of
 from safe_launch.machine.probes import amd, ascend, nvidia
 from safe_launch.machine.probes.device import Device, visible
 from safe_launch.machine.profiles import (
     KINDS,
     accelerator_of,
-    contradictions,
-    hardware_of,
     matching,
     nodes,
     profile_named,
@@ -143,8 +142,8 @@ def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:
     path.write_text(GOOD)
     assert hardware_of(str(path), HERE).accelerator.name == "l40s"
     with pytest.raises(LaunchError) as caught:
-        hardware_of("a100-80", HERE)
-    assert caught.value.hint == "did you mean `a100-80gb`?"
+        hardware_of("l40z", HERE)
+    assert caught.value.hint == "did you mean `l40s`? Near it are `l4`, `a40`"
 
 
 def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as caught:
         hardware_of(str(node), HERE)
     assert caught.value.problem == f"{node}:2: `accelerator`: there is no `l40`"
-    assert caught.value.hint == "did you mean `l40s`?"
+    assert caught.value.hint == "did you mean `l40s`? Near it are `l4`, `a40`"
     node.write_text(text.replace("mine.yaml", "l" * 400))
     with pytest.raises(LaunchError):
         hardware_of(str(node), HERE)

@@ -10,7 +10,7 @@ import pytest
 from safe_launch.commands import command_line
 from safe_launch.core.settings import Setting
 from safe_launch.machine import detect
-from safe_launch.machine.profiles import contradictions, hardware_of
+from safe_launch.machine.named_hardware import contradictions, hardware_of
 from safe_launch.options.parser import parsed
 from safe_launch.planning.budget import hardware_constraints
 from safe_launch.planning.plan import NoPlan, Plan

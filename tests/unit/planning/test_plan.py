@@ -19,7 +19,8 @@ from safe_launch.core.placement import Placement
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Known
-from safe_launch.machine.profiles import accelerator_of, hardware_of, profile_named
+from safe_launch.machine.named_hardware import hardware_of
+from safe_launch.machine.profiles import accelerator_of, profile_named
 from safe_launch.planning.budget import capacity
 from safe_launch.planning.estimates.memory import calibrated_sizes
 from safe_launch.planning.estimates.ranks import Ranks, ranks_of
@@ -305,7 +306,7 @@ def test_the_plan_is_told(folder: Path) -> None:
     ("more", "problem"),
     [
         (("--strict",), "--strict allows no change"),
-        (("--hardware=a100",), "no such profile"),
+        (("--hardware=gaudi2",), "no such profile"),
         (("--preset=zero9",), "there is no preset `zero9`"),
         (("--set=micro_batch=0",), "--set micro_batch: micro_batch can't be 0"),
         (("--set=micro_batc=1",), "no setting `micro_batc`"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from safe_launch.progress import pace
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.progress.snapshot import Snapshot
 from safe_launch.report.page import document
+from safe_launch.report.page.source_excerpt import excerpt
 from safe_launch.system.launcher_record import recorded
 
 GIB = 2**30
@@ -130,6 +132,53 @@ def test_a_corrected_run(run: RunFolder, tmp_path: Path) -> None:
     assert page.count("launched as asked") == 1
     assert "<td>0.5 s</td>" in page
     assert "About accelerator-out-of-memory" in page
+
+
+def places(page: str) -> dict[str, float]:
+    """How far down each text of the plots stands, by its first place."""
+    found = re.findall(r"<text[^>]*?translate\([-\d.]+ ([-\d.]+)\)[^>]*>([^<]+)</text>", page)
+    found += [
+        (y, text) for y, text in re.findall(r'<text[^>]*? y="([-\d.]+)"[^>]*>([^<]+)</text>', page)
+    ]
+    return {text: float(y) for y, text in reversed(found)}
+
+
+def test_the_legend_is_below_the_axis(run: RunFolder) -> None:
+    """However many components a plan has and however few attempts are shown."""
+    kinds = ("parameters", "gradients", "optimizer", "activations", "logits", "workspace")
+    plan = {"changes": [], "estimate": {"components": dict.fromkeys(kinds, GIB)}}
+    only = run.attempt(1, plan=plan)
+    (only / "rank-0.log").write_text(LOSS.format(2.5, 0.1))
+    run.ends(0)
+    found = places(run.page())
+    assert all(found[kind] > found["GiB a rank"] + 6 for kind in kinds)
+
+
+def test_no_memory_of_a_run_that_never_trained(run: RunFolder) -> None:
+    """What is only predicted of it was never held."""
+    plan = {"changes": [], "estimate": {"components": {"parameters": GIB}}}
+    record = {"message": "no module `x`", "frames": []}
+    run.attempt(1, failures={"findings": [failing(**record)]}, plan=plan)
+    run.ends(1)
+    assert '<figure id="memory">' not in run.page()
+
+
+def test_code_in_a_text(run: RunFolder) -> None:
+    """Backticks aren't shown, and what is between them is no markup."""
+    cause = {**CHANGE["cause"], "summary": "`a<b>` isn't gathered"}  # type: ignore[dict-item]
+    run.attempt(1, plan={"changes": [{**CHANGE, "cause": cause}]})
+    run.ends(0)
+    assert "<code>a&lt;b&gt;</code> isn&#39;t gathered" in run.page()
+
+
+def test_frames_without_source(tmp_path: Path) -> None:
+    """The innermost line that can be shown is; of the interpreter's own none can."""
+    own = {"file": str(tmp_path / "t.py"), "line": 3, "function": "step", "source": "import x"}
+    frozen = {"file": "<frozen importlib._bootstrap>", "line": 9, "function": "f", "source": ""}
+    assert excerpt([frozen]) is None
+    found = excerpt([own, frozen])
+    assert found is not None
+    assert found.lines == ((3, "import x"),)
 
 
 def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""The known words that are nearest to one that isn't known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+
+SHOWN = 3
+"""How many known words an answer names."""
+LIKE = 0.6
+"""From this likeness on, the nearest word is taken to be what was meant."""
+
+
+def nearest(
+    word: object, known: Iterable[object], shown: int = SHOWN, key: Callable[[str], str] = str.lower
+) -> list[str]:
+    """The known words that are most like a word, the likest first.
+
+    Args:
+        word: the word that isn't known.
+        known: the known words.
+        shown: how many to name.
+        key: what of a word counts; by default its case doesn't.
+    """
+    text, words = key(str(word)), dict.fromkeys(map(str, known))
+    return sorted(words, key=lambda each: -_likeness(text, key(each)))[:shown]
+
+
+def near(word: object, known: Iterable[object], key: Callable[[str], str] = str.lower) -> str:
+    """A hint with the nearest known words; empty where none are known."""
+    found = nearest(word, known, key=key)
+    if not found:
+        return ""
+    likest, others = found[0], ", ".join(f"`{each}`" for each in found[1:])
+    if _ratio(key(str(word)), key(likest)) < LIKE:
+        return f"the nearest are {', '.join(f'`{each}`' for each in found)}"
+    return f"did you mean `{likest}`?" + (f" Near it are {others}" if others else "")
+
+
+def meant(word: object, known: Iterable[object], likeness: float = 0.75) -> str:
+    """A hint with the one word that was meant; empty if no known word is close to it.
+
+    Args:
+        word: the misspelt word.
+        known: the known words.
+        likeness: the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
+    """
+    close = [
+        each
+        for each in nearest(word, known, 1)
+        if _ratio(str(word).lower(), each.lower()) >= likeness
+    ]
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _ratio(word: str, known: str) -> float:
+    return difflib.SequenceMatcher(None, word, known).ratio()
+
+
+def _likeness(word: str, known: str) -> float:
+    ratio = _ratio(word, known)
+    parts = {part for part in _parts(word) if len(part) > 1}
+    if ratio >= LIKE or not parts:
+        return ratio
+    shared = len(parts & set(_parts(known))) / len(parts)
+    likest = max(_ratio(word, part) for part in _parts(known))
+    return max(ratio, LIKE * max(shared, likest) + ratio / 10)
+
+
+def _parts(word: str) -> list[str]:
+    return word.replace("_", "-").replace(" ", "-").split("-")

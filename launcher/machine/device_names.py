@@ -1,0 +1,114 @@
+"""Names of accelerators and nodes as people, drivers and clouds write them, matched to profiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MAKERS = re.compile(r"^(nvidia|amd|huawei|ascend|geforce|instinct|quadro|radeon|tesla|rtx)+")
+"""Makers and product lines, which may be left out or written together with the model."""
+FORMS = {"pcie": "pcie", "pci": "pcie", "nvl": "nvl"} | {
+    f"sxm{generation}": "sxm" for generation in ("", *range(2, 7))
+}
+"""Forms of a board, by how they are written; a profile without a form may be of any but `nvl`."""
+FORM_BEHIND = re.compile(r"(?P<model>.+?)(?P<form>sxm\d?|pcie|nvl)")
+IGNORED = frozenset(
+    {"accelerator", "ampere", "blackwell", "card", "core", "edition", "generation", "gpu", "gpus"}
+    | {"graphics", "hbm", "hbm2", "hbm2e", "hbm3", "hbm3e", "hopper", "mega", "npu", "npus", "oam"}
+    | {"server", "tensor", "vf", "workstation"}
+)
+"""Words that don't tell which device it is."""
+SIZE = re.compile(r"(\d+)(?:g|gb|gib)")
+SIZE_APART = re.compile(r"\b(\d+) +(g|gb|gib)\b")
+TOLERANCE = 0.12
+"""Share by which a size as people write it may differ from what the driver reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceName:
+    """A name, taken apart.
+
+    Attributes:
+        model: what is left of it without maker, size and form, written together: `a100`.
+        gib: the memory size that is in it.
+        form: the form of the board that is in it; empty for none.
+    """
+
+    model: str
+    gib: int | None = None
+    form: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A profile, or a node, as it may be called.
+
+    Attributes:
+        name: its own name.
+        called: its name and its other names.
+        gib: the memory that the driver reports for a device.
+    """
+
+    name: str
+    called: tuple[str, ...]
+    gib: float
+
+
+def read(text: str) -> DeviceName:
+    """A name, taken apart."""
+    model, gib, form = "", None, ""
+    lower = SIZE_APART.sub(r"\1\2", text.lower())
+    for word in re.split(r"[^a-z0-9]+", lower):
+        rest = MAKERS.sub("", word)
+        if behind := FORM_BEHIND.fullmatch(rest):
+            rest, form = behind["model"], FORMS.get(behind["form"], form)
+        if size := SIZE.fullmatch(rest):
+            gib = int(size[1])
+        elif rest in FORMS:
+            form = FORMS[rest]
+        elif rest not in IGNORED:
+            model += rest
+    return DeviceName(model, gib, form)
+
+
+def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
+    """The candidates that a name may mean, the smallest first.
+
+    A size or a form in the name must be theirs. One of exactly that form leaves no doubt.
+    """
+    asked = read(text)
+    called = [(read(name), each) for each in candidates for name in each.called]
+    found = [(known, each) for known, each in called if _fits(asked, known, each.gib)]
+    exact = [each for known, each in found if asked.form and known.form == asked.form]
+    unique = {each.name: each for each in exact or [each for _, each in found]}
+    return sorted(unique.values(), key=lambda each: (round(each.gib), len(each.name), each.name))
+
+
+def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
+    """The candidates of the name's model, or of models whose names begin with it."""
+    asked, by_model = read(text).model, _by_model(candidates)
+    same = [each for model, each in by_model if asked and model == asked]
+    longer = [each for model, each in by_model if len(asked) > 2 and model.startswith(asked)]
+    return list({each.name: each for each in (same or longer)}.values())
+
+
+def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
+    """The candidates of models with which the name's begins: of `rtx-5090` for a laptop's."""
+    asked = read(text).model
+    models = _by_model(candidates)
+    return [each for model, each in models if len(model) > 2 and asked.startswith(model)]
+
+
+def _by_model(candidates: Iterable[Candidate]) -> list[tuple[str, Candidate]]:
+    return [(read(name).model, each) for each in candidates for name in each.called]
+
+
+def _fits(asked: DeviceName, known: DeviceName, gib: float) -> bool:
+    size = known.gib or gib
+    return (
+        bool(asked.model)
+        and asked.model == known.model
+        and (asked.form in ("", known.form) or (not known.form and asked.form != "nvl"))
+        and (asked.gib is None or abs(asked.gib - size) <= TOLERANCE * size)
+    )

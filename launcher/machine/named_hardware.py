@@ -1,0 +1,177 @@
+"""The hardware that `--hardware` names: a shipped profile in any of its spellings, or a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.hardware import Accelerator, Hardware
+from ..core.nearest import near
+from ..core.units import GIB
+from ..system.typed_yaml import DocumentError, line_of, text_of
+from . import device_names
+from .device_names import Candidate
+from .profiles import (
+    TOLERANCE,
+    Profile,
+    accelerator_of,
+    has_alias,
+    in_use_note,
+    is_file,
+    raw,
+    read_node,
+    read_profile,
+    shipped,
+)
+
+
+def hardware_of(name: str, found: Hardware) -> Hardware:
+    """The hardware for `--hardware`: a shipped accelerator or node, or a file of either.
+
+    A shipped one may be named as people, drivers and clouds do. Of several sizes the smallest is
+    taken, with a note, unless this host has another of them. An accelerator alone doesn't describe
+    the host, so a usual host is assumed, with a note.
+
+    Raises:
+        LaunchError: there is no such profile, or several; or the file doesn't follow a schema.
+    """
+    source = f"--hardware {name}"
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not is_file(path):
+            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
+        if NODES_OWN.search(text_of(path)):
+            return _hardware_of_node(path, source)
+        return _hardware_of_profile(read_profile(path), source, found)
+    known_nodes, known_devices = shipped("nodes"), shipped("accelerators")
+    chosen, note = name, ""
+    if name not in known_nodes and name not in known_devices:
+        chosen, note = _meant(name, found)
+    if chosen in known_nodes:
+        hardware = _hardware_of_node(known_nodes[chosen], source)
+    else:
+        hardware = _hardware_of_profile(read_profile(known_devices[chosen]), source, found)
+    return replace(hardware, notes=(note, *hardware.notes)) if note else hardware
+
+
+def _meant(name: str, found: Hardware) -> tuple[str, str]:
+    """The profile or node that a name means, and a note where others have the name as well.
+
+    Raises:
+        LaunchError: it means none, or models that differ in more than their size.
+    """
+    candidates = list(_candidates())
+    fitting = device_names.fitting(name, candidates)
+    relatives = device_names.of_the_model(name, candidates)
+    if not relatives or len(fitting) > 1:
+        fitting = _by_alias(name, fitting or candidates) or fitting
+    if not fitting:
+        problem = f"--hardware {name}: no such profile, and no .yaml file"
+        raise LaunchError(ExitCode.USAGE, problem, _hint(name, relatives, candidates))
+    names = [each.name for each in fitting]
+    if len(names) == 1 or found.accelerator.name in names:
+        return (found.accelerator.name if len(names) > 1 else names[0]), ""
+    smallest = ", the smallest" if fitting[1].gib > fitting[0].gib * (1 + TOLERANCE) else ""
+    others = ", ".join(f"--hardware {each}" for each in names[1:])
+    return names[0], f"`{name}` is taken to be {names[0]}{smallest}; of the same name: {others}"
+
+
+def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candidate]) -> str:
+    """What to name instead: those of the model, or the nearest of all."""
+    if len(relatives) > 1:
+        return f"name one of {', '.join(each.name for each in relatives)}"
+    known = [each.name for each in candidates]
+    alike = relatives or device_names.of_the_beginning(name, candidates)
+    word = alike[0].name if alike else name
+    return near(word, known, key=lambda text: device_names.read(text).model)
+
+
+def _candidates() -> Iterator[Candidate]:
+    """All shipped profiles and nodes, as they may be called."""
+    sizes: dict[str, float] = {}
+    for name, path in shipped("accelerators").items():
+        facts = raw(path)
+        sizes[name] = facts.get("driver_mib", 0) / 1024
+        yield Candidate(name, (name, *facts.get("called", ())), sizes[name])
+    for name, path in shipped("nodes").items():
+        facts = raw(path)
+        yield Candidate(name, (name, *facts.get("called", ())), sizes[facts["accelerator"]])
+
+
+def _by_alias(name: str, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Those of these with a driver's name among their aliases, of the size that is in it."""
+    gib, known = device_names.read(name).gib, shipped("accelerators")
+    found = [
+        each
+        for each in candidates
+        if each.name in known
+        and has_alias(raw(known[each.name]), name)
+        and (gib is None or abs(gib - each.gib) <= device_names.TOLERANCE * each.gib)
+    ]
+    return sorted(found, key=lambda each: each.gib)
+
+
+NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
+"""Keys that distinguish a node's file from a device's."""
+
+
+def _hardware_of_node(path: Path, source: str) -> Hardware:
+    """The hardware in a node's file; its device is a shipped profile, or a file beside it."""
+    node, known = read_node(path), shipped("accelerators")
+    device = known.get(node.accelerator, path.parent / node.accelerator)
+    if not is_file(device):
+        line = line_of("accelerator", text_of(path), 1)
+        problem = f"`accelerator`: there is no `{node.accelerator}`"
+        raise DocumentError(path, line, problem, near(node.accelerator, known))
+    return Hardware(
+        accelerator=accelerator_of(read_profile(device)),
+        accelerators=node.accelerators,
+        cores=node.cores,
+        host_memory=int(node.host_memory_gib * GIB),
+        source=source,
+    )
+
+
+ASSUMED_PER_DEVICE = 128 * GIB
+"""Assumed host memory per device if only the device is named: the least in nodes of eight."""
+MOST_DEVICES = 8
+"""Assumed devices of a node if only the device is named."""
+
+
+def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
+    """This host's devices if they may be of this kind; otherwise a usual node of them."""
+    device, theirs = accelerator_of(profile), found.accelerator
+    if not device.memory:
+        return Hardware(device, 0, found.cores, found.host_memory, source=source)
+    if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
+        notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
+        return replace(found, accelerator=device, source=source, notes=notes)
+    note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
+    memory = MOST_DEVICES * ASSUMED_PER_DEVICE
+    return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
+
+
+def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
+    """Whether the memories may be equal; a device that is only known by its kind may have any."""
+    unknown = theirs.name == theirs.kind
+    return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
+
+
+def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
+    """Contradictions between a named profile and the machine, with both numbers."""
+    ours, theirs = named.accelerator, found.accelerator
+    if ours.kind not in (theirs.kind, "unknown"):
+        return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
+    problems = []
+    if ours.memory and not _same_size(ours, theirs):
+        sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
+        problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
+    if found.accelerators and workers > found.accelerators:
+        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+    if found.host_memory < (1 - TOLERANCE) * named.host_memory:
+        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
+        problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")
+    return problems

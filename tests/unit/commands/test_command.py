@@ -1,0 +1,55 @@
+"""Which command a command line is, and what each says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+
+from safe_launch.commands.command import COMMANDS, Command, command_of
+from support.stacks import CURRENT
+from support.tables import table
+
+SHELLS_OWN = "complete"
+"""A word of every shell's completion."""
+
+
+@table(
+    ("words", "expected"),
+    [
+        ("plan x.py", ("plan", "x.py")),
+        ("-v plan x.py", ("plan", "-v x.py")),
+        ("--nproc 2 --hardware=A100 plan x.py -v", ("plan", "--nproc 2 --hardware=A100 x.py -v")),
+        ("-v explain node-lost", ("explain", "node-lost")),
+        ("-q status", ("status", "")),
+        ("--nproc=2 x.py plan", ("", "--nproc=2 x.py plan")),
+        ("-m plan x.py", ("", "-m plan x.py")),
+        ("--no-python status", ("", "--no-python status")),
+        ("--nproc plan", ("", "--nproc plan")),
+        ("", ("", "")),
+    ],
+)
+def test_a_command_after_options(words: str, expected: tuple[str, str]) -> None:
+    """`-v plan` is `plan -v`; a module, a program, a value and a script's argument are none."""
+    name, rest = expected
+    assert command_of(words.split()) == Command(name, rest.split())
+
+
+def said(*words: str) -> subprocess.CompletedProcess[str]:
+    """What a command line prints."""
+    command = [str(CURRENT.bin / "safe-launch"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@table(("name",), [(name,) for name in (*COMMANDS, "plan")])
+def test_every_command_takes_help(name: str) -> None:
+    """On stdout, and that is a success."""
+    done = said(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: safe-launch")
+
+
+def test_torchruns_completion() -> None:
+    """--print-completion prints what the command does, for each of torchrun's shells."""
+    for shell in ("bash", "zsh", "tcsh"):
+        done = said("--print-completion", shell)
+        assert (done.returncode, done.stdout) == (0, said("completion", shell).stdout)
+        assert SHELLS_OWN in done.stdout
