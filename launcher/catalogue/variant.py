@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..core.control_sequences import cleaned
+from ..core.shortened import shortened
 from ..evidence.failure_record import FailureRecord, Raised
 from ..system.redaction import redacted
 from .device import Device, device_of
@@ -148,5 +149,4 @@ def _groups(
 
 def _shown(text: str) -> str:
     """A part of the evidence without control characters and secrets, as a short line."""
-    line = " ".join(cleaned(redacted(text)).split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return shortened(" ".join(cleaned(redacted(text)).split()), LONGEST)
