@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 
 from ..evidence.failure_record import FailureRecord
 from .entry import KnownFailure
@@ -18,6 +19,11 @@ WANTING = {
     Wanting.MODEL: "a model's own files",
 }
 """Whose code wants what isn't there, in words."""
+CODE = re.compile(r"`[^`]+`")
+FEW = 15
+"""Words besides its commands at most, with which a sentence says nothing else."""
+SENTENCE = re.compile(r"(?:`[^`]*`|[^`])+?(?:[.!?] (?=[A-Z])|$)")
+"""A sentence with the space after it; what ends within a command is none."""
 
 
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> str:
@@ -27,7 +33,22 @@ def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait])
     """
     shown = (variant.advice(record) for variant in entry.variants)
     own = next((text for text in shown if text is not None), "")
-    return "\n".join(filter(None, (own, told(entry.sections["What to do"], traits))))
+    return "\n".join(filter(None, (own, _besides(own, told(entry.sections["What to do"], traits)))))
+
+
+def _besides(own: str, general: str) -> str:
+    """The general advice without the short sentences whose every command the own advice has."""
+    known = set(CODE.findall(own))
+    return "".join(
+        sentence for sentence in SENTENCE.findall(general) if not _is_told(sentence, known)
+    ).rstrip()
+
+
+def _is_told(sentence: str, known: Set[str]) -> bool:
+    """Whether a sentence says little but commands that are known; a name alone is no command."""
+    codes = set(CODE.findall(sentence))
+    is_short = len(CODE.sub("", sentence).split()) <= FEW
+    return is_short and any(" " in code for code in codes) and codes <= known
 
 
 def cases(entry: KnownFailure) -> Iterator[tuple[str, str]]:

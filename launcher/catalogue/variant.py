@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..core.control_sequences import cleaned
+from ..core.shortened import shortened
 from ..evidence.failure_record import FailureRecord, Raised
 from ..system.redaction import redacted
 from .device import Device, device_of
 from .package_names import package_of_file
 from .regex import LinearPattern
+from .removed_names import gone_since
 from .signature import collapsed, lines_of
 from .version_skew import Wanting, skew_of
 from .versions import are_within
@@ -41,7 +43,8 @@ class Variant:
         context: pattern searched in the same lines.
         library: pattern searched in the name of the installed package whose own line failed.
         wanted_by: whose code wants what an installed package doesn't have; the advice may name
-            the `wanting` package, the `package` that lacks it, and the `name` of what it is.
+            the `wanting` package, the `package` that lacks it, and the `name` of what it is; an
+            advice that names the version since which it is `gone` holds only where that is known.
         when: version ranges, by distribution; all must hold, and an unknown version is in none.
         device: the kind of accelerator.
     """
@@ -73,7 +76,7 @@ class Variant:
     @property
     def known(self) -> tuple[str, ...]:
         """The names that the advice may have in braces."""
-        of_skew = () if self.wanted_by is None else ("wanting", "package", "name")
+        of_skew = () if self.wanted_by is None else ("wanting", "package", "name", "gone")
         return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
 
     def advice(self, record: FailureRecord) -> str | None:
@@ -117,6 +120,8 @@ class Variant:
             if skew is None or skew.kind is not self.wanted_by:
                 return None
             wanted = {"wanting": skew.wanting, "package": skew.package, "name": skew.name}
+            if (gone := gone_since(skew.package, skew.name)) is not None:
+                wanted["gone"] = gone
         said = collapsed((raised.message, raised.message.partition("\n")[0]))
         source = () if frame is None else (frame.source,)
         found = _groups(((self.message, said), (self.source, source)))
@@ -148,5 +153,4 @@ def _groups(
 
 def _shown(text: str) -> str:
     """A part of the evidence without control characters and secrets, as a short line."""
-    line = " ".join(cleaned(redacted(text)).split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return shortened(" ".join(cleaned(redacted(text)).split()), LONGEST)

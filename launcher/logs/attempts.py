@@ -67,6 +67,7 @@ class Reading:
         last_lines: the last lines of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun reports as the first.
+        complaints: lines that may say why, without an exception, at the end of each file.
         progress: signs of progress, as far as they were searched for.
     """
 
@@ -79,6 +80,7 @@ class Reading:
     last_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     cut: list[tuple[str, int]] = field(default_factory=list)
     first_rank: int | None = None
+    complaints: list[Written] = field(default_factory=list)
     progress: int = 0
 
     def went_on(self, file: str, signs: int) -> None:

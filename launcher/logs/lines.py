@@ -27,9 +27,9 @@ BEFORE = 6
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
 """How often a match is unused before it is skipped, how many of its bytes identify it, and how many
 such matches are remembered."""
-DIGITS = 18
-"""Digits of a number that are kept: no count that a log means is longer, and Python reads no number
-of thousands of digits."""
+DIGITS = 100
+"""Digits of a number that are kept: no path or count has more, and Python neither reads a number
+of thousands of digits nor makes a float of one with more than 308."""
 LAST = 1 << 16
 """Bytes at a file's end that are always returned."""
 LONG_NUMBER = re.compile(rf"(\d{{{DIGITS}}})\d+")
@@ -223,8 +223,8 @@ def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
 
 
 def decoded(text: bytes) -> str:
-    """A text with invalid UTF-8 replaced, and numbers cut."""
-    return LONG_NUMBER.sub(r"\1", text.decode("utf-8", "replace"))
+    """A text with invalid UTF-8 replaced, and of endless numbers the beginning."""
+    return LONG_NUMBER.sub(r"\1…", text.decode("utf-8", "replace"))
 
 
 def _start(block: bytes, low: int, found: int) -> int:

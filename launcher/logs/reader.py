@@ -14,6 +14,7 @@ from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .collected import MOST_EVENTS, PendingEvents, Progress, keep_interleaved
 from .file_prefixes import FilePrefixes
 from .files import attempt_of, rank_of
+from .last_words import last_words
 from .launcher_messages import (
     CANCELLED,
     ROOT_CAUSE,
@@ -178,11 +179,13 @@ class _File:
         opened = [stream.tracebacks.opened for stream in self.streams.values()]
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
-        written = [
+        whole = [
             Written(self.name, number, text)
             for number, raw in last[-MOST:]
-            if number >= self.begun and (text := self.prefixes.stripped(raw).text).strip()
+            if (text := self.prefixes.stripped(raw).text).strip()
         ]
+        self.reading.complaints += last_words(whole)
+        written = [line for line in whole if line.number >= self.begun]
         self.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
         if (lost := lost_loss(written)) is not None:
             tail = tuple(line.text for line in written[-MOST_LAST:])

@@ -11,6 +11,7 @@ from ..catalogue.advice import advice
 from ..catalogue.entry import Kind, Role
 from ..catalogue.situation import told, traits_of
 from ..core.row import Row
+from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..core.workload import Workload
 from ..evidence.exit_reason import death_text
@@ -18,6 +19,7 @@ from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
 from .attempts import Evidence
 from .failures import Failure
+from .progress_signs import Written
 from .verdict import BreakOff, Judgement, Verdict, name_of
 
 WIDEST = 300
@@ -41,7 +43,7 @@ def headline(judgement: Judgement) -> str:
     match judgement.verdict, judgement.root:
         case Verdict.KNOWN, Failure(finding=finding) if finding.entry is not None:
             return f"known failure: {finding.entry.id}"
-        case Verdict.UNKNOWN, None:
+        case Verdict.UNKNOWN, None if not judgement.complaints:
             return "failed, but these logs don't show why; look at the workers' own"
         case Verdict.UNKNOWN, _:
             return "unknown failure: no entry of the catalogue matches, so no remedy is proposed"
@@ -56,7 +58,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
     if root is None:
-        return []
+        return _complaint_rows(judgement)
     record, entry = root.finding.record, root.finding.entry
     subject = _said(record) if entry is None else entry.subject
     result = [("what", ": ".join(filter(None, (_what(record), subject))))]
@@ -76,7 +78,8 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
     else:
         result += places
-    if entry is None and not record.exception:
+    result += _complaint_rows(judgement)
+    if entry is None and not (record.exception or judgement.complaints):
         text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
         result.append(("note", text))
     for other in judgement.others[:MOST_OTHERS]:
@@ -86,6 +89,11 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     return result
 
 
+def _complaint_rows(judgement: Judgement) -> list[Row]:
+    """Rows on the lines that may say why, where there is no exception."""
+    return [("said", _line(line)) for line in judgement.complaints]
+
+
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
     """Rows on what was seen last, what is missing, and where it may be found."""
     result = []
@@ -93,13 +101,14 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]
         text = "it has no traceback: it may be the failure, or one that was caught or quoted"
         result.append(("note", text))
-    result += [
-        ("last", f"{short(line.file)}:{line.number}: {line.text.strip()[:WIDEST]}")
-        for line in break_off.last_lines[:MOST_OTHERS]
-    ]
+    result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
     result.append(("missing", _missing(break_off)))
     result.append(("next", NEXT))
     return result
+
+
+def _line(line: Written) -> str:
+    return f"{short(line.file)}:{line.number}: {shortened(line.text.strip(), WIDEST)}"
 
 
 def _missing(break_off: BreakOff) -> str:
@@ -117,8 +126,9 @@ def _missing_ranks(judgement: Judgement) -> str:
         for failure in judgement.failures
         if failure.finding.role is not Role.TEARDOWN
     }
-    every = set(range(max((rank for rank in known if rank is not None), default=-1) + 1))
-    silent = sorted(every - seen)
+    last = max((rank for rank in known if rank is not None), default=-1)
+    is_short = last <= len(seen) + MOST_OTHERS  # a log may name any number
+    silent = [rank for rank in range(last + 1) if rank not in seen] if is_short else []
     text = "it waited for another rank, which is the cause"
     if not 0 < len(silent) <= MOST_OTHERS:
         return f"{text}: look for its log, and for what it did meanwhile"
@@ -134,12 +144,14 @@ def _what(record: FailureRecord) -> str:
 
 def _said(record: FailureRecord) -> str:
     """The message of an exception that no entry explains, as a short line."""
-    text = " ".join(record.message.split()) if record.exception else ""
-    return text if len(text) <= WIDEST else f"{text[:WIDEST]}…"
+    return shortened(" ".join(record.message.split()), WIDEST) if record.exception else ""
 
 
 def _seen(evidence: Evidence) -> list[str]:
-    return [f"{short(evidence.file)}:{number}: {text[:WIDEST]}" for number, text in evidence.lines]
+    return [
+        f"{short(evidence.file)}:{number}: {shortened(text, WIDEST)}"
+        for number, text in evidence.lines
+    ]
 
 
 def _where(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
@@ -190,6 +202,7 @@ def document(
         "attempt": judgement.attempt,
         "is_complete": judgement.verdict is Verdict.HEALTHY,
         "root": None if judgement.root is None else _finding(judgement.root),
+        "said": [_written(line) for line in judgement.complaints],
         "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
         "spots": [asdict(spot) for spot in spots],
         "others": [_finding(failure) for failure in judgement.others],
@@ -208,12 +221,13 @@ def document(
 def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
     return {
         "error": None if break_off.error is None else _lines(break_off.error)[-1],
-        "last": [
-            {"file": line.file, "line": line.number, "text": line.text}
-            for line in break_off.last_lines
-        ],
+        "last": [_written(line) for line in break_off.last_lines],
         "missing": _missing(break_off),
     }
+
+
+def _written(line: Written) -> Mapping[str, Any]:
+    return {"file": line.file, "line": line.number, "text": line.text}
 
 
 def _lines(evidence: Evidence) -> list[Mapping[str, Any]]:

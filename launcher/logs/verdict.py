@@ -56,12 +56,14 @@ class Judgement:
         verdict: the verdict.
         failures: all failures, the root cause first.
         break_off: where the logs break off, if they are unfinished.
+        complaints: where no exception is known, the last lines that may say why.
     """
 
     attempt: int
     verdict: Verdict
     failures: tuple[Failure, ...] = ()
     break_off: BreakOff | None = None
+    complaints: tuple[Written, ...] = ()
 
     @property
     def root(self) -> Failure | None:
@@ -114,11 +116,14 @@ def decisive(judgements: Sequence[Judgement]) -> Judgement:
 
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
     if failures := tuple(_failures(reading, catalogue)):
-        is_known = failures[0].finding.entry is not None
-        return Judgement(attempt, Verdict.KNOWN if is_known else Verdict.UNKNOWN, failures)
+        if failures[0].finding.entry is not None:
+            return Judgement(attempt, Verdict.KNOWN, failures)
+        is_told = bool(failures[0].finding.record.exception)
+        complaints = () if is_told else tuple(reading.complaints)
+        return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
-        return Judgement(attempt, Verdict.UNKNOWN)
+        return Judgement(attempt, Verdict.UNKNOWN, complaints=tuple(reading.complaints))
     if reading.ends and break_off.error is None and break_off.cut is None:
         return Judgement(attempt, Verdict.HEALTHY)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)

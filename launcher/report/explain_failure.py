@@ -14,6 +14,7 @@ from ..core.control_sequences import cleaned
 from ..core.preset import describe
 from ..core.row import Row
 from ..core.settings import Setting, Value
+from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
@@ -121,8 +122,7 @@ def raised_rows(record: FailureRecord) -> list[Row]:
     message = cleaned(record.message)
     if record.exception == HANG:  # stacks follow
         message = message.partition("\n")[0]
-    text = " ".join(_without_traceback(message).split())
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = shortened(" ".join(_without_traceback(message).split()), LONGEST)
     if record.told_by is ToldBy.LAST_LINE:
         return [("what", f"{text} (in its last output)")]
     return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]

@@ -166,7 +166,7 @@ def test_what_each_case_is_told(case: dict[str, Any]) -> None:
     found = finding_of(record, tuple(CATALOGUE.values())).entry
     assert found is not None
     assert found.id == case["entry"]
-    assert advice(found, record, frozenset()).startswith(case["do"] + "\n")
+    assert f"{advice(found, record, frozenset())}\n".startswith(f"{case['do']}\n")
 
 
 def test_every_variant_is_shown() -> None:
@@ -270,3 +270,12 @@ def test_mistakes_are_named_with_file_line_and_cure(
     assert caught.value.problem.startswith(f"{path}:{line}: ")
     assert problem in caught.value.problem
     assert hint in caught.value.problem + caught.value.hint
+
+
+def test_nothing_is_told_twice() -> None:
+    """A short general sentence whose every command stands in the case's own advice is left out."""
+    entry = CATALOGUE["hub-repository-unknown"]
+    message = "acme/tiny is not a local folder and is not a valid model identifier listed on"
+    text = advice(entry, FailureRecord(0, 0.0, "builtins.OSError", message), frozenset())
+    assert text.count("export HF_TOKEN") == 1
+    assert "If it is a path: `ls` it" in text

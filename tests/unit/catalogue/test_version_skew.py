@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.version import Version
+from safe_launch.catalogue.removed_names import REMOVED, Removed, gone_since
 from safe_launch.catalogue.version_skew import Skew, Wanting, skew_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from support.tables import table
@@ -136,3 +143,35 @@ def test_any_system_s_paths() -> None:
         skew = skew_of(record, next(record.raised()))
         assert skew is not None
         assert skew.wanting == wanting
+
+
+@table(
+    ("package", "name", "expected"),
+    [
+        ("transformers", "modeling_attn_mask_utils", "5.24"),
+        ("transformers", "data.metrics", "5.20"),
+        ("transformers", "modeling_tf_utils", "5"),
+        ("transformers", "modeling_utils", None),
+        ("transformers", "generation.utils", None),
+        ("huggingface_hub", "cached_download", "0.26"),
+        ("datasets", "load_dataset", None),
+        ("trl", "modeling_attn_mask_utils", None),
+    ],
+)
+def test_what_is_gone(package: str, name: str, expected: str | None) -> None:
+    """Where the name was removed, the older version is the one that has it."""
+    assert gone_since(package, name) == expected
+
+
+@table("row", REMOVED, name=lambda row: f"{row.package} {row.since}")
+def test_what_is_gone_is_not_installed(row: Removed) -> None:
+    """No version that is at least the one of the removal has a module of these names."""
+    spec = find_spec(row.package)
+    if spec is None or Version(version(row.package)) < Version(row.since):
+        return
+    (folder,) = spec.submodule_search_locations or ()
+    modules = (
+        str(path.relative_to(folder).with_suffix("")).replace("/", ".").removesuffix(".__init__")
+        for path in Path(folder).rglob("*.py")
+    )
+    assert [name for name in modules if re.fullmatch(row.names, name)] == []

@@ -275,3 +275,69 @@ def test_nothing_heavy_is_imported() -> None:
         f"run(['diagnose', {str(KNOWN)!r}]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_log_is_quoted_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Numbers have all their digits, and what is too long ends after a word, with an ellipsis."""
+    folder = "/data/run_20261126140359123456789"
+    words = " ".join(f"word{number}" for number in range(60))
+    log = tmp_path / "a.log"
+    log.write_text(
+        "Traceback (most recent call last):\n"
+        '  File "/home/anna/train.py", line 12, in main\n'
+        "    check(x)\n"
+        f"ValueError: seed 1234567890123456789012 of {folder} is refused: {words}\n"
+    )
+    text = " ".join(diagnosed(capsys, log)[1].split())
+    assert text.count(f"seed 1234567890123456789012 of {folder} is refused") == 2
+    ends = [part.rpartition(" ")[2] for part in text.split("…")[:-1]]
+    assert len(ends) == 2
+    assert set(ends) <= set(words.split())
+
+
+def test_no_number_is_too_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log may hold anything in the place of a rank, a code or a size."""
+    nines = "9" * 5000
+    log = tmp_path / "a.log"
+    log.write_text(
+        f"[rank{nines}]: Traceback (most recent call last):\n"
+        f'[rank{nines}]:   File "train.py", line {nines}, in main\n'
+        f"[rank{nines}]: torch.OutOfMemoryError: CUDA out of memory. "
+        f"Tried to allocate {nines} GiB\n"
+        f"failed (exitcode: {nines}) local_rank: {nines} (pid: 1) of binary: python\n"
+    )
+    code, text = diagnosed(capsys, log)
+    assert (code, "accelerator-out-of-memory" in text) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "step 1 loss 2.0\nERROR: the vocabulary has 3 rows, 50257 are wanted\n{failed}",
+            ["ERROR: the vocabulary has 3 rows, 50257 are wanted"],
+        ),
+        (
+            "licence server: connection refused\n{child}\ntrain.py FAILED\n",
+            ["licence server: connection refused"],
+        ),
+        ("can't find the mask, goes on without\nstep 2 loss 1.0\n{failed}", []),
+        ("UserWarning: an invalid mask is ignored\n{failed}", []),
+    ],
+)
+def test_the_lines_that_may_say_why(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, log: str, said: list[str]
+) -> None:
+    """Where there is no exception, the last complaint before the launcher's report is shown."""
+    failed = (
+        "E1126 10:00:01.000000 700 torch/distributed/elastic/multiprocessing/api.py:1002] "
+        "failed (exitcode: 1) local_rank: 0 (pid: 741) of binary: /usr/bin/python3\n"
+    )
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+    (tmp_path / "a.log").write_text(log.format(failed=failed, child=child))
+    code, text = diagnosed(capsys, tmp_path / "a.log")
+    document = json.loads(diagnosed(capsys, tmp_path / "a.log", "--json")[1])
+    assert code == 2
+    assert [line["text"] for line in document["said"]] == said
+    assert all(line in " ".join(text.split()) for line in said)
+    assert ("doesn't say why" in text or "don't show why" in text) == (not said)

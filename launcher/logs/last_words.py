@@ -1,0 +1,54 @@
+"""The lines in which a program without a traceback says why it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from .launcher_messages import ENDS, STARTS, death_of
+from .progress_signs import DOUBT, HARMLESS, STEP, Written
+
+MOST = 3
+"""Lines that are quoted at most, the last ones."""
+NEAR = 20
+"""Lines before the launcher's report, or before the end, that are searched."""
+COMPLAINT = re.compile(
+    rf"{DOUBT.pattern}|\b(?:cannot|can(?:no|')t|could(?: not|n't)|unable to|no such|not found"
+    r"|denied|refused|invalid|missing|mismatch|unknown|unsupported|no space left|out of memory)\b",
+    re.IGNORECASE,
+)
+START = re.compile("|".join(STARTS))
+REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
+
+
+def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
+    """The last lines that complain, before the launcher's first report that the attempt has failed.
+
+    Args:
+        lines: the last lines of a file.
+    """
+    own = list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
+    found: list[Written] = []
+    for line in own[-NEAR:]:
+        if STEP.search(line.text):
+            found.clear()  # it has been survived
+        elif COMPLAINT.search(line.text) and not HARMLESS.search(line.text):
+            found.append(line)
+    return tuple(found[-MOST:])
+
+
+def _of_attempt(lines: Iterable[Written]) -> Sequence[Written]:
+    """The lines of the last attempt."""
+    own: list[Written] = []
+    for line in lines:
+        if START.search(line.text):
+            own.clear()
+        else:
+            own.append(line)
+    return own
+
+
+def _is_report(line: Written) -> bool:
+    """Whether a launcher reports in it that the attempt has failed."""
+    return REPORT.search(line.text) is not None or death_of(0, line.text, None) is not None
