@@ -21,7 +21,7 @@ STATUS = frozenset(
 """Fields of /proc/PID/status that a process inherits (proc(5))."""
 FILES = ("limits", "cgroup", "oom_score_adj", "personality")
 """Files in /proc/PID that show what it inherits as well."""
-TARGET = 5
+TARGET = 4
 """Where a worker's command line names the script or module."""
 
 
