@@ -1,10 +1,5 @@
 """The entry of a worker: runs the script as the interpreter would, and reports its failure."""
 
-import sys
-
-if not sys.flags.safe_path:
-    del sys.path[0]  # the working directory, from `-m`; the script sets its own
-
 import atexit
 import builtins
 import gc
@@ -12,6 +7,7 @@ import importlib.util
 import os
 import pkgutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,12 +39,13 @@ def main(arguments: list[str]) -> None:
     make_main(target if kind == "script" else None)
     observations = Observations()
     install.install(observations)
-    sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
-    warmth = None
-    if WARM in os.environ:
+    is_warm, warmth = WARM in os.environ, None
+    if is_warm:
         from .workers.forkserver import extra_imports, restart_in_place, server
         from .workload.script.imports import module_steps, steps
-
+    # From here on modules beside the script come first, as under the interpreter.
+    sys.path.insert(0, str(Path.cwd() if kind == "module" else Path(target).resolve().parent))
+    if is_warm:
         find = module_steps if kind == "module" else steps
         sys.argv[:] = ["-m" if kind == "module" else target, *rest]  # as imports would see it
         warmth = server.serve(lambda: find(target))
@@ -253,7 +250,3 @@ def _become_main(attributes: dict[str, Any]) -> ModuleType:
 
 def _execute(code: CodeType, module: ModuleType) -> None:
     exec(code, module.__dict__)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -37,7 +37,7 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
         # transformers looks for `global_step*` in the folder.
         folders = [checkpoint.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]
         done = subprocess.run(
-            [sys.executable, "-m", CONVERTER, *map(str, folders)],
+            [sys.executable, "-P", "-m", CONVERTER, *map(str, folders)],
             cwd=partial,
             env={**os.environ, **(variables or {})},
             capture_output=True,

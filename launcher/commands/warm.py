@@ -12,8 +12,8 @@ from ..options.parser import Parser
 from ..planning.budget import gib
 from ..system import terminal
 from ..workers.forkserver import warm_servers
+from ..workers.forkserver.messages import TARGET
 from ..workers.forkserver.warm_servers import WarmServer
-from ..workers.warm_key import TARGET
 
 NONE = "nothing is kept: launch with --keep-warm SECONDS"
 

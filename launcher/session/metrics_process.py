@@ -90,7 +90,7 @@ def shown(target: Target, run: Path) -> Iterator[None]:
 
 
 def _begun(run: Path, words: Sequence[str], *descriptors: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "safe_launch", "metrics", str(run.absolute()), *words]
+    command = [sys.executable, "-P", "-m", "safe_launch", "metrics", str(run.absolute()), *words]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
+ENTRY = Path(__file__).parents[1] / "worker_entry.py"
 ERROR_FILE, SIGNALS = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"
 Variables = dict[str, str]
 """A part of a process's environment."""
@@ -190,7 +191,7 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
     if request.is_program:
         return (request.script, *request.arguments)
     kind = "module" if request.is_module else "script"
-    worker = ("-u", "-m", "safe_launch.worker", kind, request.script)
+    worker = ("-u", str(ENTRY), kind, request.script)
     return (request.worker_options.interpreter or sys.executable, *worker, *request.arguments)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..core.request import LaunchRequest
 from ..core.version import VERSION
 from ..system import terminal
+from .forkserver.messages import TARGET
 
 STATUS = frozenset(
     {
@@ -21,8 +22,6 @@ STATUS = frozenset(
 """Fields of /proc/PID/status that a process inherits (proc(5))."""
 FILES = ("limits", "cgroup", "oom_score_adj", "personality")
 """Files in /proc/PID that show what it inherits as well."""
-TARGET = 5
-"""Where a worker's command line names the script or module."""
 
 
 def warm_key(request: LaunchRequest, command: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.workers.forkserver.client import Server
+from safe_launch.workers.start import ENTRY
 from support.stacks import CURRENT
 from support.waiting import LONG, wait_for
 
@@ -323,7 +324,7 @@ def test_an_environment_that_imports_read_restarts_the_server(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(installed))
-    command = (sys.executable, "-u", "-m", "safe_launch.worker", "script", "train.py")
+    command = (sys.executable, "-u", str(ENTRY), "script", "train.py")
     server = Server("a-mark", command, {"LOUD_MODE": "a"})
     server.start()
     try:

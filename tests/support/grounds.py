@@ -19,7 +19,7 @@ from safe_launch.commands.command import COMMANDS
 
 from support.stacks import CURRENT, OLDER, RELEASING, ROOT, TORCH_2_6, Stack
 
-WORKER = "safe_launch.worker"
+WORKER = "safe_launch.worker_entry"
 LAUNCH = (
     *("safe_launch.__main__", "safe_launch.cli", "safe_launch.inner_launch", WORKER),
     *("safe_launch.commands.hook.sitecustomize", "safe_launch.conversion"),

@@ -67,7 +67,7 @@ class Launcher:
 
 def _is_alike(process: psutil.Process) -> bool:
     try:
-        return "safe_launch.worker" in process.cmdline()
+        return any(word.endswith("/worker_entry.py") for word in process.cmdline())
     except psutil.Error:  # it has ended
         return False
 

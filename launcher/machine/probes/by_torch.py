@@ -28,7 +28,7 @@ def counted(word: str) -> int:
     """
     if word == "cpu" or not word.isidentifier() or not _has_others():
         return 0
-    command = [sys.executable, "-c", COUNT, MODULES.get(word, word)]
+    command = [sys.executable, "-P", "-c", COUNT, MODULES.get(word, word)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
         return int(done.stdout.split()[-1])

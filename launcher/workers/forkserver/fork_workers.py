@@ -127,6 +127,7 @@ def _host_store(store: HostStore) -> NoReturn:
     try:
         os.setsid()
         COMM.write_text("warm-store")
+        del sys.path[0]  # the script's folder, whose modules aren't ours
         try:
             import torch  # noqa: F401
         except BaseException:

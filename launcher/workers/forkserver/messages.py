@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Self, get_args
 
 WARM = "SAFE_LAUNCH_WARM"
 """Environment variable that makes a worker's command line start the server; holds a `Start`."""
+TARGET = 4
+"""Where a worker's command line names the script or module, before its arguments."""
 LONGEST = 1 << 20
 """Bytes of a message at most."""
 

@@ -22,13 +22,21 @@ from ...workload.script.imports import Step
 from . import preload
 from .captured_output import CapturedOutput, text_of
 from .import_trace import ImportTrace
-from .messages import Copied, Launch, Message, Readiness, TakeOver, Unshared, receive, send
+from .messages import (
+    TARGET,
+    Copied,
+    Launch,
+    Message,
+    Readiness,
+    TakeOver,
+    Unshared,
+    receive,
+    send,
+)
 from .preload import Preloaded
 
 PATIENCE = 10.0
 """Seconds for the launcher's order, once it has connected."""
-OWN_WORDS = 6
-"""Words of a worker's command line before the script's arguments."""
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "SHLVL", orphans.VARIABLE})
 """Variables that differ between launches and tell imports nothing."""
 
@@ -77,7 +85,7 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
     os.setsid()
     os.chdir(launch.folder)
     arguments = sys.argv[1:]
-    sys.argv[1:] = launch.command[OWN_WORDS:]
+    sys.argv[1:] = launch.command[TARGET + 1 :]
     sys.orig_argv[:] = launch.command
     importlib.invalidate_caches()
     further = iter(kept.steps_of())

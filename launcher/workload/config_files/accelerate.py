@@ -170,7 +170,7 @@ def _by_accelerate(path: Path) -> dict[str, str]:
         LaunchError: accelerate isn't installed, or refuses the file.
     """
     done = subprocess.run(
-        [sys.executable, "-c", QUESTION, str(path)],
+        [sys.executable, "-P", "-c", QUESTION, str(path)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

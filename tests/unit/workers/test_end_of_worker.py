@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safe_launch.workers.start import ENTRY
 
 SCRIPT = """\
 import signal
@@ -22,7 +23,7 @@ def test_ctrl_c_just_after_the_scripts_end(end: str, tmp_path: Path) -> None:
     """The code of an interrupt, the script's own traceback, and nothing of the launcher's."""
     (tmp_path / "train.py").write_text(SCRIPT + end)
     done = subprocess.run(
-        [sys.executable, "-m", "safe_launch.worker", "script", "train.py"],
+        [sys.executable, ENTRY, "script", "train.py"],
         cwd=tmp_path,
         env={**os.environ, "RANK": "0", "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

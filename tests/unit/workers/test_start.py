@@ -10,6 +10,7 @@ from safe_launch.core.hardware import VISIBLE
 from safe_launch.core.placement import Placement
 from safe_launch.core.request import LaunchRequest, WorkerOptions
 from safe_launch.workers import start
+from safe_launch.workers.start import ENTRY
 from support.links import ORDER
 
 REQUEST = LaunchRequest(
@@ -70,10 +71,10 @@ def test_a_device_and_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (REQUEST, ("-m", "safe_launch.worker", "script", "train.py", "--lr", "1")),
+        (REQUEST, (str(ENTRY), "script", "train.py", "--lr", "1")),
         (
             replace(REQUEST, is_module=True, arguments=("-r=${local_rank}", "--lr", "1")),
-            ("-m", "safe_launch.worker", "module", "train.py", "-r=${local_rank}", "--lr", "1"),
+            (str(ENTRY), "module", "train.py", "-r=${local_rank}", "--lr", "1"),
         ),
         (replace(REQUEST, is_program=True), ("train.py", "--lr", "1")),
     ],
