@@ -110,7 +110,8 @@ def run_attempt(
             del context  # closes elastic's own ends of the pipes
             asker.close()
             output.finish(lambda: bool(wakeup.arrived))
-    supervisor.raise_fault()
+    if supervisor.fault is not None:
+        raise supervisor.fault
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {left_behind} processes that the workers had left behind")
     left = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,10 +92,14 @@ class NodeWorkers:
         }
         return dead | self.records.keys() | (self.failing.keys() & self.exits.keys())
 
-    def leaving(self) -> set[int]:
-        """Ranks that still run, where every rank of this node has only to exit."""
+    def leaving(self, at_end: Set[int] = frozenset()) -> set[int]:
+        """Ranks that still run, where every rank of this node has only to exit.
+
+        Args:
+            at_end: ranks that hang as their objects are destroyed: they are such ranks in any case.
+        """
         rest = self.pids.keys() - self.finished - self.exits.keys()
-        return set() if rest else self.alive & self.exiting
+        return self.alive & (at_end if rest else self.exiting | at_end)
 
     def remarks(self) -> tuple[str, ...]:
         """Sentences on what happened to workers after their script's end."""

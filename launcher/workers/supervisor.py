@@ -113,14 +113,10 @@ class Supervisor:
             return 0
         return orphans.kill(self._server.mark, self._server.pids)
 
-    def raise_fault(self) -> None:
-        """Raises the launcher's own error, if the workers were stopped for it.
-
-        Raises:
-            LaunchError: the launcher itself has failed.
-        """
-        if self.progress.state is AttemptState.BROKEN and self._fault is not None:
-            raise self._fault
+    @property
+    def fault(self) -> LaunchError | None:
+        """The launcher's own error, if the workers were stopped for it."""
+        return self._fault if self.progress.state is AttemptState.BROKEN else None
 
     def end(self, node: int, output: Output, dumped: Sequence[Standing] = ()) -> AttemptEnd:
         """How the attempt ended on the nodes that this node knows of.
@@ -169,7 +165,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
-        pauses.append(self._exits.pause(self._leaving()))
+        pauses.append(self._exits.pause(self.workers.leaving(self._hangs.at_end)))
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -203,18 +199,16 @@ class Supervisor:
             case Remark(sentence=sentence):
                 self._remark(sentence)
             case SaveLocation():
-                apart = save_folders.told(self.workers.saves, self.workers.pids.keys())
-                if apart is not None:
-                    self._remark(apart)
+                self._remark(save_folders.told(self.workers.saves, self.workers.pids.keys()))
             case Reexecution(variable=variable):
                 terminal.detail(
                     f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
                     "preloaded module had read it"
                 )
 
-    def _remark(self, sentence: str) -> None:
-        """Says something once."""
-        if sentence not in self._remarks:
+    def _remark(self, sentence: str | None) -> None:
+        """Says something once, if there is something to say."""
+        if sentence is not None and sentence not in self._remarks:
             self._remarks.add(sentence)
             self._watch.notice(sentence)
 
@@ -277,9 +271,8 @@ class Supervisor:
             if self.stops.catches(rank, number):
                 self.stops.send(rank, number)
             else:
-                self._watch.notice(
-                    f"{number.name} isn't passed on: rank {rank} has no handler for it"
-                )
+                name = number.name
+                self._watch.notice(f"{name} isn't passed on: rank {rank} has no handler for it")
 
     def _decide(self) -> None:
         """Stops the workers if there is a reason to, and tells the other nodes."""
@@ -300,12 +293,9 @@ class Supervisor:
     def _end_hung(self) -> None:
         """Ends ranks that hang as they end, which is no failure: their training is done."""
         if not self.progress.is_stopping:
-            hung = self._exits.check(self._leaving())
+            hung = self._exits.check(self.workers.leaving(self._hangs.at_end))
             self.workers.finished |= hung
             self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
-
-    def _leaving(self) -> set[int]:
-        return self.workers.leaving() | (self.workers.alive & self._hangs.at_end)
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""

@@ -31,7 +31,8 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import name_of, parse_value
 from safe_launch.core.workload import Known, Workload
-from safe_launch.machine.profiles import hardware_of, nodes
+from safe_launch.machine.named_hardware import hardware_of
+from safe_launch.machine.profiles import nodes
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import resolve
 from safe_launch.workload.models.from_config import model_from_config

@@ -78,7 +78,6 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     [
         (Origin.DEFAULT, False),  # the script may decide otherwise
         (Origin.SCRIPT, False),  # it may compute it from what only the run knows
-        (Origin.KEPT, True),
         (Origin.FLAG, True),
         (Origin.OBSERVED, True),
     ],
