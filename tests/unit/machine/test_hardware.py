@@ -49,6 +49,9 @@ def test_profiles_are_plausible() -> None:
     assert files == {profile.name for profile in profiles()}
     for node in nodes():
         profile_named(node.accelerator)
+    for kind in ("cuda", "npu", "rocm"):  # planned for where nothing else is known
+        least = min(each.memory_gib for each in profiles() if each.kind == kind)
+        assert profile_named(kind).memory_gib == least, kind
 
 
 @table(
@@ -63,6 +66,7 @@ def test_profiles_are_plausible() -> None:
         ("cuda", "NVIDIA H100 PCIe", 81559, "h100-80gb-pcie"),
         ("cuda", "NVIDIA H800", 81559, "h800-80gb"),
         ("cuda", "NVIDIA H200", 143771, "h200-141gb"),
+        ("cuda", "NVIDIA GH200 144G HBM3e", 147456, None),
         ("cuda", "NVIDIA L20", 46068, "l20"),
         ("cuda", "NVIDIA L40S", 46068, "l40s"),
         ("cuda", "Tesla V100-SXM2-32GB", 32768, "v100-32gb"),

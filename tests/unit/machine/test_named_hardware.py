@@ -51,7 +51,6 @@ HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * 2**30)
         ("910B4 64GB", "ascend-910b4-1"),
         ("Ascend 910B3", "ascend-910b3"),
         ("Ascend910_9362", "ascend-910c"),
-        ("Ascend950PR_9599", "ascend-950pr"),
         ("DGX H100", "h100-80gb"),
         ("p4de.24xlarge", "a100-80gb"),
         ("a2-highgpu-8g", "a100-40gb"),
