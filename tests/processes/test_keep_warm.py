@@ -237,7 +237,7 @@ def test_an_import_that_reads_the_rank_isnt_shared_between_two(shell: Shell) -> 
     )
     (shell.folder / "train.py").write_text(f"{SCRIPT}print('rank', heavy.RANK)\n")
     alone = shell.launch("--nproc=1", "train.py")
-    two = shell.launch("--nproc=2", "train.py")
+    two = shell.launch("-v", "--nproc=2", "train.py")
     assert stamps(alone).isdisjoint(stamps(two))
     assert "reads RANK, which differs between ranks" in two.said
     assert {"rank 0", "rank 1"} <= set(two.out.splitlines())
@@ -371,7 +371,7 @@ def test_what_cant_be_kept_is_told(shell: Shell) -> None:
         FRESH + "import threading\n"
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
-    assert "an import has started 1 thread" in shell.launch().said
+    assert "an import has started 1 thread" in shell.launch("-v", "train.py").said
     assert shell.kept() == []
     shell.launch("--start-method=spawn", "train.py")
     assert (

@@ -41,9 +41,14 @@ def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
             assert own.variable == one["variable"], spelling
 
 
+NEWER = {"--log-line-prefix-template", "--print-completion"}
+"""Options of a torch that is newer than those installed here (its pull requests 191265, 191289)."""
+
+
 @pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
 def test_no_option_of_ours_is_made_up(one: Option) -> None:
     """Each is in the parser of a version that is installed, for every tool that it is said of."""
     for tool in one.tools:
         found = {spelling for stack in STACKS for spelling in theirs(stack, tool)}
-        assert found & set(one.spellings), f"{tool} has no {one.name}"
+        is_there = not found.isdisjoint(one.spellings)
+        assert is_there != (one.name in NEWER), f"{tool} and {one.name}: {is_there}"
