@@ -198,6 +198,9 @@ def test_nothing_is_changed_where_node_0_may_only_suggest(tmp_path: Path) -> Non
         assert "not relaunched: --fix suggest allows 0" in launchers[0].words()
 
 
+OTHER = "--set=gradient_checkpointing=non_reentrant"
+
+
 def test_strict_refuses_on_both_nodes(tmp_path: Path) -> None:
     """What the plan would change before the launch ends both launchers before any worker starts."""
     arguments = ("--use_lora=True", "--gradient_checkpointing=True", "--output_dir=out")
@@ -205,7 +208,7 @@ def test_strict_refuses_on_both_nodes(tmp_path: Path) -> None:
     kwargs = '--gradient_checkpointing_kwargs={"use_reentrant": true}'
     with (
         network("alpha", "beta") as hosts,
-        job(tmp_path, hosts, *command, kwargs, own=["--strict"]) as launchers,
+        job(tmp_path, hosts, *command, kwargs, own=["--strict", OTHER]) as launchers,
     ):
         ended(launchers, 78)
         assert "gradient_checkpointing: reentrant -> non_reentrant" in launchers[0].words()

@@ -361,7 +361,7 @@ def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None
     for tasks in (1, 2):
         script.write_text(
             "#!/bin/bash\n"
-            f"srun --ntasks-per-node={tasks} {LAUNCHER} --nproc=1 --require-secret"
+            f"srun --ntasks-per-node={tasks} {LAUNCHER} -v --nproc=1 --require-secret"
             f" --log-dir=runs train.py > said 2>&1 &\n"
             f"until [ -e began-{2 * tasks - 1} ]; do sleep 0.1; done\n"
             f"port=$(sed -n 's/.*node 0 *gpu01:\\([0-9]*\\) .*/\\1/p' said | head -n 1)\n"

@@ -131,7 +131,7 @@ def test_two_hosts_train_together(site: Site) -> None:
     """Arguments, folder and environment arrive as they are; no secret shows on a command line."""
     (site.folder / ".deepspeed_env").write_text("MY_TOKEN=hush2\nFROM_HOST='at ${SSH_CLIENT}'\n")
     words = {"NCCL_WORD": "a 'b' $c\nd", "HF_TOKEN": "hush1"}
-    process = site.start(PROGRAMS / "tells.py", *ODD, hosts="localhost beta", **words)
+    process = site.start("-v", PROGRAMS / "tells.py", *ODD, hosts="localhost beta", **words)
     told = [site.folder / f"told-{rank}" for rank in (0, 1)]
     wait_until(lambda: all(one.exists() for one in told), process)
     lines = [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]

@@ -361,7 +361,7 @@ def foretold(stack: Stack, folder: Path, *arguments: str, within: float) -> None
     told = ""
     for batch in (4, 12):
         own = (MEMORY, *arguments, "--max_steps=4", f"--per_device_train_batch_size={batch}")
-        command = ("safe-launch", "--nproc=2", f"--log-dir={batch}", *own)
+        command = ("safe-launch", "-v", "--nproc=2", f"--log-dir={batch}", *own)
         _, told = launched(stack, folder, *command, **kept)
     assert "a rank needed" in told
     assert "nothing is changed" in told
