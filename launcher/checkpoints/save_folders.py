@@ -44,10 +44,10 @@ def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
         return None
     rank = next(rank for rank, each in sorted(saves.items()) if each == others[0])
     return (
-        f"every rank saves to a folder of its own: rank {min(ranks)} to {own.output_dir}, rank "
-        f"{rank} to {others[0].output_dir}. So no folder holds a whole checkpoint. A name from the "
-        "time or a random number differs between ranks: give the folder on the command line, or "
-        "make its name on rank 0 and broadcast it"
+        f"the ranks save to different folders: rank {min(ranks)} to {own.output_dir}, rank "
+        f"{rank} to {others[0].output_dir}. No folder will hold a whole checkpoint. A name made "
+        "from the time or a random number differs between ranks: pass the folder on the command "
+        "line, or make its name on rank 0 and broadcast it"
     )
 
 

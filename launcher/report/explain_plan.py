@@ -18,11 +18,10 @@ from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
 from ..planning.plan import Change, Doubt, NoPlan, Plan
 from ..planning.search import contradiction
+from ..system import terminal
 from .costs import cost_text
 from .plan_table import components_text
 
-UNBROKEN = "\u00a0"
-"""A blank at which `terminal.table` doesn't break a line."""
 DECIDED_BY_SCRIPTS = {
     Setting.MICRO_BATCH,
     Setting.ACCUMULATION,
@@ -129,7 +128,8 @@ def _batch_text(plan: Plan) -> str:
         return ""
     if not (micro and steps and all(_is_known(plan, setting) for setting in sizes)):
         return ""
-    return f"; global{UNBROKEN}batch{UNBROKEN}{micro * steps * plan.request.world}"
+    text = f"global batch {micro * steps * plan.request.world}"
+    return f"; {text.replace(' ', terminal.UNBROKEN)}"
 
 
 def memory_text(plan: Plan) -> str:

@@ -61,6 +61,10 @@ def say(*lines: str) -> None:
     _complain("".join(f"{MARK}{line}".rstrip() + "\n" for line in parts))
 
 
+UNBROKEN = "\u00a0"
+"""A blank at which `table` doesn't break a line; it is printed as an ordinary one."""
+
+
 def tell(*lines: str) -> None:
     """Like `say`, but silent under `--quiet`."""
     if not _quiet:
@@ -166,4 +170,4 @@ def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
                 break_long_words=False,
                 break_on_hyphens=False,
             ) or [head]
-    return [line.replace("\u00a0", " ") for line in lines]
+    return [line.replace(UNBROKEN, " ") for line in lines]

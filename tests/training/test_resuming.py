@@ -185,7 +185,7 @@ def test_a_restart_finds_the_parts_of_ranks_that_save_apart(tmp_path: Path) -> N
     own = (*TWO, "--late=never", "--save_steps=2", "--loss_file=losses.json")
     done = CURRENT.run(*OURS, "--max-restarts=1", "weather.py", *own, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "every rank saves to a folder of its own: rank 0 to" in flat(done.stderr)
+    assert "the ranks save to different folders: rank 0 to" in flat(done.stderr)
     assert "resumes from checkpoint-4" in flat(done.stderr)
     losses = json.loads((tmp_path / "losses.json").read_text())
     assert losses == pytest.approx(expected, rel=1e-4)
