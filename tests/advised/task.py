@@ -127,18 +127,20 @@ class Task:
 
     def stepped(self, model: nn.Module) -> None:
         """The optimizer has moved the model."""
-        parameters = list(model.parameters())
-        if hasattr(parameters[0], "ds_id"):
-            import deepspeed
-
-            with deepspeed.zero.GatheredParameters(parameters):
-                self._keep(parameters)
-        else:
-            self._keep(parameters)
-
-    def _keep(self, parameters: list[nn.Parameter]) -> None:
-        whole = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in parameters]
+        whole = [_whole(one) for one in model.parameters()]
         self.weights.append([value for one in whole for value in one.detach().flatten().tolist()])
+
+
+def _whole(parameter: nn.Parameter) -> Tensor:
+    """A parameter of which each rank may hold a part."""
+    if hasattr(parameter, "full_tensor"):
+        return parameter.full_tensor()
+    if hasattr(parameter, "ds_id"):
+        # `GatheredParameters` of DeepSpeed 0.16.9 is read before it is filled in 9 of 20 runs.
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        return safe_get_full_fp32_param(parameter)
+    return parameter
 
 
 def batch_of(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:

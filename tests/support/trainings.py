@@ -262,7 +262,9 @@ def trains_corrected(
     if fails and case.entry is not None:
         assert f"({case.entry})" in told
     if case.name.startswith("LoRA"):
-        assert " failed: " not in told, "the arguments and the workers tell everything before a step"
+        assert " failed: " not in told, (
+            "the arguments and the workers tell everything before a step"
+        )
 
 
 def trains_at_once(stack: Stack, case: Case, folder: Path, **variables: str) -> None:
