@@ -55,26 +55,38 @@ class _Answer(Generic[Result]):
 
 
 def standings(
-    rows: Sequence[RankProgress], folder: Path, window: float = 2.0
+    rows: Sequence[RankProgress],
+    folder: Path,
+    window: float = 2.0,
+    look: Callable[[], Sequence[RankProgress]] = tuple,
 ) -> tuple[Standing, ...]:
     """Where each rank of this node stands; takes `window` and about three seconds at most.
+
+    A rank that had stood and moves again meanwhile isn't asked: it might be in another call by now,
+    which it shouldn't be disturbed in.
 
     Args:
         rows: the ranks, as the board has them.
         folder: where their sockets are.
         window: seconds for which their processes are watched.
+        look: reads the board; it may be closed by then.
     """
     pids = [row.pid for row in rows]
     use = _Answer[Mapping[int, float]](partial(devices.utilization, pids), {})
+    ran = _Answer[Mapping[int, proc.Ran]](partial(_ran, pids), {}).by(monotonic() + EACH)
     before, begun = _trees(pids), monotonic()
     sleep(window)
     now, took = _trees(pids), monotonic() - begun
     end = monotonic() + ANSWERS
+    latest = _by_rank(look)
     asked = []
     for row in rows:
         seen = _watched(row, before.get(row.pid, ()), now.get(row.pid, ()), took)
         late = _with_problem(seen, "it couldn't be asked in time")
-        asked.append(_Answer(partial(_asked, seen, row.thread, folder, end), late))
+        question = partial(_asked, seen, row.thread, ran.get(row.pid), folder, end)
+        if row.quiet >= took > latest.get(row.rank, row).quiet:
+            question = partial(_with_problem, seen, "it moves again")
+        asked.append(_Answer(question, late))
     found = [answer.by(end + MARGIN) for answer in asked]
     busy = use.by(end)
     return tuple(replace(each, utilization=busy.get(each.pid)) for each in found)
@@ -89,9 +101,7 @@ def up_to_date(
         found: where they stand.
         look: reads the board; it may be closed by now.
     """
-    latest: dict[int, RankProgress] = {}
-    with suppress(ValueError):
-        latest = {row.rank: row for row in look()}
+    latest = _by_rank(look)
     return tuple(
         replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
         if (row := latest.get(each.rank)) is not None
@@ -100,8 +110,24 @@ def up_to_date(
     )
 
 
+def _by_rank(look: Callable[[], Sequence[RankProgress]]) -> dict[int, RankProgress]:
+    """The rows of the board; none once it is closed."""
+    with suppress(ValueError):
+        return {row.rank: row for row in look()}
+    return {}
+
+
 def _trees(pids: Sequence[int]) -> proc.Trees:
     return _Answer[proc.Trees](partial(proc.trees, pids), {}).by(monotonic() + EACH)
+
+
+def _ran(pids: Sequence[int]) -> dict[int, proc.Ran]:
+    """How long the threads of the ranks' own processes have run."""
+    found = {}
+    for pid in filter(None, pids):
+        with suppress(OSError):  # it has ended
+            found[pid] = proc.ran(pid)
+    return found
 
 
 def _watched(
@@ -129,7 +155,7 @@ def _watched(
     )
 
 
-def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
+def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end: float) -> Standing:
     """The same with the stacks and the collectives."""
     if seen.state in ENDED:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
@@ -144,7 +170,7 @@ def _asked(seen: Standing, thread: int, folder: Path, end: float) -> Standing:
             result = _with_problem(result, collectives.sentence)
         else:
             result = replace(result, collectives=collectives)
-    frames = _stack(seen.pid, thread, seen.state, end)
+    frames = _stack(seen.pid, thread, seen.state, end, ran)
     if isinstance(frames, Refused):
         result = _with_problem(result, frames.sentence)
     else:
@@ -163,12 +189,14 @@ def _with_stack(child: Child, end: float) -> Child:
     return child if isinstance(frames, Refused) else replace(child, frames=frames)
 
 
-def _stack(pid: int, thread: int, state: str, end: float) -> tuple[Frame, ...] | Refused:
+def _stack(
+    pid: int, thread: int, state: str, end: float, ran: proc.Ran | None = None
+) -> tuple[Frame, ...] | Refused:
     """A process's stack: by its own handler, or by py-spy where it has none or can't run."""
     if state in STOPPED:
         written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:
-        written = stacks.stack(pid, thread, min(EACH, end - monotonic()))
+        written = stacks.stack(pid, thread, min(EACH, end - monotonic()), ran)
     if not isinstance(written, Refused):
         return written
     read = py_spy.stack(pid, min(EACH, end - monotonic()))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _NAME = 15
@@ -41,6 +42,21 @@ class Process:
     cpu: float
     called: int = 0
     fetched: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How long a process's threads have run, at a moment.
+
+    Attributes:
+        at: the moment, on the monotonic clock.
+        is_ready: its main thread runs, or waits for a processor.
+        threads: by their numbers, seconds (Documentation/scheduler/sched-stats).
+    """
+
+    at: float
+    is_ready: bool
+    threads: Mapping[int, float]
 
 
 Trees = Mapping[int, tuple[Process, ...]]
@@ -89,14 +105,16 @@ def takes(pid: int, thread: int, number: int) -> bool:
     return bool(fields.pop("SigCgt", 0)) and not any(fields.values())
 
 
-def ran(pid: int) -> dict[int, float]:
-    """Seconds for which each thread of a process has run (Documentation/scheduler/sched-stats)."""
+def ran(pid: int) -> Ran:
+    """How long the threads of a process have run, and whether it waits for a processor."""
     found = {}
+    at = monotonic()
     for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - quick
         with suppress(OSError, ValueError, IndexError):
             text = Path(f"/proc/{pid}/task/{name}/schedstat").read_text()
             found[int(name)] = int(text.split()[0]) / 1e9
-    return found
+    main = _parsed(pid, Path(f"/proc/{pid}/task/{pid}/stat").read_bytes())
+    return Ran(at, main.state == "R", found)
 
 
 def _cpu(earlier: Process | None, now: Process) -> float:

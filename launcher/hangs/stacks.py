@@ -36,14 +36,14 @@ architecture's (include/uapi/asm-generic/unistd.h)."""
 _PAUSE = 0.002
 _TAKES = 0.1
 """Seconds for a thread to take a signal: it doesn't while it makes another thread."""
-_STILL = 0.05
-"""Seconds for which a process is watched before its frames are read by another thread of it."""
 _WORKS = 0.02
-"""The share of that time for which its other threads may run, all together."""
+"""The share of a time for which the other threads of a process that is still may run, together."""
 _MOST = 1 << 20
 
 
-def stack(pid: int, thread: int, seconds: float) -> tuple[Frame, ...] | Refused:
+def stack(
+    pid: int, thread: int, seconds: float, earlier: proc.Ran | None = None
+) -> tuple[Frame, ...] | Refused:
     """The main thread's frames, outermost first, without the launcher's own.
 
     A process without the handler would die of the signal: none is sent where anything is missing.
@@ -52,11 +52,13 @@ def stack(pid: int, thread: int, seconds: float) -> tuple[Frame, ...] | Refused:
         pid: the process, which isn't stopped.
         thread: its main thread's identifier in Python; 0 where it isn't known.
         seconds: how long it may take.
+        earlier: how long its threads had run a while ago, a second or more: of one that hasn't
+            moved since, another thread reads the frames. None: the main thread is asked.
     """
     try:
         memory, waiting = _memory(pid)
-        is_still = bool(waiting) and _is_still(pid)
-        number, taker = (inquiry.OF_ALL, waiting) if is_still else (inquiry.OF_MAIN, pid)
+        by_another = bool(waiting) and earlier is not None and is_still(pid, earlier)
+        number, taker = (inquiry.OF_ALL, waiting) if by_another else (inquiry.OF_MAIN, pid)
         if not memory or not _soon(partial(proc.takes, pid, taker, number), _TAKES):
             return Refused(f"{UNKNOWN}: it has no handler for that, or blocks it")
         os.truncate(memory, 0)
@@ -85,16 +87,19 @@ def _soon(condition: Callable[[], bool], seconds: float) -> bool:
     return holds
 
 
-def _is_still(pid: int) -> bool:
+def is_still(pid: int, earlier: proc.Ran) -> bool:
     """Whether a process's main thread doesn't run at all, and its others next to not.
 
-    Only then nobody changes frames while another thread reads them.
+    Only then nobody changes frames while another thread reads them, or else the process dies:
+    tried, one reading in 90 of a process that naps for 0.1 s between its work.
     """
-    before = proc.ran(pid)
-    sleep(_STILL)
     now = proc.ran(pid)
-    others = sum(now.values()) - sum(before.values())
-    return pid in now and now[pid] == before.get(pid) and others < _STILL * _WORKS
+    others = sum(now.threads.values()) - sum(earlier.threads.values())
+    return (
+        not now.is_ready
+        and now.threads.get(pid, 0.0) == earlier.threads.get(pid)
+        and others < (now.at - earlier.at) * _WORKS
+    )
 
 
 def parsed(text: str, thread: int = 0) -> list[Frame]:

@@ -90,7 +90,7 @@ def run_attempt(
             terminal.detail(f"every worker does its imports itself: {server.problem}")
         pids = {order.first + local: pid for local, pid in context.pids().items()}
         look = tuple if board is None else board.rows
-        asker = Asker(lambda rows: up_to_date(standings(rows, sockets), look))
+        asker = Asker(lambda rows: up_to_date(standings(rows, sockets, look=look), look))
         hangs = HangWatch(
             options.hang_times, order.spans, look, asker, peers, watch.hung, watch.notice
         )

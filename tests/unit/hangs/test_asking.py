@@ -39,6 +39,15 @@ def test_a_rank_that_moved_while_it_was_asked() -> None:
     assert (second.phase, second.step, second.quiet) == (Phase.TRAINING, 5, 0.5)
 
 
+def test_a_rank_that_moves_again(tmp_path: Path) -> None:
+    """It isn't disturbed where it is by now; one that always moved is asked."""
+    stood, moved = row(os.getpid()), replace(row(os.getpid(), rank=5), quiet=0.01)
+    latest = [replace(stood, quiet=0.01), moved]
+    again, always = standings([stood, moved], tmp_path, 0.1, lambda: latest)
+    assert again.problem == "it moves again"
+    assert "moves" not in always.problem
+
+
 def test_a_board_that_is_closed() -> None:
     """The attempt has ended meanwhile; nobody will read the answer."""
 

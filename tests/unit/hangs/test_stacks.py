@@ -141,9 +141,20 @@ def functions(found: tuple[Frame, ...] | Refused) -> list[str]:
 def test_a_process_that_waits() -> None:
     """In C, with the GIL: it isn't disturbed, or the sleep would end."""
     with process("import ctypes; ctypes.PyDLL(None).sleep(600)") as (pid, thread):
-        wait_until_still(pid)
         for _ in range(3):
-            assert functions(stacks.stack(pid, thread, LONG)) == ["<module>", "work"]
+            earlier = wait_until_still(pid)
+            assert functions(stacks.stack(pid, thread, LONG, earlier)) == ["<module>", "work"]
+
+
+def test_a_process_that_naps() -> None:
+    """It sleeps when it is asked, and would crash if another thread read what it changes."""
+    naps = "while True: print(flush=True); sum(range(10**6)); time.sleep(0.3)"
+    with process(naps) as (pid, thread):
+        earlier = proc.ran(pid)
+        while proc.ran(pid).threads == earlier.threads or proc.trees([pid])[pid][0].state != "S":
+            time.sleep(0.01)
+        assert not stacks.is_still(pid, earlier)
+        assert functions(stacks.stack(pid, thread, LONG, earlier)) == ["<module>", "work"]
 
 
 def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +169,8 @@ def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile("def f(): return [1]", "made", "exec"), {})
 """
     with process(work) as (pid, thread):
+        while functions(stacks.stack(pid, thread, LONG)) == ["<module>"]:
+            pass  # it hasn't begun
         for _ in range(20):
             assert functions(stacks.stack(pid, thread, LONG))[:2] == ["<module>", "work"]
 
@@ -181,12 +194,15 @@ def test_a_script_keeps_its_signal(number: int) -> None:
         wait_until_still(pid)
 
 
-def wait_until_still(pid: int) -> None:
-    """Waits until a process, which lives, sleeps."""
-    before, now = None, (-1.0, "")
-    while now != before or now[1] != "S":
+def wait_until_still(pid: int) -> proc.Ran:
+    """Waits until a process, which lives, sleeps; how long its threads have run by then."""
+    before = None
+    while True:
+        now, state = proc.ran(pid), proc.trees([pid])[pid][0].state
+        if before is not None and state == "S" and now.threads == before.threads:
+            return now
         time.sleep(0.1)
-        before, now = now, (sum(proc.ran(pid).values()), proc.trees([pid])[pid][0].state)
+        before = now
 
 
 def test_a_blocked_signal() -> None:
