@@ -15,7 +15,7 @@ from typing import Any
 from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
-from ..system import kept_runs, private_files, terminal
+from ..system import kept_runs, terminal, user_files
 from ..system.run_directory import default_root
 from . import run_search
 
@@ -90,7 +90,7 @@ def _write_until_the_end(run: Path, file: Path) -> None:
                 with file.open("ab") as stream:
                     stream.write(text)
             else:
-                private_files.replace(file, text, 0o644)
+                user_files.overwrite(file, text)
         except OSError as error:
             if not is_told:
                 terminal.say(f"{file} can't be written: {error.strerror}; the run continues")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.page import document
-from ..system import kept_runs, private_files, terminal
+from ..system import kept_runs, terminal, user_files
 from ..system.run_directory import default_root
 from . import run_search
 
@@ -84,7 +84,7 @@ def _write(path: Path, text: str) -> Path:
         if path.exists() and not document.is_page(path):
             problem = f"{path} isn't a report: it is left as it is"
             raise LaunchError(ExitCode.USAGE, problem, "-o FILE writes elsewhere")
-        private_files.replace(path, text.encode())
+        user_files.overwrite(path, text.encode())
     except OSError as error:
         problem = f"the report can't be written: {path}: {error.strerror}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "-o FILE writes elsewhere") from error

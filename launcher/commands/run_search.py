@@ -56,6 +56,9 @@ def named(text: str, root: Path) -> Path:
     Raises:
         LaunchError: there is none, or there are several.
     """
+    if not text.strip():
+        problem = "the name of the run is empty"
+        raise LaunchError(ExitCode.USAGE, problem, "is a variable unset? `safe-launch runs` lists")
     path = Path(text)
     if path.is_dir():
         if is_run(path):

@@ -114,6 +114,9 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
     asked = Limits(options.keep, options.gib * GIB, options.days * DAY)
     limits = kept_runs.default_limits(os.environ) if asked == Limits() else asked
     found = [*kept_runs.surplus(root, limits)]
+    going = "would be removed" if options.dry_run else "is removed"
+    if found and not options.json:  # before anything goes
+        terminal.show("\n".join(f"{going}: {run.folder}" for run in found))
     refused = [] if options.dry_run else [*_removed(found)]
     gone = "would be removed" if options.dry_run else "removed"
     size = sum(run.size for run in found) / GIB
@@ -121,8 +124,8 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
         names = [run.folder.name for run in found]
         terminal.show(json.dumps({"removed": names, "gib": size, "dry_run": options.dry_run}))
     else:
-        lines = [f"{gone}: {run.folder.name}" for run in found]
-        terminal.show("\n".join([*lines, f"{len(found)} runs {gone}, {size:.2g} GiB"]))
+        runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
+        terminal.show(f"{runs} {gone}, {size:.2g} GiB")
     if refused:
         raise LaunchError(ExitCode.CANNOT_WRITE, refused[0].sentence)
     return ExitCode.SUCCESS

@@ -11,9 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..system import terminal, user_files
 
 Target = socket.socket | Path | None
 """Where metrics are shown: a socket that listens, a file, nowhere."""
+OWN = (b"# HELP safe_launch_", b'{"time":')
+"""How a file of metrics begins that a launch has written."""
 PATIENCE = 5.0
 """Seconds that the process may take to write the end."""
 
@@ -30,9 +33,9 @@ def require_library() -> None:
 
 
 def is_port(target: str) -> bool:
-    """Whether metrics are shown at a port, not in a file."""
+    """Whether metrics are shown at a port, not in a file; `:80x` is meant as one."""
     host, colon, port = target.rpartition(":")
-    return bool(colon) and port.isdecimal() and "/" not in host
+    return bool(colon) and "/" not in target and (port.isdecimal() or not host)
 
 
 def opened(target: str) -> Target:
@@ -49,14 +52,32 @@ def opened(target: str) -> Target:
     require_library()
     if is_port(target):
         host, _, port = target.rpartition(":")
+        if not (port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
+            problem = f"--metrics {target}: {port!r} isn't a port: a number from 0 to 65535"
+            raise LaunchError(ExitCode.USAGE, problem, "a file is written `./NAME`")
         try:
-            return socket.create_server((host, int(port)))
-        except (OSError, OverflowError) as error:
+            listener = socket.create_server((host, int(port)))
+        except OSError as error:
             problem = f"--metrics {target}: nobody can listen there: {error}"
             raise LaunchError(ExitCode.USAGE, problem, "choose another port") from error
+        if not int(port):
+            terminal.say(
+                f"metrics: http://{host or 'localhost'}:{listener.getsockname()[1]}/metrics"
+            )
+        return listener
     if not Path(target).absolute().parent.is_dir():
         problem = f"--metrics {target}: there is no such folder"
         raise LaunchError(ExitCode.USAGE, problem, "a port is written `:9400`")
+    try:
+        before = user_files.read(Path(target))
+    except FileNotFoundError:
+        before = b""
+    except OSError as error:
+        problem = f"--metrics {target}: it can't be written: {error.strerror}"
+        raise LaunchError(ExitCode.USAGE, problem, "name a new file") from error
+    if before and not before.startswith(OWN):
+        problem = f"--metrics {target}: it holds something else than metrics, and is left as it is"
+        raise LaunchError(ExitCode.USAGE, problem, "name a new file")
     return Path(target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from .launcher_record import LauncherRecord, State
 
 MARKS = ("request.json", "launcher-*.json", "attempt-*")
 """What a run directory holds; one of them is enough."""
+NAME = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII | re.DOTALL)
+"""How run directories are named (`run_directory.new_id`)."""
 VARIABLE = "SAFE_LAUNCH_RUNS_GIB"
 """The variable that says how much the default folder may hold, in GiB; 0 for no limit."""
 DAY = 86_400.0
@@ -97,6 +100,13 @@ def is_run(folder: Path) -> bool:
     return False
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder may be removed: it has a run's name, and a launcher's record in it."""
+    found = launcher_record.records(folder)
+    is_recorded = any(isinstance(each, LauncherRecord) for each in found)
+    return is_recorded and NAME.fullmatch(folder.name) is not None
+
+
 def measured(folder: Path) -> KeptRun:
     """A run directory with its size; what can't be read doesn't count. Links aren't followed."""
     size, changed = 0, 0.0
@@ -118,7 +128,7 @@ def surplus(root: Path, limits: Limits) -> Iterator[KeptRun]:
         return
     now, number, size = time.time(), 0, 0
     for folder in kept(root):
-        if folder.is_symlink():
+        if folder.is_symlink() or not _is_ours(folder):
             continue
         found = measured(folder)
         number, size = number + 1, size + found.size

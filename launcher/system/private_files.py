@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,24 +45,27 @@ def write_all(file: BinaryIO, content: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
+def replace(path: Path, content: bytes, mode: int = 0o600, *, is_lasting: bool = False) -> None:
     """Writes a whole file: a reader meets the old one or the new one.
 
     Args:
         path: of the file.
         content: what it shall hold.
         mode: its permissions afterwards.
+        is_lasting: whether it must outlast a crash of the machine, which takes time.
 
     Raises:
         OSError: it can't be written, e.g. the disk is full; the old file stays.
     """
-    fresh = path.with_name(f"{path.name}.new")
+    fresh = path.with_name(f".safe-launch-{secrets.token_hex(8)}")
+    file = create(fresh)
     try:
-        fresh.unlink(missing_ok=True)
-        with create(fresh) as file:
+        with file:
             write_all(file, content)
             os.fchmod(file.fileno(), mode)
+            if is_lasting:
+                os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except BaseException:
         fresh.unlink(missing_ok=True)
         raise

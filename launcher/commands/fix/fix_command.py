@@ -7,10 +7,12 @@ import io
 import itertools
 import json
 import os
+import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,7 @@ from ...core.refused import Refused
 from ...options.parser import Parser
 from ...report.lasting import Edit
 from ...report.run_status import RunStatus
-from ...system import private_files, terminal
+from ...system import private_files, terminal, user_files
 from ...system.run_directory import default_root, named
 from .. import run_search
 from . import config_patch, python_patch
@@ -93,7 +95,8 @@ def fix(arguments: Sequence[str]) -> int:
     if not options.apply and (diff := "".join(patch.diff() for patch in patches)):
         terminal.show(diff.removesuffix("\n"))
     terminal.say(*_sentences(status, patches, words, copies))
-    return ExitCode.SUCCESS
+    is_all_refused = all(patch.refused and patch.after == patch.before for patch in patches)
+    return ExitCode.CANNOT_WRITE if options.apply and patches and is_all_refused else 0
 
 
 def _edits(status: RunStatus) -> list[Edit]:
@@ -112,7 +115,8 @@ def _edits(status: RunStatus) -> list[Edit]:
 def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
     """A patch for each file, with all edits of it."""
     for path in dict.fromkeys(edit.file for edit in edits if edit.file):
-        yield _patch(Path(path), [edit for edit in edits if edit.file == path])
+        target = Path(os.path.realpath(path))  # what a link leads to is what is written
+        yield _patch(target, [edit for edit in edits if edit.file == path])
 
 
 def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
@@ -125,7 +129,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
     """
     encoding = "utf-8"
     try:
-        content = path.read_bytes()
+        content = user_files.read(path)
         if path.suffix == ".py":
             encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         before = text = content.decode(encoding)
@@ -139,12 +143,22 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
         else:
             for key, value in edit.values.items():
                 if isinstance(changed, str):
-                    changed = config_patch.patched(changed, key, value)
+                    changed = _with_own_ends(
+                        changed, partial(config_patch.patched, key=key, value=value)
+                    )
         if isinstance(changed, Refused):
             refused.append((edit, changed.sentence))
         else:
             text = changed
     return FilePatch(path, before, text, encoding, tuple(refused))
+
+
+def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
+    """The text changed; where all of its lines end as on Windows, the new ones do too."""
+    if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
+        return change(text)
+    changed = change(text.replace("\r\n", "\n"))
+    return changed.replace("\n", "\r\n") if isinstance(changed, str) else changed
 
 
 def _applied(patch: FilePatch) -> Path | None:
@@ -158,12 +172,12 @@ def _applied(patch: FilePatch) -> Path | None:
     old, new = (text.encode(patch.encoding) for text in (patch.before, patch.after))
     try:
         mode = patch.path.stat().st_mode & 0o7777
-        if patch.path.read_bytes() != old:
+        if user_files.read(patch.path) != old:
             raise LaunchError(ExitCode.USAGE, f"{patch.path} is being changed", "try it again")
         if not os.access(patch.path, os.W_OK):
             raise PermissionError(13, "it is write-protected")
         copy = _copy(patch.path, old, mode)
-        private_files.replace(patch.path, new, mode)
+        user_files.overwrite(patch.path, new)
     except OSError as error:
         problem = f"{patch.path} can't be written: {error.strerror}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "nothing of it has changed") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,18 +98,12 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
         folder: where to; it is made.
     """
     path = folder / lesson.file_name
-    fresh = folder / f".{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with private_files.create(fresh) as file:
-                private_files.write_all(file, text.encode())
-            if folder != _own():  # others of the team are to read it
-                fresh.chmod(0o666 & ~_umask())
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        # Others of the team are to read it, where the folder isn't the user's own.
+        mode = 0o600 if folder == _own() else 0o666 & ~_umask()
+        private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
         return Refused(f"what this run has learnt can't be kept in {folder}: {error.strerror}")
     return None

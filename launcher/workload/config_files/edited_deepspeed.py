@@ -62,10 +62,7 @@ def _written(name: Path, config: Config) -> object:
             return str(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        with private_files.create(fresh) as file:
-            private_files.write_all(file, content)
-        fresh.replace(path)
+        private_files.replace(path, content)
     except OSError:  # e.g. the disk is full
         return config
     return str(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from safe_launch.system.launcher_record import LauncherRecord, recorded, records
 
 CHANGE = {"setting": "zero_stage", "old": 3, "new": 2}
 HOUR, DAY = 3600.0, 86_400.0
+STAMP = "-20261126-101010-0a0b0c"
+"""What a run's name ends with."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept(root: Path, name: str, age: float = HOUR, **outcome: object) -> Path:
     """A run directory that was last written to so many seconds ago."""
-    run = root / name
+    run = root / f"{name}{STAMP}"
     (run / "attempt-1").mkdir(parents=True)
     (run / "request.json").write_text("{}")
     (run / "attempt-1/plan.json").write_text(json.dumps({"changes": [CHANGE]}))
@@ -78,7 +81,12 @@ def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes").mkdir()
     lines = told(capsys, "--log-dir", tmp_path).splitlines()
     assert lines[0].split() == ["begun", "took", "attempts", "ended", "run", "changed"]
-    names = [word for line in lines for word in line.split() if word.endswith("-1")]
+    names = [
+        word.removesuffix(STAMP)
+        for line in lines
+        for word in line.split()
+        if re.match(r"\w+-1\b", word)
+    ]
     assert names == ["new-1", "now-1", "broken-1", "old-1"]
     assert "64: the command line" in lines[1]
     assert " runs " in lines[2]
@@ -109,10 +117,10 @@ def test_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "5 runs would be removed" in told(capsys, *limits, "--dry-run")
     assert len([*tmp_path.iterdir()]) == 6
     assert "3 runs removed" in told(capsys, "prune", "--log-dir", tmp_path, "--days", 2.5)
-    left = {path.name for path in tmp_path.iterdir()}
+    left = {path.name.removesuffix(STAMP) for path in tmp_path.iterdir()}
     assert left == {"train-0", "train-1", "now-1"}
     document = json.loads(told(capsys, *limits, "--json"))
-    assert document["removed"] == ["train-0", "train-1"]
+    assert document["removed"] == [f"train-0{STAMP}", f"train-1{STAMP}"]
     assert [*tmp_path.iterdir()] == [now]
     for wrong in ("-1", "nan", "x"):
         with pytest.raises(LaunchError, match="--keep"):
@@ -135,14 +143,22 @@ def test_the_size_is_bounded(tmp_path: Path) -> None:
     """By the variable, from the latest on, which stays however large it is."""
     for number in range(4):
         kept(tmp_path, f"train-{number}", (number + 1) * HOUR, exit_code=0)
-    one = kept_runs.measured(tmp_path / "train-0").size
+    one = kept_runs.measured(tmp_path / f"train-0{STAMP}").size
     assert one >= 8192
     for gib, left in ((one / 2**30, 1), (2.5 * one / 2**30, 2), (0, 4), ("many", 4)):
         limits = kept_runs.default_limits({kept_runs.VARIABLE: str(gib)})
         assert 4 - len([*kept_runs.surplus(tmp_path, limits)]) == left
     assert kept_runs.default_limits({}) == Limits(500, 2**31)
     kept_runs.make_room(tmp_path, {kept_runs.VARIABLE: str(one / 2**30)})
-    assert [path.name for path in tmp_path.iterdir()] == ["train-0"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"train-0{STAMP}"]
+
+
+def test_what_only_looks_like_a_run_stays(tmp_path: Path) -> None:
+    """Its name alone is no mark, nor a file or folder that a run has too, nor a record alone."""
+    named, recorded_, both = (kept(tmp_path, name, exit_code=0) for name in ("a", "b", "c"))
+    (named / "launcher-0.json").write_text('{"node": 0}')
+    recorded_ = recorded_.rename(tmp_path / "my results")
+    assert [run.folder for run in kept_runs.surplus(tmp_path, Limits(runs=0))] == [both]
 
 
 def test_links_are_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Files that belong to the user and are read or written because the user has named them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from . import private_files
+
+NEW = 0o644
+"""Permissions of a new file, less the user's mask."""
+
+
+def read(path: Path) -> bytes:
+    """A file's content.
+
+    Raises:
+        OSError: it can't be read, or isn't a regular file: a pipe would hang, a device never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        _check(os.fstat(descriptor).st_mode)
+        return file.read()
+
+
+def overwrite(path: Path, content: bytes) -> Path:
+    """Writes a whole file; a link is followed, permissions are kept.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        OSError: it can't be written, or isn't a regular file; it stays as it was.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        mode = stat.S_IFREG | (NEW & ~mask)
+    _check(mode)
+    private_files.replace(target, content, stat.S_IMODE(mode), is_lasting=True)
+    return target
+
+
+def _check(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it isn't a regular file")
