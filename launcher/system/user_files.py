@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -20,9 +21,12 @@ def read(path: Path) -> bytes:
         OSError: it can't be read, or isn't a regular file: a pipe would hang, a device never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         _check(os.fstat(descriptor).st_mode)
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def overwrite(path: Path, content: bytes) -> Path:
@@ -44,6 +48,14 @@ def overwrite(path: Path, content: bytes) -> Path:
     _check(mode)
     private_files.replace(target, content, stat.S_IMODE(mode), is_lasting=True)
     return target
+
+
+def owner(number: int) -> str:
+    """A user's name, for a message; the number where it has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def _check(mode: int) -> None:

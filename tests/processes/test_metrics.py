@@ -89,10 +89,10 @@ def test_files_at_the_end(workshop: Path) -> None:
 def test_what_cant_be_written_changes_nothing(workshop: Path) -> None:
     """It is said once; a folder that isn't there is said before anything is started."""
     (workshop / "finish").touch()
-    (workshop / "metrics").mkdir()
+    (workshop / "metrics").symlink_to("nowhere/metrics")
     done = launch(workshop, "--metrics=metrics", STEPS, workshop)
     assert done.returncode == 0
-    assert done.stderr.count("metrics can't be written: Is a directory") == 1
+    assert done.stderr.count("metrics can't be written: No such file or directory") == 1
     refused = launch(workshop, "--metrics=gone/metrics", STEPS, workshop)
     assert refused.returncode == 64
     assert "gone/metrics: there is no such folder" in refused.stderr

@@ -85,6 +85,8 @@ def fix(arguments: Sequence[str]) -> int:
     options = command.parse_args(arguments)
     root = default_root() if options.log_dir is None else options.log_dir
     status = run_search.status_of(run_search.named_or_latest(options.run, root))
+    if options.apply:
+        _require_own(status.folder)
     edits = _edits(status)
     patches = [*_patches(edits)]
     words = [edit for edit in edits if not edit.file]
@@ -96,7 +98,19 @@ def fix(arguments: Sequence[str]) -> int:
         terminal.show(diff.removesuffix("\n"))
     terminal.say(*_sentences(status, patches, words, copies))
     is_all_refused = all(patch.refused and patch.after == patch.before for patch in patches)
-    return ExitCode.CANNOT_WRITE if options.apply and patches and is_all_refused else 0
+    return ExitCode.USAGE if options.apply and patches and is_all_refused else ExitCode.SUCCESS
+
+
+def _require_own(run: Path) -> None:
+    """Checks that a run is this user's: its record names the files that are written.
+
+    Raises:
+        LaunchError: somebody else could have written it.
+    """
+    owner = run.stat().st_uid
+    if owner != os.geteuid():
+        problem = f"{run} belongs to {user_files.owner(owner)}, whose record says what to write"
+        raise LaunchError(ExitCode.USAGE, problem, "without --apply, the patch is only shown")
 
 
 def _edits(status: RunStatus) -> list[Edit]:
@@ -134,7 +148,8 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         before = text = content.decode(encoding)
     except (OSError, ValueError, SyntaxError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+        problem = getattr(error, "strerror", None) or error
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {problem}") from error
     refused = []
     for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
         changed: str | Refused = text
@@ -143,9 +158,8 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
         else:
             for key, value in edit.values.items():
                 if isinstance(changed, str):
-                    changed = _with_own_ends(
-                        changed, partial(config_patch.patched, key=key, value=value)
-                    )
+                    change = partial(config_patch.patched, key=key, value=value)
+                    changed = _with_own_ends(changed, change)
         if isinstance(changed, Refused):
             refused.append((edit, changed.sentence))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_what_goes_wrong_is_said(script: Path, monkeypatch: pytest.MonkeyPatch) 
         fix(["--log-dir", "nowhere"])
     run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
     with monkeypatch.context() as patch:
-        patch.setattr("safe_launch.system.private_files.os.open", no_room)
+        patch.setattr("safe_launch.system.private_files.create", no_room)
         with pytest.raises(LaunchError, match=r"train\.py can't be written: No space left"):
             fix([run, "--apply"])
     assert [path.name for path in script.parent.glob("train*")] == ["train.py"]
@@ -140,6 +141,65 @@ def test_what_goes_wrong_is_said(script: Path, monkeypatch: pytest.MonkeyPatch) 
     (Path(run) / "outcome.json").write_text('{"exit_code": 0, "lasting": [{"place": 1}]}')
     with pytest.raises(LaunchError, match="isn't of this version"):
         fix([run])
+
+
+def test_lines_that_end_as_on_windows_stay_so(script: Path) -> None:
+    """In JSON and YAML as in Python."""
+    (config := script.with_name("ds.json")).write_bytes(
+        b'{\r\n  "bf16": {"enabled": true}\r\n}\r\n'
+    )
+    script.write_bytes(SCRIPT.replace("\n", "\r\n").encode())
+    staged = edit(config, **{"zero_optimization.stage": 2})
+    edits = [edit(script, line, "checkpoint", **OFF) for line in (3, 4)]
+    fix([run_with(script.parent, [*edits, staged]), "--apply"])
+    assert script.read_bytes() == FIXED.replace("\n", "\r\n").encode()
+    content = config.read_bytes()
+    assert json.loads(content)["zero_optimization"] == {"stage": 2}
+    assert content.count(b"\r\n") == content.count(b"\n") > 2
+
+
+def test_a_link_is_followed_and_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it leads to is what was written."""
+    (link := script.with_name("link.py")).symlink_to(script)
+    fix([run_with(script.parent, [edit(link, 3, "checkpoint", **OFF)]), "--apply"])
+    assert f"written: {script};" in capsys.readouterr().err
+    assert link.readlink() == script
+
+
+def test_all_refused_is_no_success(script: Path) -> None:
+    """Somebody's next command would take it for done."""
+    run = run_with(script.parent, [edit(script, 2, "checkpoint", **OFF)])
+    assert fix([run]) == ExitCode.SUCCESS  # nothing was to be written
+    assert fix([run, "--apply"]) == ExitCode.USAGE
+
+
+def test_what_is_no_file_isnt_read(script: Path) -> None:
+    """A pipe would hang, a device never end."""
+    script.unlink()
+    os.mkfifo(script)
+    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF), edit(Path("/dev/zero"))])
+    with pytest.raises(LaunchError, match=r"train\.py can't be read: it isn't a regular file"):
+        fix([run, "--apply"])
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_isnt_the_latest_run(script: Path, name: str) -> None:
+    """A variable that isn't set would have files written."""
+    run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
+    with pytest.raises(LaunchError, match="the name of the run is empty"):
+        fix([name, "--apply", "--log-dir", "runs"])
+    assert script.read_text() == SCRIPT
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_somebody_elses_record_writes_nothing(script: Path) -> None:
+    """It may name any file."""
+    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
+    os.chown(run, 65534, -1)
+    assert fix([run]) == ExitCode.SUCCESS
+    with pytest.raises(LaunchError, match="belongs to nobody, whose record says what to write"):
+        fix([run, "--apply"])
+    assert script.read_text() == SCRIPT
 
 
 def no_room(*_: object) -> int:

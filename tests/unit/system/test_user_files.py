@@ -1,0 +1,46 @@
+"""Files that the user has named: read and replaced as they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from safe_launch.system import user_files
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """Its target is replaced, with its permissions; nothing else is made or removed."""
+    (target := tmp_path / "target").write_text("old")
+    target.chmod(0o4751)
+    (link := tmp_path / "link").symlink_to("target")
+    (tmp_path / "target.new").write_text("the user's")
+    assert user_files.overwrite(link, b"new") == target
+    assert (link.readlink(), target.read_text()) == (Path("target"), "new")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o4751
+    assert {*os.listdir(tmp_path)} == {"link", "target", "target.new"}
+
+
+def test_a_new_file_has_the_users_permissions(tmp_path: Path) -> None:
+    """As any program's: less the mask."""
+    before = os.umask(0o027)
+    try:
+        user_files.overwrite(tmp_path / "new", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_only_regular_files(tmp_path: Path, kind: str) -> None:
+    """Anything else stays what it is, and nobody waits for it."""
+    path = tmp_path / kind
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "device").symlink_to("/dev/zero")
+    mode = path.stat().st_mode
+    for action in (user_files.read, lambda path: user_files.overwrite(path, b"")):
+        with pytest.raises(OSError, match="it isn't a regular file"):
+            action(path)
+    assert path.stat().st_mode == mode
