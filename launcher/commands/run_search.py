@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..core.refused import Refused
@@ -75,7 +76,7 @@ def named(text: str, root: Path) -> Path:
         return known[chosen[0]]
     listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
     if chosen:
-        problem = f"`{text}` is a part of the names of {len(chosen)} runs: {listed}"
+        problem = f"`{text}` is a part of the names of {count_of(len(chosen), 'run')}: {listed}"
         raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
     scripts = [name.rsplit("-", 3)[0] for name in known]
     hint = near(text, [*scripts, *known])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
@@ -170,7 +171,9 @@ def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[s
         sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
         problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
     if found.accelerators and workers > found.accelerators:
-        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+        asked = count_of(workers, "worker is", "workers are")
+        here = count_of(found.accelerators, "device is", "devices are")
+        problems.append(f"{asked} asked for, {here} here")
     if found.host_memory < (1 - TOLERANCE) * named.host_memory:
         sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
         problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
@@ -123,7 +124,8 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
         return None
     needed = placement.nodes + STRANGERS + OTHERS
     if (most := host.make_room(needed)) < needed:
-        problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
+        nodes = count_of(placement.nodes, "node needs", "nodes need")
+        problem = f"{nodes} {needed:,} open files on node 0, of which {most:,} "
         raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
         return listening(placement.port, trust)
@@ -198,7 +200,7 @@ def _start_of_run(
                         deadline = time.monotonic() + times.join + times.last_call + times.silence
                         if here < nodes:
                             until = clock(deadline - time.monotonic())
-                            here_text = f"{here} of {nodes} nodes are here"
+                            here_text = f"{here} of {count_of(nodes, 'node')} are here"
                             say(f"found node 0 at {where}; {here_text}; gives up at {until}")
                     case RunStarted() as started:
                         return started

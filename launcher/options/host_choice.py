@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT
 from ..core.row import Row
@@ -82,7 +83,7 @@ class HostChoice:
         counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:
             names = ", ".join(host.name for host in self.hosts)
-            words = "one worker" if counts == {1} else f"{counts.pop()} workers"
+            words = count_of(counts.pop(), "worker")
             return "hosts", f"{names}: {words} each ({self.source})"
         each = ", ".join(f"{host.name}: {len(host.slots)}" for host in self.hosts)
         return "hosts", f"workers of {each} ({self.source})"
@@ -147,5 +148,6 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
         report = scheduler.read(environment, here)
         # A batch script's only launcher may start the others over ssh.
         if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
-            return f"{report.by}, which has started this one as one of {report.nodes[1]} launchers"
+            launchers = count_of(report.nodes[1], "launcher")
+            return f"{report.by}, which has started this one as one of {launchers}"
     return None

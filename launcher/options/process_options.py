@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
@@ -235,7 +236,7 @@ def _refuse_interpreter(path: str) -> None:
 
 def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
     if value is not None and len(value.split(",")) < nproc:
-        problem = f"--virtual-local-rank: {nproc} workers, but {variable}={value}"
+        problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
         raise LaunchError(ExitCode.USAGE, problem, "each needs a device of its own")
 
 
@@ -264,7 +265,8 @@ def _cores(
         raise LaunchError(ExitCode.USAGE, problem)
     listed = given.bind_core_list or mine
     if len(listed) < nproc:
-        problem = f"--bind_cores_to_rank: {nproc} workers can't share {len(listed)} cores"
+        cores = count_of(len(listed), "core")
+        problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"
         raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
     return cpu_affinity.shared(listed, nproc)
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from ..core.count_of import count_of
 from ..core.errors import meaning
 from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
@@ -220,4 +221,8 @@ def span(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+    return (
+        f"{hours} h {minutes} min"
+        if hours < 48
+        else f"{count_of(hours // 24, 'day')} {hours % 24} h"
+    )

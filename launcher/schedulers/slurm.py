@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from .reported import Reported, number
 from .slurm_hostlist import devices, hosts, tasks_on
@@ -102,7 +103,8 @@ def _shell(environment: Mapping[str, str]) -> Reported:
     if nodes > 1:
         refusal = LaunchError(
             ExitCode.USAGE,
-            f"the job has {nodes} nodes (SLURM_NNODES), but only one launcher was started",
+            f"the job has {count_of(nodes, 'node')} (SLURM_NNODES), but only one launcher was "
+            "started",
             "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
             "or give --standalone to train on this node alone",
         )

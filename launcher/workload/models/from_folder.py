@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.model import Model
 from .from_config import UnknownShapeError, shape
@@ -62,7 +63,7 @@ def read_model(
         notes.append(f"{error.problem}; the script will download it")
         files = []
     stored = weights_of(read_tensors(files), config) if files else None
-    headers = f" and {len(files)} safetensors header{'s'[: len(files) != 1]}" if files else ""
+    headers = f" and {count_of(len(files), 'safetensors header')}" if files else ""
     label = name_or_path if is_cached else found.name
     try:
         return shape(config, stored or None, str(path), f"{label}: config.json{headers}")

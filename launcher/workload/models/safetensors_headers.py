@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 
 _LONGEST = 100_000_000
@@ -80,7 +81,7 @@ def _header(path: Path) -> list[Tensor]:
     ]
     whole = max((tensor.end for tensor in tensors), default=start)
     if whole > size:
-        raise _broken(path, f"{size:,} of {whole:,} bytes exist")
+        raise _broken(path, f"{size:,} of {count_of(whole, 'byte')} exist")
     return tensors
 
 
