@@ -14,6 +14,7 @@ import msgspec
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report.past_run import PastRun
@@ -197,7 +198,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        notes.append(f"{path} can't be read: {error.strerror}")
+        notes.append(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         notes.append(f"{path} isn't of this version of safe-launch, or is cut off")
     return None

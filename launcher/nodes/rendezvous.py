@@ -16,6 +16,7 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
+from ..core.reasons import reason_of
 from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
@@ -132,7 +133,7 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
     except OSError as error:
         if placement.may_join and error.errno == errno.EADDRINUSE:
             return None
-        problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
+        problem = f"node 0 can't listen on port {placement.port}: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, ANOTHER_PORT) from error
 
 
@@ -251,4 +252,4 @@ def _reason(error: OSError | UnicodeError) -> str:
         return "no answer"
     if error.errno == errno.ECONNREFUSED:
         return "nothing listens there (yet)"
-    return str(error.strerror or error)
+    return reason_of(error)

@@ -14,6 +14,7 @@ from typing import Protocol
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
@@ -202,5 +203,5 @@ def _read(path: Path) -> bytes:
                 raise LaunchError(ExitCode.USAGE, problem, f"chmod 600 {path}")
             return file.read(MOST + 2)
     except OSError as error:
-        problem = f"--secret-file {path} can't be read: {error.strerror}"
+        problem = f"--secret-file {path} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, HOW) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT
+from ..core.reasons import hint_of, reason_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
@@ -124,8 +125,8 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
-        raise LaunchError(ExitCode.USAGE, f"--hostfile {path} can't be read: {why}") from error
+        problem = f"--hostfile {path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:

@@ -17,6 +17,7 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
+from ..core.reasons import hint_of, reason_of
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system import private_files
@@ -227,8 +228,8 @@ def _refuse_interpreter(path: str) -> None:
     try:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
-        problem = f"PYTHON_EXEC={path} can't be executed: {error.strerror}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        problem = f"PYTHON_EXEC={path} can't be executed: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     if done.returncode:
         problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
         raise LaunchError(ExitCode.USAGE, problem, "install it there, or unset PYTHON_EXEC")
@@ -338,8 +339,8 @@ def pid_file(*, is_wanted: bool) -> Iterator[None]:
     try:
         private_files.replace(path, str(os.getpid()).encode())
     except OSError as error:
-        problem = f"--save_pid: {path} can't be written: {error.strerror}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+        problem = f"--save_pid: {path} can't be written: {reason_of(error)}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
+from ..core.reasons import reason_of
 from ..core.settings import Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
 from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
@@ -64,10 +65,10 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         own = set(asked)
     except (OmegaConfBaseException, ValueError) as error:
         where = path if path is not None else "--set"
-        problem = str(error).splitlines()[0]
-        raise LaunchError(ExitCode.USAGE, f"{where}: {problem}") from error
+        raise LaunchError(ExitCode.USAGE, f"{where}: {reason_of(error)}") from error
     except Exception as error:  # PyYAML's own
-        raise LaunchError(ExitCode.USAGE, f"{path or '--set'}: not YAML: {error}") from error
+        problem = f"{path or '--set'}: not YAML: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
     result = {}
     for key, value in plain.items():
         source = f"--set {key}" if key in own else f"--preset {name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from .reported import Reported, number
 from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
@@ -36,7 +37,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     try:
         return _task(environment)
     except ValueError as error:
-        raise LaunchError(ExitCode.USAGE, f"Slurm's environment can't be read: {error}") from error
+        raise LaunchError(
+            ExitCode.USAGE, f"Slurm's environment can't be read: {reason_of(error)}"
+        ) from error
 
 
 def is_task(environment: Mapping[str, str], here: Here) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import private_files
 
@@ -98,7 +99,7 @@ def _read(path: Path) -> LauncherRecord | Refused:
     try:
         return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
     except OSError as error:
-        return Refused(f"{path} can't be read: {error.strerror}")
+        return Refused(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
 

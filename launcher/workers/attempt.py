@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.count_of import count_of
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..evidence import inquiry
@@ -130,5 +131,5 @@ def _board(first: int, count: int, watch: Watch) -> Board | None:
     try:
         return Board(first, count)
     except OSError as error:
-        watch.notice(f"no progress can be shown: no memory for the board: {error.strerror}")
+        watch.notice(f"no progress can be shown: no memory for the board: {reason_of(error)}")
         return None

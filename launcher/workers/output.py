@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from ..core.control_sequences import ANSI
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
+from ..core.reasons import reason_of
 from ..system import private_files, terminal
 from ..system.redaction import redacted
 from . import pseudo_terminal
@@ -137,7 +138,7 @@ class Output:
             free = next(name for name in names if not os.path.lexists(path.with_name(name)))
             log = private_files.create(path.with_name(free))
         except OSError as error:
-            self.warn(f"{whose} isn't written ({path}: {error.strerror})")
+            self.warn(f"{whose} isn't written ({path}: {reason_of(error)})")
             return []
         self._logs[log] = whose
         return [log]
@@ -255,7 +256,7 @@ class Output:
             whose = self._logs.pop(log)
             with suppress(OSError):
                 log.close()
-            why = f"{whose} isn't written any further ({log.name}: {error.strerror})"
+            why = f"{whose} isn't written any further ({log.name}: {reason_of(error)})"
             self.warn(f"{why}; the training goes on")
 
 

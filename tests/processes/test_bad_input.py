@@ -32,7 +32,7 @@ from support.processes import environment, gone, launch
         (("fine.py", "--deepspeed", "broken.json"), "broken.json:2: not JSON"),
         (("fine.py", "--deepspeed=twice.json"), "twice.json: the key `a` is given twice"),
         (("fine.py", "list.yaml"), "list.yaml:1: a mapping of arguments is expected"),
-        (("fine.py", "absent.yaml"), "there is no file of arguments absent.yaml"),
+        (("fine.py", "absent.yaml"), "there is no file of arguments `absent.yaml`"),
         (("shell",), "shell is a shell script, not a Python script"),
         (("shell",), "safe-launch wrap -- bash shell"),
         (("notebook.ipynb",), "jupyter nbconvert --to script notebook.ipynb"),

@@ -129,7 +129,7 @@ def test_what_goes_wrong_is_said(script: Path, monkeypatch: pytest.MonkeyPatch) 
         fix(["--log-dir", "nowhere"])
     run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
     with monkeypatch.context() as patch:
-        patch.setattr("safe_launch.system.private_files.os.open", no_room)
+        patch.setattr("safe_launch.system.private_files.create", no_room)
         with pytest.raises(LaunchError, match=r"train\.py can't be written: No space left"):
             fix([run, "--apply"])
     assert [path.name for path in script.parent.glob("train*")] == ["train.py"]
