@@ -75,9 +75,12 @@ def runs(arguments: Sequence[str]) -> int:
 
 
 def _amount(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError("a number from 0 on is expected")
+        raise argparse.ArgumentTypeError(f"a number from 0 on is expected, not `{text}`")
     return number
 
 

@@ -23,7 +23,7 @@ from support.processes import environment, gone, launch
         (("--nproc=two", "fine.py"), "--nproc 'two' is neither a whole number nor"),
         (("--nproc=gpu", "fine.py"), "--nproc gpu: no accelerator was found on this host"),
         (("--nprok=2", "fine.py"), "unrecognized arguments: --nprok=2"),
-        (("--fix=maybe", "fine.py"), "invalid choice: 'maybe'"),
+        (("--fix=maybe", "fine.py"), "--fix: `maybe` is none of auto, once, suggest"),
         (("--shutdown-timeout=soon", "fine.py"), "--shutdown-timeout"),
         (("--shutdown-timeout=-1", "fine.py"), "a time can't be negative"),
         (("--catalogue=absent", "fine.py"), "--catalogue absent: no such folder"),
