@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.control_sequences import ANSI
+from ..core.control_sequences import ANSI, is_garbage
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
 from ..core.reasons import reason_of
 from ..system import private_files, terminal
@@ -167,9 +167,10 @@ class Output:
                 log.close()
 
     def tail(self, rank: int) -> tuple[str, ...]:
-        """The latest lines of a rank's output."""
+        """The latest lines of a rank's output, without binary data."""
         text = redacted(b"".join(self.tails[rank]).decode("utf-8", errors="replace"))
-        return tuple(ANSI.sub("", text).replace("\r", "\n").splitlines()[-200:])
+        lines = ANSI.sub("", text).replace("\r", "\n").splitlines()[-200:]
+        return tuple(line for line in lines if not is_garbage(line))
 
     def _pass_on(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -112,6 +112,16 @@ def test_a_pipe_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         os.close(end)
 
 
+def test_the_tail_has_no_binary_data(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A log's last words are words; the log itself has all."""
+    garbage = bytes(range(128, 256)) + b"\0\1\2\n"
+    with passing(tmp_path, Streams(shown=frozenset()), range(1)) as (ends, passed, _):
+        os.write(ends[0, OUT], b"one\n" + garbage + b"two\n" + garbage)
+    assert capfd.readouterr().out == ""
+    assert passed.tail(0) == ("one", "two")
+    assert garbage in (tmp_path / "rank-0.log").read_bytes()
+
+
 def test_the_tail_has_an_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The latest lines, however much was printed."""
     with passing(tmp_path, Streams(shown=frozenset()), range(1)) as (ends, passed, _):
