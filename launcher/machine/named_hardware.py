@@ -43,7 +43,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not is_file(path):
-            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
+            raise LaunchError(ExitCode.USAGE, f"--hardware `{name}`: no such file")
         if NODES_OWN.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
@@ -70,7 +70,10 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
     if not relatives or len(fitting) > 1:
         fitting = _by_alias(name, fitting or candidates) or fitting
     if not fitting:
-        problem = f"--hardware {name}: no such profile, and no .yaml file"
+        if is_file(Path(name)):
+            problem = f"--hardware `{name}`: a profile's file has a name that ends in .yaml"
+            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
+        problem = f"--hardware `{name}`: no such profile, and no .yaml file"
         raise LaunchError(ExitCode.USAGE, problem, _hint(name, relatives, candidates))
     names = [each.name for each in fitting]
     if len(names) == 1 or found.accelerator.name in names:

@@ -149,7 +149,7 @@ def applied(
     is_program = given.no_python and not given.run_path
     _refuse_contradictions(given, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
-        problem = f"--no-python: there is no program {request.script}"
+        problem = f"--no-python: there is no program `{request.script}`"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
     if is_launch and given.numa_binding:
         _refuse_numa(given.numa_binding, gpus)

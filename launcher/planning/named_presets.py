@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -156,12 +157,14 @@ def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
 
 def _path(name: str) -> Path:
     """The file of a preset."""
-    given = Path(name)
-    if given.suffix in (".yaml", ".yml"):
-        if not given.is_file():
-            raise LaunchError(ExitCode.USAGE, f"--preset {name}: no such file")
-        return given
-    path = _root() / f"{name}.yaml"
-    if not path.is_file():
+    is_file = os.path.isfile(name)  # noqa: PTH113 - pathlib's raises of a name that is too long
+    if name.endswith((".yaml", ".yml")):
+        if not is_file:
+            raise LaunchError(ExitCode.USAGE, f"--preset `{name}`: no such file")
+        return Path(name)
+    if name not in names():
+        if is_file:
+            problem = f"--preset `{name}`: a preset's file has a name that ends in .yaml"
+            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
         raise LaunchError(ExitCode.USAGE, f"there is no preset `{name}`", near(name, names()))
-    return path
+    return _root() / f"{name}.yaml"

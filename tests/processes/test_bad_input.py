@@ -14,7 +14,7 @@ from support.processes import environment, gone, launch
     ("arguments", "words"),
     [
         ((), "no script is given"),
-        (("absent.py",), "there is no script absent.py"),
+        (("absent.py",), "there is no script `absent.py`"),
         (("tmp",), "tmp is a folder, not a Python script"),
         (("broken.py",), "broken.py:2: syntax error: invalid syntax"),
         (("latin.py",), "latin.py: syntax error: invalid or missing encoding"),
@@ -41,7 +41,7 @@ from support.processes import environment, gone, launch
         (("-",), "save it to a file"),
         (("/dev/stdin",), "save it to a file"),
         (("-c", "print()"), "code on the command line can't be launched"),
-        (("plna",), "there is no script plna, nor a command of that name"),
+        (("plna",), "there is no script `plna`, nor a command of that name"),
         (("plna",), "did you mean `plan`?"),
         (("--frobnicate", "fine.py"), "safe-launch --help lists the options"),
         (("explain", "zero2-gradient-reduced-twic"), "did you mean `zero2-gradient-reduced-twice`"),

@@ -244,7 +244,7 @@ def test_a_program_on_path(workshop: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "problem"),
     [
-        ("#!/bin/sh\n", 0o644, "there is no program ./run"),
+        ("#!/bin/sh\n", 0o644, "there is no program `./run`"),
         ("no first line\n", 0o755, "./run can't be executed: Exec format error"),
         ("#!/absent/sh\n", 0o755, "./run can't be executed: No such file or directory"),
     ],

@@ -53,7 +53,7 @@ def parsed(path: Path) -> ast.Module:
             return ast.parse(source.read(), filename=str(path))
     except FileNotFoundError:
         raise LaunchError(
-            ExitCode.USAGE, f"there is no script {path}", f"looked in {Path.cwd()}"
+            ExitCode.USAGE, f"there is no script `{path}`", f"looked in {Path.cwd()}"
         ) from None
     except OSError as error:
         problem = f"{path} can't be read: {reason_of(error)}"
