@@ -74,13 +74,15 @@ def _reported(error: LaunchError) -> int:
     return error.code
 
 
-def _too_few_files() -> LaunchError:
+def _too_few_files(error: OSError) -> LaunchError:
     """The error for a launch that can't open another file."""
     import resource
 
+    from .core.reasons import hint_of
+
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     problem = f"too many open files: this process may open {limit}, and a launch needs more"
-    return LaunchError(ExitCode.USAGE, problem, "raise the limit: `ulimit -n 65536`")
+    return LaunchError(ExitCode.USAGE, problem, hint_of(error))
 
 
 def guarded(arguments: Sequence[str]) -> int:
@@ -102,7 +104,7 @@ def guarded(arguments: Sequence[str]) -> int:
         return _reported(error)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            return _reported(_too_few_files())
+            return _reported(_too_few_files(error))
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(secrets.hidden_arguments(arguments))}",

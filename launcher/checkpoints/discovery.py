@@ -20,6 +20,7 @@ from typing import Any
 
 from ..core.choices import Engine
 from ..core.plain_json import parsed
+from ..core.reasons import reason_of
 from .checkpoint import (
     STATE,
     Checkpoint,
@@ -105,7 +106,7 @@ def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) ->
         except (_CutOffError, _ForeignError) as problem:
             unusable.append(Unusable(folder, step, str(problem), isinstance(problem, _CutOffError)))
         except OSError as error:
-            reason = f"it can't be read: {error.strerror or error}"
+            reason = f"it can't be read: {reason_of(error)}"
             unusable.append(Unusable(folder, step, reason, is_cut_off=False))
     return newest_first(complete, unusable)
 
@@ -330,4 +331,4 @@ def _arguments(path: Path) -> Iterator[object]:
             if "PUT" not in operation.name and "GET" not in operation.name:
                 yield argument
     except Exception as error:  # neither module says what a broken archive or pickle may raise
-        raise _CutOffError(f"{path.name} can't be read: {error}") from None
+        raise _CutOffError(f"{path.name} can't be read: {reason_of(error)}") from None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.choices import Engine
+from ..core.count_of import count_of
 from ..core.refused import Refused
 from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 
@@ -102,7 +103,7 @@ def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
     if checkpoint.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
     if new == 3:
-        ranks = f"{checkpoint.world} ranks can't be loaded by {target.world}"
+        ranks = f"{count_of(checkpoint.world, 'rank')} can't be loaded by {target.world}"
         return Refused(f"the optimizer's state of ZeRO stage 3 on {ranks}")
     return Loading.UNIVERSAL
 
@@ -146,7 +147,7 @@ def next_start(
 
 
 def _steps(number: int) -> str:
-    return f"{number} step{'s' * (number != 1)}"
+    return count_of(number, "step")
 
 
 def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:

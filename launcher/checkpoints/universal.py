@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from .checkpoint import UNIVERSAL, Checkpoint
 
@@ -54,7 +55,7 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
             return Refused(f"no universal checkpoint was made of it: {UNIVERSAL} is missing")
         partial.rename(target)
     except OSError as error:
-        return Refused(f"{error.filename or partial}: {error.strerror}")
+        return Refused(f"{error.filename or partial}: {reason_of(error)}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target

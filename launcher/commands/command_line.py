@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
+from ..core.reasons import reason_of
 from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.settings import Setting
 from ..core.version import VERSION
@@ -113,7 +114,7 @@ def _check_folder() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        problem = f"the current folder can't be used: {error.strerror}"
+        problem = f"the current folder can't be used: {reason_of(error)}"
         raise LaunchError(
             ExitCode.USAGE, problem, "it may have been removed: cd to another"
         ) from None

@@ -16,6 +16,7 @@ from ..catalogue.entry import KnownFailure
 from ..catalogue.reader import read_catalogue
 from ..catalogue.search import EMPTY
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
 from ..evidence.failure_record import FailureRecord
 from ..logs import pasted, sources
 from ..logs.launcher_messages import is_users
@@ -111,8 +112,8 @@ def contribute(found: Judgement, catalogue: Sequence[KnownFailure], folder: Path
                     file.write(text.encode())
                 terminal.say(f"written: {folder / name}")
     except OSError as error:
-        problem = f"--contribute {folder}: it can't be written: {error.strerror}"
-        raise LaunchError(ExitCode.USAGE, problem) from None
+        problem = f"--contribute {folder}: it can't be written: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from None
 
 
 def contribution(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..core.refused import Refused
@@ -79,7 +80,9 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
         return names[matching[0]]
     listed = ", ".join(matching[:LISTED]) + (", ..." if len(matching) > LISTED else "")
     if matching:
-        problem = f"`{text}` is a part of the names of {len(matching)} lessons: {listed}"
+        problem = (
+            f"`{text}` is a part of the names of {count_of(len(matching), 'lesson')}: {listed}"
+        )
         raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
     hint = near(text, names)
     raise LaunchError(ExitCode.USAGE, f"there is no lesson `{text}`", hint if names else NONE)

@@ -13,6 +13,7 @@ from select import select
 from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
 from ..system import kept_runs, terminal, user_files
@@ -93,7 +94,7 @@ def _write_until_the_end(run: Path, file: Path) -> None:
                 user_files.overwrite(file, text)
         except OSError as error:
             if not is_told:
-                terminal.say(f"{file} can't be written: {error.strerror}; the run continues")
+                terminal.say(f"{file} can't be written: {reason_of(error)}; the run continues")
             is_told = True
         if is_over:
             return

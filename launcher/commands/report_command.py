@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
 from ..options.parser import Parser
 from ..report.page import document
 from ..system import kept_runs, terminal, user_files
@@ -14,6 +15,7 @@ from ..system.run_directory import default_root
 from . import run_search
 
 PAGE = "report.html"
+OTHERWISE = "-o FILE writes elsewhere"
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -83,9 +85,9 @@ def _write(path: Path, text: str) -> Path:
     try:
         if path.exists() and not document.is_page(path):
             problem = f"{path} isn't a report: it is left as it is"
-            raise LaunchError(ExitCode.USAGE, problem, "-o FILE writes elsewhere")
+            raise LaunchError(ExitCode.USAGE, problem, OTHERWISE)
         user_files.overwrite(path, text.encode())
     except OSError as error:
-        problem = f"the report can't be written: {path}: {error.strerror}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "-o FILE writes elsewhere") from error
+        problem = f"the report can't be written: {path}: {reason_of(error)}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error, OTHERWISE)) from error
     return path

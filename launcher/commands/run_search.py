@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report.past_run import PastRun
@@ -75,7 +77,7 @@ def named(text: str, root: Path) -> Path:
         return known[chosen[0]]
     listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
     if chosen:
-        problem = f"`{text}` is a part of the names of {len(chosen)} runs: {listed}"
+        problem = f"`{text}` is a part of the names of {count_of(len(chosen), 'run')}: {listed}"
         raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
     scripts = [name.rsplit("-", 3)[0] for name in known]
     hint = near(text, [*scripts, *known])
@@ -196,7 +198,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        notes.append(f"{path} can't be read: {error.strerror}")
+        notes.append(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         notes.append(f"{path} isn't of this version of safe-launch, or is cut off")
     return None

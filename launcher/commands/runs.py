@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..options.parser import Parser
@@ -74,9 +75,12 @@ def runs(arguments: Sequence[str]) -> int:
 
 
 def _amount(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError("a number from 0 on is expected")
+        raise argparse.ArgumentTypeError(f"a number from 0 on is expected, not `{text}`")
     return number
 
 
@@ -124,8 +128,7 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
         names = [run.folder.name for run in found]
         terminal.show(json.dumps({"removed": names, "gib": size, "dry_run": options.dry_run}))
     else:
-        runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
-        terminal.show(f"{runs} {gone}, {size:.2g} GiB")
+        terminal.show(f"{count_of(len(found), 'run')} {gone}, {size:.2g} GiB")
     if refused:
         raise LaunchError(ExitCode.CANNOT_WRITE, refused[0].sentence)
     return ExitCode.SUCCESS

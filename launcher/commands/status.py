@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
@@ -78,7 +79,11 @@ def _only_running(root: Path) -> Path:
     if len(running) == 1:
         return running[0]
     names = ", ".join(folder.name for folder in running)
-    problem = f"{len(running)} runs of yours are running: {names}" if running else "no run runs"
+    problem = (
+        f"{count_of(len(running), 'run of yours is', 'runs of yours are')} running: {names}"
+        if running
+        else "no run runs"
+    )
     raise LaunchError(ExitCode.USAGE, problem, "name one: safe-launch status --stacks RUN")
 
 

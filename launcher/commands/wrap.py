@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
 from ..options import process_options
 from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
@@ -174,8 +175,8 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
     try:
         return subprocess.Popen(command, env=environment, start_new_session=True)
     except OSError as error:
-        problem = f"wrap: `{command[0]}` can't be started: {error.strerror}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        problem = f"wrap: `{command[0]}` can't be started: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -33,6 +33,12 @@ def cleaned_json(text: bytes) -> Any:
     return cleaned(document) if may_control else document
 
 
+def is_garbage(line: str) -> bool:
+    """Whether a line is binary data: more than a tenth of it is no text, colours apart."""
+    text = ANSI.sub("", line)
+    return 10 * (len(CONTROL.findall(text.strip())) + text.count("\ufffd")) > len(text)
+
+
 def cleaned(content: Any) -> Any:
     """A JSON document whose texts have no control characters other than line breaks and tabs."""
     if isinstance(content, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from ..core.count_of import count_of
 from .failure_record import HANG, FailureRecord, ToldBy
 
 
@@ -15,7 +16,7 @@ def death_text(record: FailureRecord) -> str:
     done = ""
     if record.step is not None:
         own = record.step - record.start
-        done = f" after {own} step{'s' * (own != 1)}"
+        done = f" after {count_of(own, 'step')}"
         done += f" from step {record.start} on" if record.start else ""
     if record.exception == HANG:
         return f"{'the run' if record.rank is None else who} stood still{done}"

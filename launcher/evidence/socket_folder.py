@@ -16,7 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
 
+OTHERWISE = "name another place with --log-dir"
 SHARED = "/dev/shm"
 """A folder of memory, which a full disk doesn't matter to."""
 
@@ -55,11 +57,15 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
         partial(tempfile.mkdtemp, prefix="safe-launch-"),
         partial(tempfile.mkdtemp, prefix="safe-launch-", dir=SHARED),
     )
-    folder = next(filter(None, map(_with_sockets, makers)), None)
-    if folder is None:
-        problem = "no folder for the workers' sockets can be made"
-        hint = f"make room in {attempt}, {tempfile.gettempdir()} or {SHARED}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint)
+    folder = _with_sockets(makers[0])
+    for make in makers[1:]:
+        if isinstance(folder, OSError):
+            folder = _with_sockets(make)
+    if isinstance(folder, OSError):
+        places = f"{attempt}, {tempfile.gettempdir()} or {SHARED}"
+        problem = f"no folder for the workers' sockets can be made in {places}"
+        problem = f"{problem}: {reason_of(folder)}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(folder, OTHERWISE))
     try:
         yield folder
     finally:
@@ -71,8 +77,8 @@ def _made(folder: Path) -> str:
     return str(folder)
 
 
-def _with_sockets(make: Callable[[], str]) -> Path | None:
-    """The folder that is made; None where it can't be, or can't have sockets."""
+def _with_sockets(make: Callable[[], str]) -> Path | OSError:
+    """The folder that is made, or why it can't be, or can't have sockets."""
     folder = None
     try:
         folder = make()
@@ -84,5 +90,5 @@ def _with_sockets(make: Callable[[], str]) -> Path | None:
             shutil.rmtree(folder, ignore_errors=True)
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return None
+        return error
     return Path(folder)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import Phase
@@ -144,9 +145,9 @@ def read(file: Path) -> Mapping[str, Any] | Refused:
         else:
             document = _plain(_PlainUnpickler(io.BytesIO(content)).load())
     except (OSError, ValueError, RecursionError, MemoryError) as error:
-        return Refused(f"{file} can't be read: {error}")
+        return Refused(f"{file} can't be read: {reason_of(error)}")
     except Exception as error:  # a broken pickle may raise anything
-        return Refused(f"{file} is no flight recorder's dump: {error}")
+        return Refused(f"{file} is no flight recorder's dump: {reason_of(error)}")
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
         return Refused(f"{file} is no flight recorder's dump: it has no entries")
     return document

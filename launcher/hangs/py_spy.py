@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.reasons import file_and_reason
 from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from .stacks import with_sources
@@ -47,7 +48,7 @@ def stack(pid: int, seconds: float) -> tuple[Frame, ...] | Refused:
     except subprocess.TimeoutExpired:
         return Refused("py-spy takes too long")
     except (OSError, ValueError) as error:
-        return Refused(f"py-spy can't read it: {error}")
+        return Refused(f"py-spy can't read it: {file_and_reason(error)}")
     if threads is None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         return Refused(f"py-spy can't read it: {said[0] if said else 'it says nothing'}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..evidence import inquiry, socket_folder
 from .standing import Collective
@@ -43,7 +44,7 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
     except TimeoutError:
         return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:
-        return Refused(f"{UNKNOWN}: {error}")
+        return Refused(f"{UNKNOWN}: {reason_of(error)}")
     if not bodies:
         return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
     return tuple(found)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..evidence import inquiry
 from ..evidence.failure_record import Frame
@@ -70,7 +71,7 @@ def stack(
     except (FileNotFoundError, ProcessLookupError):
         return Refused(f"{UNKNOWN}: the process has ended")
     except OSError as error:
-        return Refused(f"{UNKNOWN}: {error.strerror}")
+        return Refused(f"{UNKNOWN}: {reason_of(error)}")
     return with_sources(parsed(text, thread), pid)
 
 

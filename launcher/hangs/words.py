@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from ..core.control_sequences import cleaned
+from ..core.count_of import count_of, noun_of
 from .standing import Collective
 from .waits import is_default
 
@@ -23,8 +24,8 @@ def ranks_text(ranks: Iterable[int]) -> str:
     ]
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     if len(texts) > MOST:
-        return f"{len(listed)} ranks ({', '.join(texts[: MOST - 1])}, ...)"
-    return f"rank{'s' * (len(listed) != 1)} {', '.join(texts)}"
+        return f"{count_of(len(listed), 'rank')} ({', '.join(texts[: MOST - 1])}, ...)"
+    return f"{noun_of(len(listed), 'rank')} {', '.join(texts)}"
 
 
 def collective_text(collective: Collective) -> str:
@@ -33,8 +34,8 @@ def collective_text(collective: Collective) -> str:
         return str(cleaned(collective.kind.replace("->", " to ").replace("<-", " from ")))
     count = sum(map(math.prod, collective.shapes))
     dtypes = sorted({dtype.lower() for dtype in collective.dtypes})
-    noun = f"{dtypes[0]}{'s' * (count != 1)}" if len(dtypes) == 1 else "elements"
-    size = f" ({count:,} {noun})" if collective.shapes and count else ""
+    noun = dtypes[0] if len(dtypes) == 1 else "element"
+    size = f" ({count_of(count, noun)})" if collective.shapes and count else ""
     name, _, description = collective.group.partition(" ")
     known = description if description not in ("", "undefined") else name
     group = "" if is_default(collective.group) or not known else f" of group {known}"

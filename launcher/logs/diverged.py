@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..core.count_of import count_of, noun_of
 from ..evidence.failure_record import HANG, FailureRecord
 from .attempts import Evidence
 
@@ -48,7 +49,7 @@ class Work:
 
     def __str__(self) -> str:
         """As in `ALLREDUCE 80078 (1,024 elements)`."""
-        size = "" if self.size is None else f" ({self.size:,} elements)"
+        size = "" if self.size is None else f" ({count_of(self.size, 'element')})"
         return f"{self.operation} {self.number}{size}"
 
 
@@ -113,4 +114,4 @@ def _evidence(works: Mapping[int, tuple[Work, Evidence]], first: Evidence) -> Ev
 
 def _ranks(ranks: list[int]) -> str:
     more = ", ..." if len(ranks) > MOST else ""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:MOST]))}{more}"
+    return f"{noun_of(len(ranks), 'rank')} {', '.join(map(str, ranks[:MOST]))}{more}"

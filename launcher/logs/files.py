@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from .sources import BOMS, STDIN
 
@@ -77,7 +78,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     kept = [path for path in found if _run_of(path) in (None, newest)]
     notes = []
     if len(runs) > 1:
-        notes.append(f"of {len(runs)} runs the newest is read, {newest}")
+        notes.append(f"of {count_of(len(runs), 'run')} the newest is read, {newest}")
     if not named and not kept and not besides:
         problem = f"{', '.join(paths)}: nothing in it looks like a log"
         raise LaunchError(ExitCode.USAGE, problem, "name the file itself")

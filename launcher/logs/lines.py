@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..core.control_sequences import is_garbage
+
 BLOCK = 1 << 20
 """Bytes that are read at once."""
 FILLER = "\x1f"
@@ -207,7 +209,7 @@ def interesting(
 
 
 def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
-    """The non-empty lines of a file's end, split at carriage returns too, with numbers.
+    """The lines of a file's end that have text, split at carriage returns too, with numbers.
 
     Args:
         last: the file's last bytes.
@@ -218,7 +220,7 @@ def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
         (place, piece)
         for place, row in enumerate(rows, number - len(rows) + 1)
         for piece in row.split("\r")
-        if piece.strip()
+        if piece.strip() and not is_garbage(piece)
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..catalogue.advice import advice
 from ..catalogue.entry import Kind, Role
 from ..catalogue.situation import told, traits_of
+from ..core.count_of import noun_of
 from ..core.row import Row
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
@@ -132,7 +133,7 @@ def _missing_ranks(judgement: Judgement) -> str:
     text = "it waited for another rank, which is the cause"
     if not 0 < len(silent) <= MOST_OTHERS:
         return f"{text}: look for its log, and for what it did meanwhile"
-    names = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+    names = f"{noun_of(len(silent), 'rank')} {', '.join(map(str, silent))}"
     return f"{text}: look for the log of {names}, and for what it did meanwhile"
 
 

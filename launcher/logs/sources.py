@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO, cast
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from ..core.units import GIB
 from .lines import Recoded, Resumed, Source
 
@@ -46,7 +47,7 @@ def opened(path: str) -> Iterator[Source]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             yield _as_utf8(_bounded(path, file))
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error)
         raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.hardware import Accelerator, Hardware, common_device
 from ..core.units import GIB
 from . import host
@@ -49,8 +50,9 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         there = [name for name in names if re.fullmatch(pattern, name)]
         if count := _count(there, environment.get(variable)):
             device = replace(accelerator_of(profile_named(kind)), measured=False, sized=False)
+            what = count_of(count, f"{kind} device")
             note = (
-                f"{count} {kind} devices, but no tool of the vendor's says which: planned for "
+                f"{what}, but no tool of the vendor's says which: planned for "
                 f"{device.memory / GIB:.1f} GiB each, the smallest known, and nothing is changed "
                 "because of that; --hardware names them"
             )

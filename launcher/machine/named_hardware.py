@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
@@ -42,7 +43,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not is_file(path):
-            raise LaunchError(ExitCode.USAGE, f"{source}: no such file")
+            raise LaunchError(ExitCode.USAGE, f"--hardware `{name}`: no such file")
         if NODES_OWN.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
@@ -69,7 +70,10 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
     if not relatives or len(fitting) > 1:
         fitting = _by_alias(name, fitting or candidates) or fitting
     if not fitting:
-        problem = f"--hardware {name}: no such profile, and no .yaml file"
+        if is_file(Path(name)):
+            problem = f"--hardware `{name}`: a profile's file has a name that ends in .yaml"
+            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
+        problem = f"--hardware `{name}`: no such profile, and no .yaml file"
         raise LaunchError(ExitCode.USAGE, problem, _hint(name, relatives, candidates))
     names = [each.name for each in fitting]
     if len(names) == 1 or found.accelerator.name in names:
@@ -170,7 +174,9 @@ def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[s
         sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
         problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
     if found.accelerators and workers > found.accelerators:
-        problems.append(f"{workers} workers are asked for, {found.accelerators} devices are here")
+        asked = count_of(workers, "worker is", "workers are")
+        here = count_of(found.accelerators, "device is", "devices are")
+        problems.append(f"{asked} asked for, {here} here")
     if found.host_memory < (1 - TOLERANCE) * named.host_memory:
         sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
         problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")

@@ -32,6 +32,7 @@ import msgspec
 from ..core.control_sequences import cleaned_json
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import field_limits
 from .frames import Direction
@@ -205,7 +206,7 @@ class Connection:
         elif isinstance(error, TimeoutError | BlockingIOError):
             self.fault = "it can't be reached any more"
         else:
-            self.fault = f"the connection failed: {error.strerror or error}"
+            self.fault = f"the connection failed: {reason_of(error)}"
 
 
 def encoded(message: Message) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ..checkpoints.checkpoint import NAME, Resume
+from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.settings import Value, name_of, parse_value, range_of
@@ -72,7 +73,9 @@ def number(least: float, most: float) -> Bound:
 
 def text(most: int) -> Bound:
     """A text of at most so many characters."""
-    return Bound(f"a text of at most {most:,} characters", lambda value: len(value) <= most)
+    return Bound(
+        f"a text of at most {count_of(most, 'character')}", lambda value: len(value) <= most
+    )
 
 
 def pattern(expression: re.Pattern[str], words: str) -> Bound:
@@ -306,7 +309,7 @@ def problem(message: Message, size: int = 0) -> str | None:
     """
     kind = type(message)
     if size > (most := SIZES.get(kind, SIZE)):
-        return f"{kind.__name__} of {size:,} bytes, and {most:,} are allowed"
+        return f"{kind.__name__} of {count_of(size, 'byte')}, and {most:,} are allowed"
     return next(_problems(message, kind.__name__), None)
 
 

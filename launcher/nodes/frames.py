@@ -10,6 +10,8 @@ import hmac
 import struct
 from dataclasses import dataclass, field
 
+from ..core.count_of import count_of
+
 LENGTH = struct.Struct("!I")
 NUMBER = struct.Struct("!Q")
 TAG = 32
@@ -46,7 +48,7 @@ class Direction:
             return None
         (length,) = LENGTH.unpack_from(buffer)
         if length > most:
-            raise ValueError(f"a message of {length:,} bytes, and {most:,} are allowed")
+            raise ValueError(f"a message of {count_of(length, 'byte')}, and {most:,} are allowed")
         start, end = LENGTH.size, LENGTH.size + length
         whole = end + (TAG if self.key else 0)
         if len(buffer) < whole:

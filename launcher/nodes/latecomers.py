@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..system.event_loop import EventLoop
 from .callers import Callers
@@ -37,7 +38,7 @@ def too_late(node: Join | Unable, peers: Peers) -> Refusal:
     have it. Else its start was a mistake, and another would be.
     """
     count = len(peers.connections) + 1
-    running = f"a run of {count} node{'s' if count > 1 else ''} is under way"
+    running = f"a run of {count_of(count, 'node')} is under way"
     if (another := of_another_job(node, peers.job)) is not None:
         return another
     holder = None if node.rank is None else peers.connections.get(node.rank)

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Sequence
 
+from ..core.count_of import noun_of
 from .compatibility import first_hosts
 from .messages import Join, Unable
 
@@ -28,7 +29,7 @@ def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
         f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
     ]
     names = [hosts[rank] for rank in ranks if rank < len(hosts)]
-    text = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(texts)}"
+    text = f"{noun_of(len(ranks), 'rank')} {', '.join(texts)}"
     return f"{text} ({first_hosts(names)})" if names else text
 
 

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 
 LIBRARY = "libmunge.so.2"
@@ -63,7 +64,7 @@ def encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
             _free(credential)
             return _failure(library, code) if code else result
     except OSError as error:
-        return Refused(f"munge can't be used: {error}")
+        return Refused(f"munge can't be used: {reason_of(error)}")
 
 
 def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
@@ -84,7 +85,7 @@ def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
             result = ctypes.string_at(payload, length)
             _free(payload)
     except OSError as error:
-        return Refused(f"munge can't be used: {error}")
+        return Refused(f"munge can't be used: {reason_of(error)}")
     if code:
         return _failure(library, code)
     if user.value != writer:

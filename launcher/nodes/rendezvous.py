@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
+from ..core.reasons import reason_of
 from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
@@ -123,14 +125,15 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
         return None
     needed = placement.nodes + STRANGERS + OTHERS
     if (most := host.make_room(needed)) < needed:
-        problem = f"{placement.nodes} nodes need {needed} open files on node 0, of which {most} "
+        nodes = count_of(placement.nodes, "node needs", "nodes need")
+        problem = f"{nodes} {needed:,} open files on node 0, of which {most:,} "
         raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
         return listening(placement.port, trust)
     except OSError as error:
         if placement.may_join and error.errno == errno.EADDRINUSE:
             return None
-        problem = f"node 0 can't listen on port {placement.port}: {error.strerror}"
+        problem = f"node 0 can't listen on port {placement.port}: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, ANOTHER_PORT) from error
 
 
@@ -198,7 +201,7 @@ def _start_of_run(
                         deadline = time.monotonic() + times.join + times.last_call + times.silence
                         if here < nodes:
                             until = clock(deadline - time.monotonic())
-                            here_text = f"{here} of {nodes} nodes are here"
+                            here_text = f"{here} of {count_of(nodes, 'node')} are here"
                             say(f"found node 0 at {where}; {here_text}; gives up at {until}")
                     case RunStarted() as started:
                         return started
@@ -249,4 +252,4 @@ def _reason(error: OSError | UnicodeError) -> str:
         return "no answer"
     if error.errno == errno.ECONNREFUSED:
         return "nothing listens there (yet)"
-    return str(error.strerror or error)
+    return reason_of(error)

@@ -11,8 +11,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
@@ -150,7 +152,8 @@ def of_job(
         if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
             return Munge(socket)
     if is_required and placement.spans_hosts:
-        problem = f"--require-secret: the job's {placement.nodes} nodes have no secret"
+        nodes = count_of(placement.nodes, "node has", "nodes have")
+        problem = f"--require-secret: the job's {nodes} no secret"
         raise LaunchError(ExitCode.USAGE, problem, HOW)
     return Unprotected()
 
@@ -161,7 +164,8 @@ def remark(trust: Trust, placement: Placement) -> str:
         who = f"whoever reaches port {placement.port} of node 0 can join the job or end it"
         return f"the links between the nodes aren't protected: {who}. To protect them, {HOW}"
     if isinstance(trust, Secret) and len(trust.value) < SHORT:
-        return f"the secret has only {len(trust.value)} characters, and can be guessed; {HOW}"
+        characters = count_of(len(trust.value), "character")
+        return f"the secret has only {characters}, and can be guessed; {HOW}"
     return ""
 
 
@@ -173,7 +177,7 @@ def _checked(value: bytes, source: str) -> bytes:
     """
     value = value.strip()
     if not 0 < len(value) <= MOST:
-        size = f"longer than {MOST} bytes" if value else "empty"
+        size = f"longer than {count_of(MOST, 'byte')}" if value else "empty"
         raise LaunchError(ExitCode.USAGE, f"{source}: the secret is {size}", HOW)
     return value
 
@@ -199,5 +203,5 @@ def _read(path: Path) -> bytes:
                 raise LaunchError(ExitCode.USAGE, problem, f"chmod 600 {path}")
             return file.read(MOST + 2)
     except OSError as error:
-        problem = f"--secret-file {path} can't be read: {error.strerror}"
+        problem = f"--secret-file {path} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, HOW) from error

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec import structs
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.placement import Placement
 from ..system.event_loop import EventLoop
@@ -74,7 +75,7 @@ class Waiting:
         return f"{text} after {time.monotonic() - self._began:.0f} s"
 
     def _joined(self) -> str:
-        return f"{self.count} of {self._placement.nodes} nodes have joined"
+        return f"{self.count} of {count_of(self._placement.nodes, 'node has', 'nodes have')} joined"
 
     def _missing(self) -> str:
         """The ranks that are missing, with their hosts; empty where ranks aren't known."""
@@ -113,7 +114,9 @@ class Waiting:
         """Refuses a launcher whose place another has taken; None where it has a place."""
         nodes = self._placement.nodes
         if self.count == nodes:  # it arrived at the same moment as the last node
-            return Refusal(ExitCode.USAGE, f"too late: all {nodes} nodes of the job are here")
+            return Refusal(
+                ExitCode.USAGE, f"too late: all {count_of(nodes, 'node')} of the job are here"
+            )
         ranked = {other.rank: other.host for other, _ in self.nodes if other.rank is not None}
         if node.rank not in ranked:
             return None

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import meant
+from ..core.reasons import hint_of, reason_of
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
@@ -112,7 +113,8 @@ def _yaml(file: Path) -> object:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{file} can't be read: {error}") from error
+        problem = f"{file} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def _toml(file: Path) -> object:
@@ -121,7 +123,8 @@ def _toml(file: Path) -> object:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{file} can't be read: {error}") from error
+        problem = f"{file} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     return document["tool"]["safe-launch"]
 
 

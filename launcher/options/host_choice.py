@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import PORT
+from ..core.reasons import hint_of, reason_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
@@ -82,7 +84,7 @@ class HostChoice:
         counts = {len(host.slots) for host in self.hosts}
         if len(counts) == 1:
             names = ", ".join(host.name for host in self.hosts)
-            words = "one worker" if counts == {1} else f"{counts.pop()} workers"
+            words = count_of(counts.pop(), "worker")
             return "hosts", f"{names}: {words} each ({self.source})"
         each = ", ".join(f"{host.name}: {len(host.slots)}" for host in self.hosts)
         return "hosts", f"workers of {each} ({self.source})"
@@ -123,8 +125,8 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
-        raise LaunchError(ExitCode.USAGE, f"--hostfile {path} can't be read: {why}") from error
+        problem = f"--hostfile {path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:
@@ -147,5 +149,6 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
         report = scheduler.read(environment, here)
         # A batch script's only launcher may start the others over ssh.
         if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
-            return f"{report.by}, which has started this one as one of {report.nodes[1]} launchers"
+            launchers = count_of(report.nodes[1], "launcher")
+            return f"{report.by}, which has started this one as one of {launchers}"
     return None

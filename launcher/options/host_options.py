@@ -11,6 +11,7 @@ from pathlib import Path
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT
+from ..core.reasons import reason_of
 from ..schedulers.this_host import this_host
 from . import host_choice, hostfile, table
 from .host_choice import Asked, HostChoice, Shell, contradiction
@@ -76,7 +77,7 @@ def asked(given: argparse.Namespace) -> Asked:
     try:
         shell = Shell(given.ssh_port, tuple(shlex.split(given.launcher_args)))
     except ValueError as error:
-        problem = f"--launcher_args {given.launcher_args!r}: {error}"
+        problem = f"--launcher_args {given.launcher_args!r}: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem) from error
     return Asked(
         hostfile=given.hostfile,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..core.count_of import count_of, noun_of
 from ..core.errors import ExitCode, LaunchError
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
@@ -134,7 +135,8 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
         if number is not None and number < 1:
             raise LaunchError(ExitCode.USAGE, f"{option} {number}: at least one is needed")
     if nodes is not None and nodes > len(hosts):
-        problem = f"--num_nodes {nodes}: there are {len(hosts)} hosts"
+        there = f"there {noun_of(len(hosts), 'is', 'are')} {count_of(len(hosts), 'host')}"
+        problem = f"--num_nodes {nodes}: {there}"
         raise LaunchError(ExitCode.USAGE, problem)
     chosen = tuple(hosts[:nodes])
     for host in chosen:

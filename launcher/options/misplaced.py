@@ -111,6 +111,6 @@ def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
     if is_like_a_command:
         raise LaunchError(
             ExitCode.USAGE,
-            f"there is no script {word}, nor a command of that name",
+            f"there is no script `{word}`, nor a command of that name",
             near(word, commands),
         )

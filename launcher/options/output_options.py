@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.output_routing import ERR, OUT, PREFIX, Streams, Which, which, words
+from ..core.reasons import hint_of, reason_of
 from . import table
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -73,8 +74,8 @@ def make_folder(asked: Streams) -> None:
         try:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = f"--enable_each_rank_log {asked.folder} can't be made: {error.strerror}"
-            raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+            problem = f"--enable_each_rank_log {asked.folder} can't be made: {reason_of(error)}"
+            raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
 
 
 def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import MEANINGS, ExitCode, LaunchError
-from ..core.nearest import meant
 from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
-from . import configuration, host_options, node_options, output_options, process_options
+from . import (
+    configuration,
+    host_options,
+    node_options,
+    output_options,
+    process_options,
+    refused_words,
+)
 from . import table as foreign
 from .configuration import Default
 
@@ -32,11 +38,10 @@ class Parser(argparse.ArgumentParser):
         Raises:
             LaunchError: always.
         """
-        word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
-        hint = CODE if word == "-c" else ""
-        if word.startswith("--"):
-            hint = meant(word, self._option_string_actions)
-        raise LaunchError(ExitCode.USAGE, message, hint or "safe-launch --help lists the options")
+        is_code = message.split()[:3] == ["unrecognized", "arguments:", "-c"]
+        hint = CODE if is_code else refused_words.hint(message, self._option_string_actions)
+        problem = refused_words.sentence(message)
+        raise LaunchError(ExitCode.USAGE, problem, hint or f"{self.prog} --help lists the options")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Prints the help like any other document.

@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
+from ..core.reasons import hint_of, reason_of
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..machine import cpu_affinity, host
 from ..system import private_files
@@ -147,7 +149,7 @@ def applied(
     is_program = given.no_python and not given.run_path
     _refuse_contradictions(given, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
-        problem = f"--no-python: there is no program {request.script}"
+        problem = f"--no-python: there is no program `{request.script}`"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
     if is_launch and given.numa_binding:
         _refuse_numa(given.numa_binding, gpus)
@@ -226,8 +228,8 @@ def _refuse_interpreter(path: str) -> None:
     try:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
-        problem = f"PYTHON_EXEC={path} can't be executed: {error.strerror}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        problem = f"PYTHON_EXEC={path} can't be executed: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     if done.returncode:
         problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
         raise LaunchError(ExitCode.USAGE, problem, "install it there, or unset PYTHON_EXEC")
@@ -235,7 +237,7 @@ def _refuse_interpreter(path: str) -> None:
 
 def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
     if value is not None and len(value.split(",")) < nproc:
-        problem = f"--virtual-local-rank: {nproc} workers, but {variable}={value}"
+        problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
         raise LaunchError(ExitCode.USAGE, problem, "each needs a device of its own")
 
 
@@ -264,7 +266,8 @@ def _cores(
         raise LaunchError(ExitCode.USAGE, problem)
     listed = given.bind_core_list or mine
     if len(listed) < nproc:
-        problem = f"--bind_cores_to_rank: {nproc} workers can't share {len(listed)} cores"
+        cores = count_of(len(listed), "core")
+        problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"
         raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
     return cpu_affinity.shared(listed, nproc)
 
@@ -336,8 +339,8 @@ def pid_file(*, is_wanted: bool) -> Iterator[None]:
     try:
         private_files.replace(path, str(os.getpid()).encode())
     except OSError as error:
-        problem = f"--save_pid: {path} can't be written: {error.strerror}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+        problem = f"--save_pid: {path} can't be written: {reason_of(error)}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
     try:
         yield
     finally:

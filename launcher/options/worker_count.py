@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from ..schedulers.reported import whole
@@ -45,7 +46,7 @@ def workers_asked(
         raise LaunchError(
             ExitCode.USAGE,
             f"{option} {asked} asks for {count} of each launcher, but the scheduler has started "
-            f"{placement.beside} launchers on this host ({placement.nproc_source})",
+            f"{count_of(placement.beside, 'launcher')} on this host ({placement.nproc_source})",
             f"leave {option} out, or start one task a node",
         )
     return count, source

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from ..core.choices import Framework
 from ..core.constraint import Cause, CauseKind, Constraint
+from ..core.count_of import count_of
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
@@ -25,7 +26,7 @@ def on_survivors(
     """
     workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
     least = request.placement.least
-    survivors = f"{len(workers)} of {len(request.nodes)} nodes are left"
+    survivors = f"{len(workers)} of {count_of(len(request.nodes), 'node is', 'nodes are')} left"
     if len(workers) < least:
         needed = f"at least {least}" if least < request.placement.nodes else str(least)
         return Refused(f"{survivors}, and --nnodes asks for {needed}: try another allocation")
@@ -38,7 +39,7 @@ def on_survivors(
         problem = "this script's accumulation can't be set from outside"
         return Refused(f"{survivors}, and {problem}: {_global_batch(batch, whole)} can't be kept")
     if batch * whole % sum(workers):
-        uneven = f"can't be spread evenly over {sum(workers)} workers"
+        uneven = f"can't be spread evenly over {count_of(sum(workers), 'worker')}"
         return Refused(f"{survivors}: {_global_batch(batch, whole)} {uneven}")
     return replace(request, workers=workers, whole_world=whole)
 
@@ -57,6 +58,6 @@ def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
     batch, before = workload.micro_steps, request.whole_world
     if before in (None, request.world) or batch is None:
         return None
-    workers = f"{request.world} of {before} workers are left"
+    workers = f"{request.world} of {count_of(before, 'worker is', 'workers are')} left"
     summary = f"{workers}; the global batch stays {batch * int(before or 0)}"
     return Constraint((), Cause(CauseKind.HARDWARE, "lost nodes", summary))

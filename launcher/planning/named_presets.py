@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
+from ..core.reasons import reason_of
 from ..core.settings import Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
 from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
@@ -64,10 +66,10 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         own = set(asked)
     except (OmegaConfBaseException, ValueError) as error:
         where = path if path is not None else "--set"
-        problem = str(error).splitlines()[0]
-        raise LaunchError(ExitCode.USAGE, f"{where}: {problem}") from error
+        raise LaunchError(ExitCode.USAGE, f"{where}: {reason_of(error)}") from error
     except Exception as error:  # PyYAML's own
-        raise LaunchError(ExitCode.USAGE, f"{path or '--set'}: not YAML: {error}") from error
+        problem = f"{path or '--set'}: not YAML: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
     result = {}
     for key, value in plain.items():
         source = f"--set {key}" if key in own else f"--preset {name}"
@@ -155,12 +157,14 @@ def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
 
 def _path(name: str) -> Path:
     """The file of a preset."""
-    given = Path(name)
-    if given.suffix in (".yaml", ".yml"):
-        if not given.is_file():
-            raise LaunchError(ExitCode.USAGE, f"--preset {name}: no such file")
-        return given
-    path = _root() / f"{name}.yaml"
-    if not path.is_file():
+    is_file = os.path.isfile(name)  # noqa: PTH113 - pathlib's raises of a name that is too long
+    if name.endswith((".yaml", ".yml")):
+        if not is_file:
+            raise LaunchError(ExitCode.USAGE, f"--preset `{name}`: no such file")
+        return Path(name)
+    if name not in names():
+        if is_file:
+            problem = f"--preset `{name}`: a preset's file has a name that ends in .yaml"
+            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
         raise LaunchError(ExitCode.USAGE, f"there is no preset `{name}`", near(name, names()))
-    return path
+    return _root() / f"{name}.yaml"

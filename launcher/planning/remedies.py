@@ -10,6 +10,7 @@ from types import MappingProxyType
 from ..core.certainty import Origin
 from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
 from ..core.constraint import CauseKind
+from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Known, Workload
@@ -136,7 +137,7 @@ def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
     while shorter >= SHORTEST:
         found = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
         if found is not None:
-            yield f"sequences of {shorter} tokens: {_need(found)}"
+            yield f"sequences of {count_of(shorter, 'token')}: {_need(found)}"
             return
         shorter //= 2
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..system import private_files
 from .board import RankProgress
@@ -50,7 +51,7 @@ def read(folder: Path, node: int) -> Snapshot | Refused:
     except FileNotFoundError:
         return Refused(f"node {node} hasn't written how far it came")
     except OSError as error:
-        return Refused(f"{path} can't be read: {error.strerror}")
+        return Refused(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
 

@@ -11,6 +11,7 @@ from ..catalogue.advice import advice, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, scheduled_by, told, traits_of
 from ..core.control_sequences import cleaned
+from ..core.count_of import count_of, noun_of
 from ..core.preset import describe
 from ..core.row import Row
 from ..core.settings import Setting, Value
@@ -188,7 +189,7 @@ def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[
     if frame is not None and not spots:
         texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
     if record.parameters:
-        noun = "parameter" if len(record.parameters) == 1 else "parameters"
+        noun = noun_of(len(record.parameters), "parameter")
         texts.append(f"{noun} {', '.join(record.parameters)}")
     return texts
 
@@ -215,7 +216,8 @@ def model_text(record: FailureRecord) -> str:
     trained = int(record.model.get("trainable_parameters", 0))
     frozen = int(record.model.get("frozen_parameters", 0))
     peft = ", wrapped by peft" if record.model.get("peft") else ""
-    return f"{record.model.get('class')}: {trained:,} parameters trained, {frozen:,} frozen{peft}"
+    parameters = count_of(trained, "parameter")
+    return f"{record.model.get('class')}: {parameters} trained, {frozen:,} frozen{peft}"
 
 
 def spot_text(spot: SourceLocation) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ..core.control_sequences import cleaned
+from ..core.count_of import count_of
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
@@ -78,7 +79,7 @@ def rows(report: HangReport) -> list[Row]:
     rest = {rank for ranks, _ in places[MOST_PLACES:] for rank in ranks}
     if rest:
         count = len(places) - MOST_PLACES
-        result.append(("stands", f"{ranks_text(rest)}: in {count} more places"))
+        result.append(("stands", f"{ranks_text(rest)}: in {count_of(count, 'more place')}"))
     result += [("child", text) for text in _children(report)]
     result += [("note", text) for text in _notes(report)]
     if not 0 < report.quiet < MOVES:
@@ -278,7 +279,7 @@ def _hosts(report: HangReport, ranks: Iterable[int]) -> str:
         return ""
     named = sorted({hosts[rank] or "node 0" for rank in ranks if rank in hosts})
     if len(named) > 2:
-        return f" on {len(named)} nodes"
+        return f" on {count_of(len(named), 'node')}"
     return f" on {' and '.join(map(cleaned, named))}" if named else ""
 
 

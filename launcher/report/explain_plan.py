@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..core.certainty import Origin
 from ..core.choices import Engine
 from ..core.constraint import CauseKind
+from ..core.count_of import count_of
 from ..core.hardware import Hardware
 from ..core.preset import preset_of
 from ..core.request import LaunchRequest
@@ -89,7 +90,7 @@ def _notes(plan: Plan) -> tuple[str, ...]:
 def verdict_text(plan: Plan) -> str:
     """Whether anything is changed, and the devices."""
     count = len(plan.changes)
-    changed = f"{count} change{'s' * (count > 1)}" if count else "as asked: nothing is changed"
+    changed = count_of(count, "change") if count else "as asked: nothing is changed"
     return f"{changed}; on {_count_text(plan.request)} x {plan.hardware.accelerator.name}"
 
 
@@ -166,7 +167,7 @@ def on_row(request: LaunchRequest, hardware: Hardware) -> Row:
     device = hardware.accelerator
     size = f", {gib(device.memory)} GiB each" if device.memory else ""
     source = "" if hardware.source == "detected" else f"{hardware.source}; "
-    host = f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of host memory"
+    host = f"{count_of(hardware.cores, 'core')}, {gib(hardware.host_memory)} GiB of host memory"
     how = f"{source}{request.nproc_source}; {host}"
     return "on", f"{_count_text(request)} x {device.name}{size} ({how})"
 
@@ -177,7 +178,7 @@ def _count_text(request: LaunchRequest) -> str:
     if request.placement.beside > 1 or len(nodes) == 1:
         return str(request.world)
     if len(set(nodes)) == 1:
-        return f"{len(nodes)} nodes x {nodes[0]}"
+        return f"{count_of(len(nodes), 'node')} x {nodes[0]}"
     return " + ".join(str(workers) for workers in nodes)
 
 
@@ -249,7 +250,7 @@ def correction_rows(
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why there is no plan: the smallest set of constraints that contradict each other."""
     count = len(refused.rejected)
-    rows = [("tried", f"{count} presets; none is known to work. Ruled out by:")]
+    rows = [("tried", f"{count_of(count, 'preset')}; none is known to work. Ruled out by:")]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.count_of import count_of
 from ..core.hardware import Accelerator, Hardware
 from ..core.row import Row
 from ..planning.budget import gib
@@ -17,7 +18,9 @@ def found_rows(hardware: Hardware) -> list[Row]:
     count = f"{hardware.accelerators} x " if hardware.accelerators else ""
     size = f", {gib(device.memory)} GiB each" if device.memory else ", no accelerator found"
     rows = [("found", f"{count}{device.name}{size}")]
-    rows.append(("host", f"{hardware.cores} cores, {gib(hardware.host_memory)} GiB of memory"))
+    rows.append(
+        ("host", f"{count_of(hardware.cores, 'core')}, {gib(hardware.host_memory)} GiB of memory")
+    )
     rows += [("sets", f"{name}={value}") for name, value in device.environment.items()]
     rows += [("known", text) for text in device.restrictions]
     return rows + [("note", text) for text in hardware.notes]

@@ -10,6 +10,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from ..core.count_of import count_of
 from ..core.errors import meaning
 from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
@@ -152,12 +153,8 @@ class RunStatus:
     def state_text(self) -> str:
         """Whether it runs or how it ended, in a few words."""
         if self.outcome is not None:
-            code, ends = (
-                self.outcome["exit_code"],
-                [launcher.ended for launcher in self.launchers[:1]],
-            )
-            when = "".join(f" {span(time.time() - end)} ago" for end in ends if end)
-            return f"ended{when} with exit code {code}: {meaning(code)}"
+            code = self.outcome["exit_code"]
+            return f"ended{self._when()} with exit code {code}: {meaning(code)}"
         if not self.launchers:
             return "has no record of its launcher: it is of an older version, or was cut off"
         head = self.launchers[0]
@@ -167,15 +164,23 @@ class RunStatus:
             case State.ENDED if head.node:
                 return f"has ended on {head.host}; node 0 keeps how"
             case State.ENDED:
-                return "ended before it had an outcome: its launcher failed, and said why"
+                return (
+                    f"ended{self._when()} without an outcome: its launcher failed, or had no room "
+                    "to write it, and said which"
+                )
             case State.GONE:
                 return (
-                    f"ended without a word: its launcher on {head.host} was killed, or the host "
-                    "went down"
+                    f"ended without a word: its launcher on {head.host} was killed, couldn't write "
+                    "any more, or the host went down"
                 )
         if self._is_fresh:
             return f"has run on {head.host} for {span(time.time() - head.begun)}"
         return f"began on {head.host}, which has written nothing for more than {span(FRESH)}"
+
+    def _when(self) -> str:
+        """How long ago it ended; empty where that isn't known."""
+        ends = [launcher.ended for launcher in self.launchers[:1]]
+        return "".join(f" {span(time.time() - end)} ago" for end in ends if end)
 
     def lines(self) -> list[str]:
         """For a person: the state, and a table of the ranks while it runs."""
@@ -220,4 +225,8 @@ def span(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+    return (
+        f"{hours} h {minutes} min"
+        if hours < 48
+        else f"{count_of(hours // 24, 'day')} {hours % 24} h"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..core.count_of import count_of
 from ..core.settings import Fact, Setting
 from ..diagnosis.attempt import Outcome
 from ..diagnosis.observed import with_seen
@@ -67,7 +68,7 @@ def line_of(document: Mapping[str, float]) -> str:
     lost = document["lost"]
     failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
     steps = document["steps"]
-    done = f"{steps:,} step{'s' * (steps != 1)}"
+    done = count_of(int(steps), "step")
     if "reached" in document:
         done += f", up to step {document['reached']:,}"
     return f"trained {done}: {', '.join(parts)}{failures}"

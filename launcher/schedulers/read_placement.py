@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from . import kubernetes, mpi, pytorch_job, slurm, torchrun_options, volcano
@@ -80,7 +81,7 @@ def placement_of(
             raise kubernetes.NO_SERVICE
         raise LaunchError(
             ExitCode.USAGE,
-            f"this is one of {placement.nodes} nodes, but nothing says where node 0 is",
+            f"this is one of {count_of(placement.nodes, 'node')}, but nothing says where node 0 is",
             "give --master-addr HOST, or --rdzv-endpoint HOST:PORT, on every node",
         )
     return replace(placement, sources=(*placement.sources, *notes))

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from .reported import Reported, number
 from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
@@ -35,7 +37,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     try:
         return _task(environment)
     except ValueError as error:
-        raise LaunchError(ExitCode.USAGE, f"Slurm's environment can't be read: {error}") from error
+        raise LaunchError(
+            ExitCode.USAGE, f"Slurm's environment can't be read: {reason_of(error)}"
+        ) from error
 
 
 def is_task(environment: Mapping[str, str], here: Here) -> bool:
@@ -102,7 +106,8 @@ def _shell(environment: Mapping[str, str]) -> Reported:
     if nodes > 1:
         refusal = LaunchError(
             ExitCode.USAGE,
-            f"the job has {nodes} nodes (SLURM_NNODES), but only one launcher was started",
+            f"the job has {count_of(nodes, 'node')} (SLURM_NNODES), but only one launcher was "
+            "started",
             "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
             "or give --standalone to train on this node alone",
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import structs
 
 from ..checkpoints import checkpoint, discovery, save_folders
+from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.preset import describe
 from ..core.refused import Refused
@@ -136,7 +137,7 @@ def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> 
         return Refused(f"{there}, and this is node {welcome.rank} of {welcome.nodes}")
     if own != request.nproc:
         said = f"this node has said that it starts {request.nproc}"
-        return Refused(f"{own} workers here, and {said}")
+        return Refused(f"{count_of(own, 'worker')} here, and {said}")
     return None
 
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from ..system import terminal, user_files
 
 Target = socket.socket | Path | None
@@ -58,7 +59,7 @@ def opened(target: str) -> Target:
         try:
             listener = socket.create_server((host, int(port)))
         except OSError as error:
-            problem = f"--metrics {target}: nobody can listen there: {error}"
+            problem = f"--metrics {target}: nobody can listen there: {reason_of(error)}"
             raise LaunchError(ExitCode.USAGE, problem, "choose another port") from error
         if not int(port):
             terminal.say(
@@ -73,7 +74,7 @@ def opened(target: str) -> Target:
     except FileNotFoundError:
         before = b""
     except OSError as error:
-        problem = f"--metrics {target}: it can't be written: {error.strerror}"
+        problem = f"--metrics {target}: it can't be written: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, "name a new file") from error
     if before and not before.startswith(OWN):
         problem = f"--metrics {target}: it holds something else than metrics, and is left as it is"

@@ -10,6 +10,7 @@ from ..checkpoints import aside, discovery, resume_point, save_folders, universa
 from ..checkpoints.checkpoint import Checkpoints, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.choices import Engine, Offload
+from ..core.reasons import file_and_reason
 from ..core.refused import Refused
 from ..core.settings import Setting
 from ..diagnosis.attempt import Failed, Outcome, Superseded
@@ -99,7 +100,7 @@ def _move_newer(start: Start) -> Start | Refused:
     try:
         places = aside.set_aside([checkpoint.folder for checkpoint in start.aside])
     except OSError as error:
-        return Refused(f"the checkpoints can't be moved aside: {error}")
+        return Refused(f"the checkpoints can't be moved aside: {file_and_reason(error)}")
     if not places:
         return start
     where = ", ".join(map(str, places))

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import launcher_record
 from .launcher_record import LauncherRecord, State
@@ -142,7 +143,7 @@ def remove(run: KeptRun) -> Refused | None:
     try:
         shutil.rmtree(run.folder)
     except OSError as error:
-        return Refused(f"{run.folder} can't be removed: {error.strerror}")
+        return Refused(f"{run.folder} can't be removed: {reason_of(error)}")
     return None
 
 

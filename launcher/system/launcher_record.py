@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import private_files
 
@@ -22,7 +23,7 @@ class State(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     GONE = "gone"
-    """It ended without a word: by SIGKILL, or its host went down."""
+    """It ended without a word: by SIGKILL, its host went down, or it had no room for its end."""
     ELSEWHERE = "elsewhere"
     """It runs, or ran, where it can't be seen from here: on another host, in another container."""
 
@@ -69,9 +70,15 @@ class LauncherRecord:
         return State.RUNNING if _started(self.pid) == self.started else State.GONE
 
 
+ROOM = 64
+"""Bytes that a record begins with for its end, which a full disk then has room for."""
+
+
 @contextmanager
 def recorded(run: Path, node: int, command: str) -> Iterator[None]:
     """Keeps the record of this launcher in a run directory; without room for it, goes on.
+
+    Its end is kept on a disk that has become full as well: it takes no more room than the record.
 
     Args:
         run: the run directory.
@@ -98,15 +105,30 @@ def _read(path: Path) -> LauncherRecord | Refused:
     try:
         return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
     except OSError as error:
-        return Refused(f"{path} can't be read: {error.strerror}")
+        return Refused(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
 
 
 def _write(run: Path, record: LauncherRecord) -> None:
-    with suppress(OSError):
-        path = run / f"launcher-{record.node}.json"
-        private_files.replace(path, msgspec.json.encode(record) + b"\n")
+    path = run / f"launcher-{record.node}.json"
+    content = msgspec.json.encode(record)
+    try:
+        private_files.replace(path, content + b" " * ROOM + b"\n")
+    except OSError:
+        with suppress(OSError):
+            _write_over(path, content)
+
+
+def _write_over(path: Path, content: bytes) -> None:
+    """Writes a record over the older one where that is: no longer than it, in one piece."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        if len(content) < size:
+            os.pwrite(descriptor, content.ljust(size - 1) + b"\n", 0)
+    finally:
+        os.close(descriptor)
 
 
 def _number(path: Path) -> int:

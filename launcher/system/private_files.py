@@ -31,7 +31,12 @@ def create(path: Path) -> BinaryIO:
     Raises:
         OSError: there is one of this name, or it can't be made.
     """
-    return os.fdopen(os.open(path, NEW, 0o600), "wb", buffering=0)
+    # An opener, so that the file's `name` is its path, and no descriptor's number.
+    return open(path, "wb", buffering=0, opener=_opened)
+
+
+def _opened(path: str, _flags: int) -> int:
+    return os.open(path, NEW, 0o600)
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:

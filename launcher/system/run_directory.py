@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.plain_json import plain
+from ..core.reasons import hint_of, reason_of
 from . import private_files
 from .redaction import redacted
 
@@ -81,8 +82,8 @@ def write(path: Path, content: object) -> None:
 def _cannot(path: Path, error: OSError) -> LaunchError:
     return LaunchError(
         ExitCode.CANNOT_WRITE,
-        f"the run directory can't be written: {path}: {error.strerror}",
-        "make room there, or name another place with --log-dir",
+        f"the run directory can't be written: {path}: {reason_of(error)}",
+        hint_of(error, "name another place with --log-dir"),
     )
 
 

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
 from .redaction import redacted
 
 MARK = "[safe-launch] "
@@ -126,8 +127,8 @@ def show(text: str, before: str = "") -> None:
         raise SystemExit(0) from None
     except OSError as error:
         _give_up(sys.stdout)
-        problem = f"the output can't be written: {error.strerror}"
-        hint = "make room where stdout goes, or send it elsewhere"
+        problem = f"the output can't be written: {reason_of(error)}"
+        hint = hint_of(error, "send it elsewhere")
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..core.plain_json import parsed
+from ..core.reasons import hint_of, reason_of
 from ..core.secrets import in_mapping
 from . import redaction
 
@@ -54,8 +55,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         line = first_line + (0 if mark is None else mark.line)
         raise DocumentError(path, line, f"not YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DocumentError(path, first_line, f"not YAML: {problem}") from error
+        raise DocumentError(path, first_line, f"not YAML: {reason_of(error)}") from error
     if not isinstance(raw, dict):
         raise DocumentError(path, first_line, "a mapping of keys to values is expected")
     known = {field.name.removesuffix("_"): field for field in fields(schema)}  # type: ignore[arg-type]
@@ -69,7 +69,8 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
         try:
             values[name] = msgspec.convert(value, kinds[name])
         except (msgspec.ValidationError, RecursionError) as error:
-            problem = str(error)[:1].lower() + str(error).partition(" - at ")[0][1:]
+            reason = reason_of(error).partition(" - at ")[0]
+            problem = reason[:1].lower() + reason[1:]
             line = line_of(str(key), text, first_line)
             hint = "put quotes around it" if problem.startswith("expected `str`") else ""
             raise DocumentError(path, line, f"`{key!s}`: {problem}", hint) from error
@@ -129,7 +130,8 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -146,7 +148,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
             check_depth(text)
         value = parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
-        raise LaunchError(ExitCode.USAGE, f"there is no file of arguments {path}") from None
+        raise LaunchError(ExitCode.USAGE, f"there is no file of arguments `{path}`") from None
     except json.JSONDecodeError as error:
         raise DocumentError(path, error.lineno, f"not JSON: {error.msg}") from error
     except yaml.MarkedYAMLError as error:
@@ -155,7 +157,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise DocumentError(path, 1, "can't be read: it is nested too deeply") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")
     redaction.learn(in_mapping(value))

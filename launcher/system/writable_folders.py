@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
 from . import private_files
 
 EXTENSIONS = "TORCH_EXTENSIONS_DIR"
@@ -34,7 +35,7 @@ def choose(
         temporary = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         if spare is None:
-            problem = f"no folder for temporary files can be written: {error.strerror or error}"
+            problem = f"no folder for temporary files can be written: {reason_of(error)}"
             hint = "set TMPDIR to a folder that can be, or give such a --log-dir"
             raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
         temporary = spare
@@ -55,9 +56,8 @@ def choose(
         found.parent.mkdir(parents=True, exist_ok=True)
         private_files.make_folder(found)
     except OSError as error:
-        tell(
-            f"{usual} can't be written: no operation of DeepSpeed's can be built ({found}: {error})"
-        )
+        why = f"{found}: {reason_of(error)}"
+        tell(f"{usual} can't be written: no operation of DeepSpeed's can be built ({why})")
         return
     environment[EXTENSIONS] = str(found)
     tell(f"torch's extensions are built in {found}: {usual} can't be written")

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.count_of import count_of
+from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..evidence import inquiry
@@ -113,7 +115,7 @@ def run_attempt(
     if supervisor.fault is not None:
         raise supervisor.fault
     if left_behind > len(supervisor.workers.alive):
-        watch.notice(f"ended {left_behind} processes that the workers had left behind")
+        watch.notice(f"ended {count_of(left_behind, 'process')} that the workers had left behind")
     left = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))
     dumped = () if isinstance(left, Refused) else left
     end = replace(supervisor.end(order.rank, output, dumped), span=(begun, time.monotonic()))
@@ -129,5 +131,5 @@ def _board(first: int, count: int, watch: Watch) -> Board | None:
     try:
         return Board(first, count)
     except OSError as error:
-        watch.notice(f"no progress can be shown: no memory for the board: {error.strerror}")
+        watch.notice(f"no progress can be shown: no memory for the board: {reason_of(error)}")
         return None

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.control_sequences import ANSI
+from ..core.control_sequences import ANSI, is_garbage
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
+from ..core.reasons import reason_of
 from ..system import private_files, terminal
 from ..system.redaction import redacted
 from . import pseudo_terminal
@@ -137,7 +138,7 @@ class Output:
             free = next(name for name in names if not os.path.lexists(path.with_name(name)))
             log = private_files.create(path.with_name(free))
         except OSError as error:
-            self.warn(f"{whose} isn't written ({path}: {error.strerror})")
+            self.warn(f"{whose} isn't written ({path}: {reason_of(error)})")
             return []
         self._logs[log] = whose
         return [log]
@@ -166,9 +167,10 @@ class Output:
                 log.close()
 
     def tail(self, rank: int) -> tuple[str, ...]:
-        """The latest lines of a rank's output."""
+        """The latest lines of a rank's output, without binary data."""
         text = redacted(b"".join(self.tails[rank]).decode("utf-8", errors="replace"))
-        return tuple(ANSI.sub("", text).replace("\r", "\n").splitlines()[-200:])
+        lines = ANSI.sub("", text).replace("\r", "\n").splitlines()[-200:]
+        return tuple(line for line in lines if not is_garbage(line))
 
     def _pass_on(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -255,7 +257,7 @@ class Output:
             whose = self._logs.pop(log)
             with suppress(OSError):
                 log.close()
-            why = f"{whose} isn't written any further ({log.name}: {error.strerror})"
+            why = f"{whose} isn't written any further ({log.name}: {reason_of(error)})"
             self.warn(f"{why}; the training goes on")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.count_of import count_of
 from ..nodes.peers import Peers
 from ..progress import pace, snapshot
 from ..progress.board import Phase, RankProgress
@@ -96,7 +97,7 @@ class ProgressWatch:
         every = [row for part in (rows, *self._peers.progress.values()) for row in part]
         least = min(every, key=lambda row: (row.phase is Phase.ENDED, row.phase, row.step or 0))
         same = sum(row.phase is least.phase for row in every)
-        terminal.reassure(f"{same} of {len(every)} ranks {DOES[least.phase]}")
+        terminal.reassure(f"{same} of {count_of(len(every), 'rank')} {DOES[least.phase]}")
 
     def _tell_stragglers(self, rows: tuple[RankProgress, ...]) -> None:
         """Tells of each straggler once."""

@@ -16,6 +16,7 @@ from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
 from ..core.private_names import AFFINITY_MODE, LOGS_DEST, LOGS_SPECS, NUMA_OPTIONS
+from ..core.reasons import hint_of, reason_of
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers, inquiry, worker_channel
 from ..machine import cpu_affinity
@@ -331,8 +332,8 @@ def _spawn(
             raise LaunchError(ExitCode.USAGE, problem) from error
         if not request.is_program or not isinstance(error, OSError):
             raise
-        problem = f"{request.script} can't be executed: {error.strerror}"
-        raise LaunchError(ExitCode.USAGE, problem, "a script needs #! in its first line") from error
+        problem = f"{request.script} can't be executed: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:

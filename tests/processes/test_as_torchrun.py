@@ -250,7 +250,7 @@ def test_scripts_that_cant_run_are_told_before(tmp_path: Path) -> None:
     forms(tmp_path)
     for script, words in (
         ("broken.py", "broken.py:1: syntax error: invalid syntax"),
-        ("missing.py", "there is no script missing.py"),
+        ("missing.py", "there is no script `missing.py`"),
     ):
         done = launch("warm", tmp_path, script)
         assert done.code == 64

@@ -176,7 +176,7 @@ def test_cores_of_this_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "variables", "problem"),
     [
-        (("--nproc=2", "--bind_core_list=0"), {}, "2 workers can't share 1 cores"),
+        (("--nproc=2", "--bind_core_list=0"), {}, "2 workers can't share 1 core"),
         (("--nproc=1", "--bind_core_list=4000"), {}, "core 4000 isn't among those"),
         (("--nproc=1",), {"KMP_AFFINITY": "none"}, "--bind_cores_to_rank and KMP_AFFINITY both"),
         (("--no_python",), {}, "--no-python and --bind_cores_to_rank can't go together"),
@@ -244,7 +244,7 @@ def test_a_program_on_path(workshop: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "problem"),
     [
-        ("#!/bin/sh\n", 0o644, "there is no program ./run"),
+        ("#!/bin/sh\n", 0o644, "there is no program `./run`"),
         ("no first line\n", 0o755, "./run can't be executed: Exec format error"),
         ("#!/absent/sh\n", 0o755, "./run can't be executed: No such file or directory"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ...core.reasons import reason_of
 from ...core.refused import Refused
 
 
@@ -28,7 +29,7 @@ def patched(text: str, key: str, value: object) -> str | Refused:
         node = yaml.compose(plain, yaml.SafeLoader)
         before = _read(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return Refused(f"it is neither JSON nor YAML: {' '.join(str(error).split())}")
+        return Refused(f"it is neither JSON nor YAML: {reason_of(error)}")
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(plain, yaml.SafeLoader)):
         return Refused("it has aliases, so that a value may belong to several keys")
     parts = key.split(".")

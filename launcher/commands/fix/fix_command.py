@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.reasons import reason_of
 from ...core.refused import Refused
 from ...options.parser import Parser
 from ...report.lasting import Edit
@@ -148,8 +149,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         before = text = content.decode(encoding)
     except (OSError, ValueError, SyntaxError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {problem}") from error
+        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {reason_of(error)}") from error
     refused = []
     for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
         changed: str | Refused = text
@@ -193,7 +193,7 @@ def _applied(patch: FilePatch) -> Path | None:
         copy = _copy(patch.path, old, mode)
         user_files.overwrite(patch.path, new)
     except OSError as error:
-        problem = f"{patch.path} can't be written: {error.strerror}"
+        problem = f"{patch.path} can't be written: {reason_of(error)}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "nothing of it has changed") from error
     return copy
 

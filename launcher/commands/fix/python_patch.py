@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
+from ...core.reasons import reason_of
 from ...core.refused import Refused
 from ...workload.script.harmless_calls import dotted
 
@@ -68,7 +69,7 @@ def patched(text: str, line: int, name: str, values: Mapping[str, object]) -> st
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
-        return Refused(f"it isn't Python: {error}")
+        return Refused(f"it isn't Python: {reason_of(error)}")
     source = _Source(text, tree, re.findall(r"[^\n]*\n|[^\n]+", text))
     places = [*_places(source, line, name)]
     if len(places) != 1:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.reasons import hint_of, reason_of
 from ...options.parser import Parser
 from ...system import terminal
 from . import kubernetes, slurm
@@ -121,5 +122,5 @@ def _write(path: Path, text: str, mode: int, *, force: bool) -> None:
         problem = f"{path} already exists"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "--force replaces it") from None
     except OSError as error:
-        problem = f"{path} can't be written: {error.strerror}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem) from error
+        problem = f"{path} can't be written: {reason_of(error)}"
+        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ...core.count_of import count_of, noun_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.hardware import VISIBLE
 from ...options.host_choice import HostChoice, _text
@@ -125,7 +126,9 @@ def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
             raise LaunchError(ExitCode.USAGE, problem, "give --node_rank N on every host")
         return found[0], chosen.hosts[found[0]]
     if not rank.isdigit() or int(rank) >= len(chosen.hosts):
-        problem = f"--node_rank {rank}: there are {len(chosen.hosts)} hosts ({chosen.source})"
+        hosts = len(chosen.hosts)
+        there = f"there {noun_of(hosts, 'is', 'are')} {count_of(hosts, 'host')}"
+        problem = f"--node_rank {rank}: {there} ({chosen.source})"
         raise LaunchError(ExitCode.USAGE, problem, "the first host's rank is 0")
     return int(rank), chosen.hosts[int(rank)]
 

@@ -23,6 +23,7 @@ from functools import partial
 from ...core.errors import ExitCode, LaunchError
 from ...core.hardware import VISIBLE
 from ...core.output_routing import SHARED_CONSOLE
+from ...core.reasons import reason_of
 from ...system import orphans, terminal
 
 BEAT = 5.0
@@ -129,7 +130,8 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     try:
         os.chdir(job.folder)
     except OSError as error:
-        problem = f"host {socket.gethostname()} can't use the folder {job.folder}: {error.strerror}"
+        host = socket.gethostname()
+        problem = f"host {host} can't use the folder {job.folder}: {reason_of(error)}"
         hint = "the project must be at the same path on all hosts: on a shared disk, or copied"
         raise LaunchError(ExitCode.USAGE, problem, hint) from error
     os.environ.update(job.environment)

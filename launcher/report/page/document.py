@@ -13,6 +13,7 @@ from typing import Any
 
 from ...catalogue.reader import read_entry
 from ...core.control_sequences import cleaned
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...progress.stragglers import stragglers
 from ...system.redaction import redacted
@@ -108,7 +109,9 @@ def verdict(run: PastRun, attempts: Sequence[ToldAttempt]) -> str:
             return f"It trained to the end {ending}, after the failure of {cause}."
         return f"It trained to the end{f', with {changes}' if changes else ''}."
     if first is not None:
-        again = f" in the first of {len(attempts)} attempts" if len(attempts) > 1 else ""
+        again = (
+            f" in the first of {count_of(len(attempts), 'attempt')}" if len(attempts) > 1 else ""
+        )
         return f"It failed{again}: {cause}."
     return f"It {run.status.state_text()}."
 

@@ -17,6 +17,7 @@ from ...core.constraint import CauseKind, Constraint
 from ...core.errors import LaunchError
 from ...core.hardware import Hardware
 from ...core.plain_json import plain
+from ...core.reasons import file_and_reason, reason_of
 from ...core.refused import Refused
 from ...core.request import LaunchRequest
 from ...core.settings import Fact
@@ -100,7 +101,8 @@ def learnt(
     try:
         digest = circumstances(request, workload)
     except OSError as error:
-        return Learnt(workload, notes=(f"what was learnt of it isn't looked for: {error}",))
+        note = f"what was learnt of it isn't looked for: {file_and_reason(error)}"
+        return Learnt(workload, notes=(note,))
     result = Learnt(workload)
     for each in store.found(places, script, digest):
         if isinstance(each, Refused):
@@ -130,7 +132,7 @@ def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
         if lesson.model is not None and workload.model is None:
             workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
     except (ValueError, KeyError, TypeError) as error:
-        note = f"{kept.path} says what this version doesn't know: {error}; it is ignored"
+        note = f"{kept.path} says what this version doesn't know: {reason_of(error)}; it is ignored"
         return replace(result, notes=(*result.notes, note))
     workload = workload.informed(statements)
     return Learnt(
@@ -294,7 +296,7 @@ def keep(
     try:
         lessons = [*lessons_of(state, before, hardware, run)]
     except (LaunchError, OSError) as error:
-        yield f"what this run has learnt isn't kept: {error}"
+        yield f"what this run has learnt isn't kept: {file_and_reason(error)}"
         return
     refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0]))]
     if refused:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ...core.control_sequences import cleaned_json
+from ...core.reasons import reason_of
 from ...core.refused import Refused
 from ...system import private_files, run_directory
 from ...system.redaction import redacted
@@ -81,7 +82,7 @@ def _read(path: Path) -> Kept | Refused:
             return Refused(f"{path} is too large for a lesson")
         lesson = msgspec.convert(cleaned_json(content), Lesson)
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         return Refused(f"{path} can't be read as a lesson: {reason}")
     if lesson.format != FORMAT or lesson.file_name != path.name:
         return Refused(f"{path} isn't a lesson of this version")
@@ -105,7 +106,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
         mode = 0o600 if folder == _own() else 0o666 & ~_umask()
         private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
-        return Refused(f"what this run has learnt can't be kept in {folder}: {error.strerror}")
+        return Refused(f"what this run has learnt can't be kept in {folder}: {reason_of(error)}")
     return None
 
 
@@ -114,7 +115,7 @@ def forget(path: Path) -> Refused | None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        return Refused(f"{path} can't be removed: {error.strerror}")
+        return Refused(f"{path} can't be removed: {reason_of(error)}")
     return None
 
 

@@ -13,6 +13,7 @@ import select
 import socket
 from contextlib import suppress
 
+from ...core.reasons import reason_of
 from ...machine import host
 from ...system import orphans
 from .captured_output import CapturedOutput
@@ -50,7 +51,7 @@ def keep(
         if not _detached():
             return None
     except OSError as error:
-        send(connection, Readiness(f"it can't be copied: {error.strerror}"))
+        send(connection, Readiness(f"it can't be copied: {reason_of(error)}"))
         return None
     try:
         leader = os.pidfd_open(order.leader)
@@ -60,7 +61,7 @@ def keep(
         listener.bind(server.address)
         listener.listen()
     except OSError as error:
-        send(connection, Readiness(f"it can't wait for the next launch: {error.strerror}"))
+        send(connection, Readiness(f"it can't wait for the next launch: {reason_of(error)}"))
         os._exit(0)
     if not orphans.rewrite_mark("-" * len(os.environ[orphans.VARIABLE])):
         send(connection, Readiness("its environment can't be rewritten"))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core.count_of import count_of
 from ...workload.script.imports import Filter, Import, Step, Variable
 
 QUIET = {
@@ -208,7 +209,7 @@ def problems() -> Iterator[str]:
     A thread or a device's context doesn't survive a fork, and a worker draws its own numbers.
     """
     if threads := len(list(Path("/proc/self/task").iterdir())) - 1:
-        yield f"an import has started {threads} thread{'s' * (threads > 1)}"
+        yield f"an import has started {count_of(threads, 'thread')}"
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the listing's own descriptor is closed by now
             target = str(link.readlink())

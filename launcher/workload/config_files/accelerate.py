@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
@@ -95,8 +96,8 @@ def read(path: Path) -> Configuration:
     if machines != 1:
         notes.append(f"{path}: num_machines isn't read: --nnodes sets the number of nodes")
     workers = _workers(processes, machines)
-    if kind in ON_CPUS and config.get("use_cpu") is True and (workers or 1) > 1:
-        notes.append(f"{path}: {workers} workers, where `accelerate launch` {ALONE}")
+    if kind in ON_CPUS and config.get("use_cpu") is True and workers and workers > 1:
+        notes.append(f"{path}: {count_of(workers, 'worker')}, where `accelerate launch` {ALONE}")
     return Configuration(
         variables=variables,
         workers=workers,

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.choices import Offload
 from ...core.plain_json import parsed
+from ...core.reasons import reason_of
 from ...core.secrets import in_mapping
 from ...core.settings import Setting, Value
 from ...system import redaction
@@ -52,7 +53,7 @@ def load(source: object) -> Config:
         if config is None:
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: {error}") from error
+        raise ConfigError(f"{name}: {reason_of(error)}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(config).__name__}")
     redaction.learn(in_mapping(config))
@@ -79,10 +80,10 @@ def _file_or_base64(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: can't be read: {error}") from error
+        raise ConfigError(f"{name}: can't be read: {reason_of(error)}") from error
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
-            raise ConfigError(f"{name}: can't be read: {error.strerror}") from error
+            raise ConfigError(f"{name}: can't be read: {reason_of(error)}") from error
     try:
         return base64.urlsafe_b64decode(name).decode("utf-8")
     except (binascii.Error, ValueError):

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.model import Model
+from ...core.reasons import hint_of, reason_of
 from .from_config import UnknownShapeError, shape
 from .safetensors_headers import read_tensors, shards
 from .stored_weights import weights_of
@@ -42,7 +44,8 @@ def read_model(
         path = found / "config.json"
         exists = path.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # not a valid file name
-        notes.append(f"{name_or_path[:80]!r} can't be looked up, so the model is unknown: {error}")
+        problem = f"{name_or_path[:80]!r} can't be looked up, so the model is unknown"
+        notes.append(f"{problem}: {reason_of(error)}")
         return None
     if is_cached and found is folder:
         notes.append(
@@ -62,7 +65,7 @@ def read_model(
         notes.append(f"{error.problem}; the script will download it")
         files = []
     stored = weights_of(read_tensors(files), config) if files else None
-    headers = f" and {len(files)} safetensors header{'s'[: len(files) != 1]}" if files else ""
+    headers = f" and {count_of(len(files), 'safetensors header')}" if files else ""
     label = name_or_path if is_cached else found.name
     try:
         return shape(config, stored or None, str(path), f"{label}: config.json{headers}")
@@ -79,11 +82,12 @@ def _config(path: Path) -> dict[str, Any]:
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise LaunchError(ExitCode.USAGE, f"{path}{line}: not JSON: {error}") from error
-    except (OSError, ValueError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error}") from error
+    except json.JSONDecodeError as error:
+        problem = f"{path}:{error.lineno}: not JSON: {error.msg}"
+        raise LaunchError(ExitCode.USAGE, problem) from error
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     if not isinstance(config, dict):
         raise LaunchError(ExitCode.USAGE, f"{path}: a JSON object is expected")
     return config

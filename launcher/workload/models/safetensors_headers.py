@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
+from ...core.reasons import hint_of, reason_of
 
 _LONGEST = 100_000_000
 """The longest header that the format allows, in bytes."""
@@ -69,7 +71,8 @@ def _header(path: Path) -> list[Tensor]:
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
     except OSError as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     if not isinstance(header, dict):
         raise _broken(path, "its header isn't a JSON object")
     start = 8 + length
@@ -80,7 +83,7 @@ def _header(path: Path) -> list[Tensor]:
     ]
     whole = max((tensor.end for tensor in tensors), default=start)
     if whole > size:
-        raise _broken(path, f"{size:,} of {whole:,} bytes exist")
+        raise _broken(path, f"{size:,} of {count_of(whole, 'byte')} exist")
     return tensors
 
 
@@ -137,7 +140,8 @@ def _indexed(index: Path) -> list[str]:
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{index} can't be read as JSON: {error}") from error
+        problem = f"{index} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(weights, dict) or not all(
         isinstance(weight, str) for weight in weights.values()

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Optimizer, Precision
+from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
@@ -192,7 +193,8 @@ def _refuse_contradictions(
             problem = f"{label}: {key} is {value}, but {given.source} is {text}"
             raise LaunchError(ExitCode.USAGE, problem, f'write "auto" for {key} in the file')
     if micro and steps and whole and micro * steps * script.world != whole:
-        product = f"{micro} x {steps} x {script.world} workers = {micro * steps * script.world}"
+        workers = count_of(script.world, "worker")
+        product = f"{micro} x {steps} x {workers} = {micro * steps * script.world}"
         problem = (
             f"{label}: train_batch_size is {whole}, but micro batch x accumulation is {product}"
         )

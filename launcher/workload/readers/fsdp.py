@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.certainty import Origin
 from ...core.choices import Checkpointing, Engine, Offload, Precision, Units
+from ...core.reasons import reason_of
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import FALSE, TRUE, Given
@@ -139,7 +140,7 @@ def _config(script: Script) -> dict[str, Any]:
             text = value if value.lstrip().startswith("{") else Path(value).read_text("utf-8")
             value = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
-            script.notes.append(f"--fsdp_config: {error}")
+            script.notes.append(f"--fsdp_config: {reason_of(error)}")
             value = None
     found = value if isinstance(value, dict) else {}
     return {str(key).removeprefix(PREFIX): each for key, each in found.items()}

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ...core.certainty import Origin
 from ...core.choices import Attention, Loss, Optimizer, Output
+from ...core.count_of import count_of
 from ...core.hardware import VISIBLE
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
@@ -129,7 +130,7 @@ def _group(script: Script) -> Iterator[Statement]:
     passages = 8 if size is None else int(size.value)
     again = passages if "reranker" in script.program else 1
     total = passages * int(passage.value) + again * queries
-    source = f"{passage.source}, {passages} passages and {again} times the query"
+    source = f"{passage.source}, {count_of(passages, 'passage')} and {again} times the query"
     # Each is a sequence of its own, padded to the longest that there is: all together are a limit.
     yield Fact.SEQUENCE_LENGTH, Known(total, min(passage.origin, Origin.SCRIPT), source)
     if again == 1:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.reasons import hint_of, reason_of
 from . import not_python
 
 
@@ -52,13 +53,14 @@ def parsed(path: Path) -> ast.Module:
             return ast.parse(source.read(), filename=str(path))
     except FileNotFoundError:
         raise LaunchError(
-            ExitCode.USAGE, f"there is no script {path}", f"looked in {Path.cwd()}"
+            ExitCode.USAGE, f"there is no script `{path}`", f"looked in {Path.cwd()}"
         ) from None
     except OSError as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
     except SyntaxError as error:
         line = (error.text or "").strip()
         hint = f"the line is: {line}" if line else ""
         raise not_python.refusal_of_syntax(path, error.lineno, error.msg, hint) from error
     except (UnicodeDecodeError, ValueError) as error:
-        raise not_python.refusal_of_syntax(path, None, str(error), "") from error
+        raise not_python.refusal_of_syntax(path, None, reason_of(error), "") from error

@@ -252,6 +252,16 @@ def test_the_launcher_tells_who_failed_first(
         assert [one["rank"] for one in document["others"]] == [1 - first]
 
 
+def test_binary_data_is_no_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line that is text is quoted, if there is one."""
+    garbage = bytes(range(128, 256)) + b"\0\1\2\n"
+    log = tmp_path / "rank-0.log"
+    log.write_bytes(b"loading the data\n" + 30 * garbage)
+    assert "rank-0.log:1: loading the data" in " ".join(diagnosed(capsys, log)[1].split())
+    log.write_bytes(30 * garbage)
+    assert "\n  last" not in diagnosed(capsys, log)[1]
+
+
 @pytest.mark.parametrize(
     ("paths", "problem"),
     [(["nowhere.log"], "nowhere.log: no such file"), (["."], "nothing in it looks like a log")],

@@ -107,5 +107,5 @@ def test_what_is_said_of_an_unknown_name(name: str, hint: str) -> None:
     """The few of its model, or the nearest three; another model of the family is never taken."""
     with pytest.raises(LaunchError) as caught:
         hardware_of(name, HERE)
-    assert caught.value.problem == f"--hardware {name}: no such profile, and no .yaml file"
+    assert caught.value.problem == f"--hardware `{name}`: no such profile, and no .yaml file"
     assert caught.value.hint == hint

@@ -822,7 +822,9 @@ def test_more_nodes_than_open_files() -> None:
         check=False,
     )
     assert done.returncode == ExitCode.USAGE
-    assert "10000 nodes need 10320 open files on node 0, of which 4096 are allowed" in done.stderr
+    assert (
+        "10,000 nodes need 10,320 open files on node 0, of which 4,096 are allowed" in done.stderr
+    )
 
 
 def test_what_was_sent_last_is_delivered() -> None:

@@ -77,7 +77,7 @@ def test_what_is_no_secret(tmp_path: Path) -> None:
         ("nothing", "No such file"),
         ("empty", "the secret is empty"),
         ("blank", "the secret is empty"),
-        ("long", "the secret is longer than 4096 bytes"),
+        ("long", "the secret is longer than 4,096 bytes"),
     ):
         with pytest.raises(LaunchError, match=problem) as caught:
             found(tmp_path / name)

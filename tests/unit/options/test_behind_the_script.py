@@ -34,8 +34,8 @@ def test_what_stands_before_it() -> None:
     given = parser.parsed(["--role", "a.py", "-t", "3", "-H", "hosts", "train.py"])
     assert (given.role, str(given.hostfile), given.script) == ("a.py", "hosts", "train.py")
     for words, problem in (
-        (["--tee", "--nproc", "2", "train.py"], "-t/--tee: expected one argument"),
-        (["--tee"], "-t/--tee: expected one argument"),
+        (["--tee", "--nproc", "2", "train.py"], "--tee: a value is needed"),
+        (["--tee"], "--tee: a value is needed"),
         (["--nprok", "2", "train.py", "--in"], "unrecognized arguments: --nprok"),
         (["-x", "train.py"], "unrecognized arguments: -x"),
     ):

@@ -72,7 +72,7 @@ def test_a_strangers_project_doesnt_count(tmp_path: Path) -> None:
         ("tee:", "tee: a number or a text", ""),
         ("tee: true", "tee: a number or a text", ""),
         ("strict: 1", "strict: true or false", ""),
-        ("fix: always", "fix: argument --fix: invalid choice", "--help"),
+        ("fix: always", "fix: --fix: `always` is none of auto", "--help"),
         ("autotuning: run", "autotuning: --autotuning isn't done here", ""),
         ("module: true", "module: it belongs to a single launch", ""),
         ("- tee", "a mapping of options", "such as"),

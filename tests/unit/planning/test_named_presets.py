@@ -40,11 +40,28 @@ def test_every_shipped_preset_can_be_read(name: str) -> None:
     assert wanted(name, ())
 
 
+def test_a_file_with_another_ending(tmp_path: Path) -> None:
+    """It is there, so it isn't said that there is no such preset."""
+    file = tmp_path / "mine"
+    file.write_text("zero_stage: 2\n")
+    with pytest.raises(LaunchError) as caught:
+        wanted(str(file), ())
+    assert caught.value.problem.endswith("a preset's file has a name that ends in .yaml")
+    assert caught.value.hint == f"if it is YAML, rename it: {file}.yaml"
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + ".yaml", ".", "a/../zero2"])
+def test_names_of_no_file(name: str) -> None:
+    """Whatever the name is, it is refused in words."""
+    with pytest.raises(LaunchError, match=r"no preset|no such file"):
+        wanted(name, ())
+
+
 @pytest.mark.parametrize(
     ("name", "pairs", "problem", "hint"),
     [
         ("zero22", (), "there is no preset `zero22`", "zero2"),
-        ("mine.yaml", (), "--preset mine.yaml: no such file", ""),
+        ("mine.yaml", (), "--preset `mine.yaml`: no such file", ""),
         (None, ("zero_stag=2",), "--set: no setting `zero_stag`", "zero_stage"),
         (None, ("zero_stage=7",), "--set zero_stage: zero_stage can't be 7", ""),
         (None, ("precision=int8",), "precision is one of fp32, fp16, bf16", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -40,6 +41,21 @@ def test_an_end_is_recorded_whatever_it_is(tmp_path: Path) -> None:
     assert isinstance(found, LauncherRecord)
     assert found.state is State.ENDED
     assert [path.name for path in tmp_path.iterdir()] == ["launcher-3.json"]
+
+
+def test_an_end_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known all the same: nobody says that the launcher was killed."""
+
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with recorded(tmp_path, 0, "train.py"):
+        size = (tmp_path / "launcher-0.json").stat().st_size
+        monkeypatch.setattr("safe_launch.system.private_files.create", no_room)
+    (found,) = records(tmp_path)
+    assert isinstance(found, LauncherRecord)
+    assert found.state is State.ENDED
+    assert (tmp_path / "launcher-0.json").stat().st_size == size
 
 
 def test_a_launcher_that_is_gone(own: LauncherRecord) -> None:

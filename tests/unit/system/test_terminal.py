@@ -93,7 +93,7 @@ def test_a_document_that_cannot_be_written(words: list[str]) -> None:
     assert done.returncode == ExitCode.CANNOT_WRITE
     assert done.stderr == (
         "[safe-launch] error: the output can't be written: No space left on device\n"
-        "[safe-launch] hint: make room where stdout goes, or send it elsewhere\n"
+        "[safe-launch] hint: make room there, or send it elsewhere\n"
     )
 
 

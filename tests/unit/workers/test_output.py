@@ -90,14 +90,13 @@ def test_a_full_disk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is given up where it can't be written any further, and the training goes on."""
-    full = os.open("/dev/full", os.O_WRONLY)
-    monkeypatch.setattr(private_files, "create", lambda _path: os.fdopen(full, "wb", buffering=0))
+    monkeypatch.setattr(private_files, "_opened", lambda *_: os.open("/dev/full", os.O_WRONLY))
     with passing(tmp_path, Streams(), range(1)) as (ends, _, said):
         os.write(ends[0, OUT], b"one\n")
         os.write(ends[0, ERR], b"two\n")
     assert sorted(capfd.readouterr()) == ["one\n", "two\n"]
     (warning,) = said
-    assert "isn't written any further" in warning
+    assert f"isn't written any further ({tmp_path}/rank-0.log: No space left" in warning
     assert warning.endswith("the training goes on")
 
 
@@ -111,6 +110,16 @@ def test_a_pipe_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     passed.finish(lambda: False)
     for end in held:
         os.close(end)
+
+
+def test_the_tail_has_no_binary_data(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A log's last words are words; the log itself has all."""
+    garbage = bytes(range(128, 256)) + b"\0\1\2\n"
+    with passing(tmp_path, Streams(shown=frozenset()), range(1)) as (ends, passed, _):
+        os.write(ends[0, OUT], b"one\n" + garbage + b"two\n" + garbage)
+    assert capfd.readouterr().out == ""
+    assert passed.tail(0) == ("one", "two")
+    assert garbage in (tmp_path / "rank-0.log").read_bytes()
 
 
 def test_the_tail_has_an_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -116,7 +116,7 @@ def test_what_is_kept_in_host_memory(
         ("list.json", "list.json: a JSON object is expected, not list"),
         ("broken.json", "broken.json:2: not JSON: Expecting value"),
         ("twice.json", "twice.json: the key `stage` is given twice"),
-        ("binary.json", "binary.json: can't be read: 'utf-8' codec"),
+        ("binary.json", "binary.json: can't be read: it isn't UTF-8"),
         (base64.urlsafe_b64encode(b"[1]").decode(), "a JSON object is expected, not list"),
     ],
     ids=lambda one: str(one)[:20],

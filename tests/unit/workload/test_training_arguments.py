@@ -277,10 +277,10 @@ def test_trls_own_defaults_stay_unknown() -> None:
     [
         ("a.json", '{"a": 1,\n "b": }', "a.json:2: not JSON: Expecting value"),
         ("a.json", "[1]", "a.json:1: a mapping of arguments is expected"),
-        ("a.json", b"\xff\xfe", "a.json can't be read: 'utf-8' codec"),
+        ("a.json", b"\xff\xfe", "a.json can't be read: it isn't UTF-8"),
         ("a.yaml", "a: 1\nb: [2\nc: 3\n", "a.yaml:3: can't be read: expected ',' or ']'"),
         ("a.yaml", "", "a.yaml:1: a mapping of arguments is expected"),
-        ("a.yml", None, "there is no file of arguments a.yml"),
+        ("a.yml", None, "there is no file of arguments `a.yml`"),
     ],
 )
 def test_a_broken_file_of_arguments_is_an_error(

@@ -1,0 +1,65 @@
+"""What argparse refuses, in the words that the user has typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..core.nearest import meant
+from ..core.shortened import shortened
+
+CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)
+VALUE = re.compile(r"argument (\S+): invalid (\S+) value: (.+)", re.DOTALL)
+LACKING = re.compile(r"argument (\S+): expected one argument")
+OTHER = re.compile(r"argument (-\S+): (.+)", re.DOTALL)
+"""argparse's sentences (https://github.com/python/cpython/blob/3.11/Lib/argparse.py)."""
+LONGEST = 60
+"""Characters of a value that are shown."""
+KINDS = {"int": "a whole number", "float": "a number"}
+"""What the values of options are to be, by the names of Python's types."""
+
+
+def sentence(message: str) -> str:
+    """What argparse says, without the names of its own and of ours."""
+    if found := CHOICE.fullmatch(message):
+        name, value, known = (
+            found[1],
+            shortened(found[2].strip("'\""), LONGEST),
+            ", ".join(_choices(found[3])),
+        )
+        return f"{_typed(name)}: `{value}` is none of {known}".removeprefix(": ")
+    if found := VALUE.fullmatch(message):
+        name, value = found[1], shortened(found[3].strip("'\""), LONGEST)
+        kind = KINDS.get(found[2])
+        problem = f"`{value}` isn't {kind}" if kind else f"`{value}` can't be read"
+        return f"{_typed(name)}: {problem}".removeprefix(": ")
+    if found := LACKING.fullmatch(message):
+        return f"{_typed(found[1])}: a value is needed"
+    if found := OTHER.fullmatch(message):
+        return f"{_typed(found[1])}: {found[2]}"
+    return message
+
+
+def hint(message: str, known: Iterable[str]) -> str:
+    """What was meant by a misspelt word; empty where nothing is like it.
+
+    Args:
+        message: what argparse says.
+        known: the options.
+    """
+    if found := CHOICE.fullmatch(message):
+        return meant(found[2].strip("'\""), _choices(found[3]))
+    word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+    return meant(word, known) if word.startswith("--") else ""
+
+
+def _choices(listed: str) -> list[str]:
+    return [word.strip("'\"") for word in listed.split(", ")]
+
+
+def _typed(name: str) -> str:
+    """An option by its first long name; nothing for a word that is known by its place."""
+    names = name.split("/")
+    if not names[0].startswith("-"):
+        return ""
+    return next((each for each in names if each.startswith("--")), names[0])

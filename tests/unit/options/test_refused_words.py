@@ -1,0 +1,76 @@
+"""What is refused on the command line, in the words that were typed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from safe_launch.commands.command import COMMANDS, Command, run_command
+from safe_launch.core.errors import LaunchError
+from safe_launch.options.parser import Parser, parsed, parser
+
+INTERNAL = re.compile(r"^argument\b|\bdo\b:|_\w+ value|expected one argument|\bdest\b")
+ACTIONS = ("lessons", "runs", "warm")
+"""Commands whose first word says what to do."""
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_misspelt_action(name: str) -> None:
+    """The word that was typed is named, and what was meant."""
+    with pytest.raises(LaunchError) as caught:
+        run_command(Command(name, ["lsit"]))
+    assert caught.value.problem.startswith("`lsit` is none of list, ")
+    assert caught.value.hint == "did you mean `list`?"
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"wrap", "template"}))
+def test_each_command_points_to_its_own_help(name: str) -> None:
+    """The launch's help doesn't list a command's options."""
+    with pytest.raises(LaunchError) as caught:
+        run_command(Command(name, ["--frobnicate"]))
+    assert caught.value.hint == f"safe-launch {name} --help lists the options"
+    assert not INTERNAL.search(caught.value.problem)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--ssh_port", "many"), "--ssh-port: `many` isn't a whole number"),
+        (("--num_gpus=two",), "--num-gpus: `two` isn't a whole number"),
+        (("--fix", "never"), "--fix: `never` is none of auto, once, suggest"),
+        (("--set",), "--set: a value is needed"),
+        (("--strict=yes",), "--strict: ignored explicit argument 'yes'"),
+    ],
+)
+def test_wrong_values(words: tuple[str, ...], expected: str) -> None:
+    """The option, the value and what it has to be."""
+    with pytest.raises(LaunchError) as caught:
+        parsed(words)
+    assert caught.value.problem == expected
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "nan", "inf", "1e999"])
+def test_amounts(value: str) -> None:
+    """A number is asked for, by no name of a function."""
+    with pytest.raises(LaunchError) as caught:
+        run_command(Command("runs", ["prune", f"--keep={value}"]))
+    assert caught.value.problem == f"--keep: a number from 0 on is expected, not `{value}`"
+
+
+def test_no_option_names_a_function() -> None:
+    """Whatever is given to whichever option, no sentence has argparse's or our own names."""
+    options = [action for action in parser()._actions if action.option_strings and action.type]
+    assert len(options) > 20
+    for action in options:
+        told = ""
+        try:
+            parsed([f"{action.option_strings[-1]}=\u2026"])
+        except LaunchError as error:
+            told = error.problem
+        assert not INTERNAL.search(told)
+
+
+def test_words_of_later_pythons() -> None:
+    """From Python 3.12 on the choices have no quotes."""
+    with pytest.raises(LaunchError, match=r"^`x` is none of list, stop$"):
+        Parser(prog="p").error("argument do: invalid choice: 'x' (choose from list, stop)")
