@@ -52,10 +52,19 @@ def make_unshared(path: Path) -> None:
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
+    if not is_unshared(path):
+        raise OSError(errno.EEXIST, "it is there, and isn't a folder of this user's alone")
+
+
+def is_unshared(path: Path) -> bool:
+    """Whether it is a folder of this user's that nobody else can enter.
+
+    Raises:
+        OSError: there is none.
+    """
     found = path.lstat()
     is_private = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o777 == 0o700
-    if not is_private or found.st_uid != os.geteuid():
-        raise OSError(errno.EEXIST, "it is there, and isn't a folder of this user's alone")
+    return is_private and found.st_uid == os.geteuid()
 
 
 def _is_ours(owner: int, parent: Path) -> bool:
