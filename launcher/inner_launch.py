@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from .commands.wrap_failure import end_quietly, error_of
-from .commands.wrap_protocol import MARK, OPTIONS, address, unhooked
+from .commands.wrap_protocol import HELLO, NAME, OPTIONS, SOCKET, unhooked
 from .core.private_names import ACTIONS
 from .evidence import failed_workers
+from .evidence.socket_folder import at_folder
 from .system import orphans
 from .system.signals import REPORT, STOPS
 
@@ -36,13 +37,14 @@ def main() -> NoReturn:
 
     launcher, *arguments = sys.argv[1:]
     options = json.loads(os.environ.get(OPTIONS, "[]"))
-    mark = os.environ.get(MARK, "")
+    sockets = os.environ.get(SOCKET, "")
     own = unhooked(os.environ)
     os.environ.clear()
     os.environ.update(own)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with suppress(OSError):  # `wrap` was killed; this launch will be too
-        connection.connect(address(mark))
+    with suppress(OSError), at_folder(sockets, NAME) as path:
+        connection.connect(path)
+        connection.sendall(HELLO)  # if `wrap` was killed, this launch will be too
     code = guarded(command_line(launcher, options, arguments))
     with suppress(OSError):
         connection.sendall(f"{int(code)}\n".encode())

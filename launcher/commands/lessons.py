@@ -33,7 +33,8 @@ def lessons(arguments: Sequence[str]) -> int:
     command = Parser(
         prog="safe-launch lessons",
         description="lists what corrected runs have proved of your scripts, which the next "
-        f"launches know from the start; {store.SHARED}=FOLDER is read and written too",
+        f"launches know from the start; {store.SHARED}=FOLDER is read and written too, "
+        f"{store.TRUSTED}FOLDER with what other users have written",
         allow_abbrev=False,
     )
     command.add_argument("do", choices=("list", "show", "forget"), nargs="?", default="list")
@@ -99,7 +100,12 @@ def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001
 
 def _document(kept: Sequence[Kept]) -> str:
     documents = [
-        {"name": one.path.stem, "path": str(one.path), **msgspec.to_builtins(one.lesson)}
+        {
+            "name": one.path.stem,
+            "path": str(one.path),
+            "owner": one.owner,
+            **msgspec.to_builtins(one.lesson),
+        }
         for one in kept
     ]
     return json.dumps(documents, indent=1)
@@ -109,6 +115,8 @@ def _rows(kept: Kept) -> list[Row]:
     """A lesson in full."""
     lesson = kept.lesson
     rows = [("lesson", kept.path.stem), ("of", f"{lesson.script}, learnt in {lesson.source}")]
+    if kept.owner:
+        rows.append(("by", kept.owner))
     if lesson.failure:
         rows += [("failure", lesson.failure), ("seen", lesson.evidence)]
     known = [f"{name}: {value}" for name, value in sorted(lesson.known.items())]

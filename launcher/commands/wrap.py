@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
+from ..evidence.socket_folder import at_folder, temporary_socket_folder
 from ..options import process_options
 from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from ..workload.config_files.accelerate import ALONE
-from .wrap_protocol import MARK, address, hooked
+from .wrap_protocol import HELLO, LONGEST, MARK, NAME, code_of, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)
 """Signals for the workers; not passed on while the command has none."""
@@ -29,16 +30,21 @@ HINT = "safe-launch wrap [safe-launch options] COMMAND..."
 
 
 @dataclass(slots=True)
-class InnerLaunch:
-    """A running inner launch.
+class Connected:
+    """A process below the command that has connected: an inner launch, once it says so.
 
     Attributes:
         pid: its process id.
-        reported: what it has sent so far: at its end, its exit code.
+        sent: what it has sent so far: that it is one, and at its end its exit code.
     """
 
     pid: int
-    reported: bytes = b""
+    sent: bytes = b""
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether it is an inner launch."""
+        return self.sent.startswith(HELLO)
 
 
 @dataclass(slots=True)
@@ -49,7 +55,7 @@ class WrappedRun:
         process: the command.
         patience: seconds from a stop to SIGKILL.
         mark: the value that identifies the processes below the command in their environment.
-        running: inner launches by their connection.
+        connected: who is connected, by their connection.
         codes: exit codes of inner launches; None where one was killed before it could report.
         stop: the first signal that was to stop everything.
         deadline: when the processes left after a stop get SIGKILL, on the monotonic clock.
@@ -58,10 +64,15 @@ class WrappedRun:
     process: subprocess.Popen[bytes]
     patience: float
     mark: str
-    running: dict[socket.socket, InnerLaunch] = field(default_factory=dict)
+    connected: dict[socket.socket, Connected] = field(default_factory=dict)
     codes: list[int | None] = field(default_factory=list)
     stop: signal.Signals | None = None
     deadline: float | None = None
+
+    @property
+    def running(self) -> list[Connected]:
+        """The inner launches that run."""
+        return [inner for inner in self.connected.values() if inner.is_launch]
 
     @property
     def is_over(self) -> bool:
@@ -96,30 +107,37 @@ class WrappedRun:
         if accepted is None:
             return
         connection, pid = accepted
-        self.running[connection] = InnerLaunch(pid)
+        if not orphans.is_marked(pid, self.mark, MARK):
+            connection.close()
+            return
+        self.connected[connection] = Connected(pid)
         loop.on_readable(connection, lambda: self._receive(connection, loop))
-        if self.stop is not None:  # the tool has started another launch
-            _signal(pid, self.stop)
 
     def _receive(self, connection: socket.socket, loop: EventLoop) -> None:
-        """Reads from an inner launch; if it has ended after a stop, stops the command too."""
-        inner = self.running[connection]
-        chunk = connection.recv(64)
-        inner.reported += chunk
-        if chunk:
+        """Reads from an inner launch; who sends something else is none, and isn't waited for."""
+        inner = self.connected[connection]
+        was_launch = inner.is_launch
+        try:
+            chunk = connection.recv(LONGEST)
+        except OSError:
+            chunk = b""
+        inner.sent = (inner.sent + chunk)[: LONGEST + 1]
+        if chunk and HELLO.startswith(inner.sent[: len(HELLO)]):
+            if self.stop is not None and inner.is_launch and not was_launch:
+                _signal(inner.pid, self.stop)  # the tool has started another launch
             return
         loop.forget(connection)
         connection.close()
-        del self.running[connection]
-        text = inner.reported.decode().strip()
-        self.codes.append(int(text) if text.isdigit() else None)
-        if self.stop is not None and not self.running:
-            self._stop_command(self.stop, self.patience)
+        del self.connected[connection]
+        if was_launch:
+            self.codes.append(code_of(inner.sent))
+            if self.stop is not None and not self.running:  # the command is to stop as well
+                self._stop_command(self.stop, self.patience)
 
     def _answer(self, wakeup: SignalWakeup) -> None:
         """Passes signals on to inner launches first, and to the command when these have ended."""
         for number in map(signal.Signals, wakeup.taken()):
-            for inner in self.running.values():
+            for inner in self.running:
                 _signal(inner.pid, number)
             if number in FORWARDED:
                 continue
@@ -152,18 +170,24 @@ def wrap(arguments: Sequence[str]) -> int:
     if not command:
         raise LaunchError(ExitCode.USAGE, "wrap: no command is given", HINT)
     mark = secrets.token_hex(8)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(address(mark))
+    with (
+        temporary_socket_folder() as sockets,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        with at_folder(sockets, NAME) as path:
+            listener.bind(path)
         listener.listen()
         guardian = orphans.guard(mark, MARK)
+        is_done = False
         with SignalWakeup((*STOPS, *FORWARDED)) as wakeup:
             try:
-                process = _start(command, hooked(os.environ, mark, options))
+                process = _start(command, hooked(os.environ, mark, sockets, options))
                 run = WrappedRun(process, patience, mark)
                 run.watch(listener, wakeup)
-                if run.stop is not None:
-                    run.kill()
+                is_done = run.stop is None
             finally:
+                if not is_done:  # stopped, or an error of ours: nothing goes on unsupervised
+                    orphans.kill(mark, variable=MARK)
                 guardian.dismiss()
             return _exit_code(run, command)
 

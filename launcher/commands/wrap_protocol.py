@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,29 +12,48 @@ MARK = "SAFE_LAUNCH_WRAP_ID"
 """Environment variable that marks the processes below a wrapped command, workers among them."""
 OPTIONS = "SAFE_LAUNCH_WRAP_OPTIONS"
 """Environment variable with the options for inner launches; enables the hook."""
+SOCKET = "SAFE_LAUNCH_WRAP_SOCKET"
+"""Environment variable with the folder of `wrap`'s socket."""
+NAME = "wrap"
+"""The socket's name there."""
+HELLO = b"launch\n"
+"""What an inner launch sends first; its exit code on a line follows at its end."""
+LONGEST = len(HELLO) + len(b"255\n")
+"""Bytes that it sends at most."""
 HOOK = Path(__file__).with_name("hook")
 """The folder whose `sitecustomize` makes a launcher an inner launch."""
 
 
-def hooked(environment: Mapping[str, str], mark: str, options: Sequence[str]) -> dict[str, str]:
-    """The environment of a wrapped command."""
+def hooked(
+    environment: Mapping[str, str], mark: str, sockets: Path, options: Sequence[str]
+) -> dict[str, str]:
+    """The environment of a wrapped command.
+
+    Args:
+        environment: `wrap`'s own.
+        mark: what marks the processes below the command.
+        sockets: the folder of `wrap`'s socket.
+        options: for the inner launches.
+    """
     path = environment.get("PYTHONPATH")
     return {
         **environment,
         "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK),
         MARK: mark,
+        SOCKET: str(sockets),
         OPTIONS: json.dumps(list(options)),
     }
 
 
 def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that a launch would have without `wrap`, except for the mark."""
-    rest = {name: value for name, value in environment.items() if name != OPTIONS}
+    rest = {name: value for name, value in environment.items() if name not in (OPTIONS, SOCKET)}
     path = rest.pop("PYTHONPATH", "").split(os.pathsep)
     own = [folder for folder in path if folder != str(HOOK)]
     return rest | ({"PYTHONPATH": os.pathsep.join(own)} if any(own) else {})
 
 
-def address(mark: str) -> str:
-    """The address of `wrap`'s socket, in Linux's abstract namespace."""
-    return f"\0safe-launch-wrap-{mark}"
+def code_of(sent: bytes) -> int | None:
+    """The exit code in what an inner launch has sent; None where it was killed before."""
+    code = re.fullmatch(HELLO + rb"(\d{1,3})\n", sent)
+    return int(code[1]) if code else None

@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -52,18 +52,39 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
     Raises:
         LaunchError: no folder can be made.
     """
-    makers: tuple[Callable[[], str], ...] = (
-        partial(_made, attempt.absolute() / f"sockets-{node}"),
+    own = partial(_made, attempt.absolute() / f"sockets-{node}")
+    with _first_of((own, *_temporary()), attempt) as folder:
+        yield folder
+
+
+@contextmanager
+def temporary_socket_folder() -> Iterator[Path]:
+    """A folder for sockets that only this user can enter, where there is no attempt yet.
+
+    Raises:
+        LaunchError: none can be made.
+    """
+    with _first_of(_temporary()) as folder:
+        yield folder
+
+
+def _temporary() -> tuple[Callable[[], str], ...]:
+    """What makes a temporary folder, of shared memory at last."""
+    return (
         partial(tempfile.mkdtemp, prefix="safe-launch-"),
         partial(tempfile.mkdtemp, prefix="safe-launch-", dir=SHARED),
     )
+
+
+@contextmanager
+def _first_of(makers: Sequence[Callable[[], str]], *places: Path) -> Iterator[Path]:
     folder = _with_sockets(makers[0])
     for make in makers[1:]:
         if isinstance(folder, OSError):
             folder = _with_sockets(make)
     if isinstance(folder, OSError):
-        places = f"{attempt}, {tempfile.gettempdir()} or {SHARED}"
-        problem = f"no folder for the workers' sockets can be made in {places}"
+        *named, last = (*map(str, places), tempfile.gettempdir(), SHARED)
+        problem = f"no folder for sockets can be made in {', '.join(named)} or {last}"
         problem = f"{problem}: {reason_of(folder)}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(folder, OTHERWISE))
     try:

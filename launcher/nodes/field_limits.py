@@ -20,6 +20,7 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.settings import Value, name_of, parse_value, range_of
+from ..evidence.described_model import is_described_model
 from ..evidence.failure_record import FailureRecord
 from ..hangs.standing import Child, Standing
 from ..progress.board import WINDOW, RankProgress
@@ -98,28 +99,6 @@ def _are_settings(values: Mapping[str, Value]) -> bool:
 
 def _are_versions(values: Mapping[str, str]) -> bool:
     return all(len(name) <= WORD and len(value) <= WORD for name, value in values.items())
-
-
-def _is_model(shape: Mapping[str, Any]) -> bool:
-    """Whether it has the form of what `evidence.observations.shape_of` returns."""
-    weights = shape.get("weights")
-    return (
-        isinstance(shape.get("config"), dict)
-        and isinstance(weights, list)
-        and all(isinstance(row, list) and len(row) == 5 and _is_weight(*row) for row in weights)
-    )
-
-
-def _is_weight(name: object, shape: object, trained: object, bits: object, count: object) -> bool:
-    return (
-        isinstance(name, str)
-        and isinstance(shape, list)
-        and all(type(size) is int and 0 <= size < BYTES for size in shape)
-        and isinstance(trained, bool)
-        and (bits is None or (isinstance(bits, int | float) and 0 < bits <= 64))
-        and type(count) is int
-        and 0 < count <= RANKS
-    )
 
 
 def _describes_model(described: Mapping[str, Value]) -> bool:
@@ -213,7 +192,7 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
         Resume: {"training": number(0, 1 << 16), "name": pattern(NAME, "a checkpoint's name")},
         Stop: {"signal": STOP},
         Signalled: {"signal": STOP},
-        NodeObserved: {"observed": SETTINGS, "model": Bound("a model's shape", _is_model)},
+        NodeObserved: {"observed": SETTINGS, "model": Bound("a model's shape", is_described_model)},
         Failing: {"now": number(-SECONDS, SECONDS)},
         Ended: {"signal": STOP, "now": number(-SECONDS, SECONDS)},
         FailureRecord: {

@@ -30,19 +30,19 @@ REAPING = 5.0
 
 def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
     """Process ids of all living processes of a run, except this process."""
-    mark = f"{variable}={run_id}".encode()
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            environment = (folder / "environ").read_bytes()
-            state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-        except OSError:
-            continue
-        if state not in (b"Z", b"X") and mark in environment.split(b"\0"):
-            found.append(int(folder.name))
-    return found
+    pids = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return [pid for pid in pids if pid != os.getpid() and is_marked(pid, run_id, variable)]
+
+
+def is_marked(pid: int, run_id: str, variable: str = VARIABLE) -> bool:
+    """Whether a process lives, and belongs to a run."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        environment = (folder / "environ").read_bytes()
+        state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X") and f"{variable}={run_id}".encode() in environment.split(b"\0")
 
 
 def rewrite_mark(run_id: str) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,18 +15,70 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder; another launcher of the same job may have made it.
+    """Makes a folder that only its user can enter; another launcher of the job may have made it.
 
     Raises:
-        OSError: it can't be made, or another user has.
+        OSError: it can't be made, or what is there isn't this user's folder.
     """
     try:
         path.mkdir(mode=0o700)
     except FileExistsError as error:
         found = path.lstat()
-        is_ours = found.st_uid == os.geteuid() or not os.geteuid()  # root is mapped on some shares
-        if path.is_symlink() or not path.is_dir() or not is_ours:
+        if not stat.S_ISDIR(found.st_mode) or not _is_ours(found.st_uid, path.parent):
             raise OSError(error.errno, "it is there, and isn't this user's folder") from error
+
+
+def make_folders(path: Path) -> None:
+    """Makes a folder and those above it, as far as they are missing; what is there stays as it is.
+
+    Raises:
+        OSError: one can't be made.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            with suppress(FileExistsError):  # another launcher was first
+                folder.mkdir(mode=0o700)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def make_unshared(path: Path) -> None:
+    """Makes a folder for what is executed later; one that is there must be as safe as a new one.
+
+    Its owner is this user, whoever that is: nothing is allowed to root that isn't to others.
+
+    Raises:
+        OSError: it can't be made, or somebody else may have put something into it.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    if not is_unshared(path):
+        raise OSError(errno.EEXIST, "it is there, and isn't a folder of this user's alone")
+
+
+def is_unshared(path: Path) -> bool:
+    """Whether it is a folder of this user's that nobody else can enter.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = path.lstat()
+    is_private = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o777 == 0o700
+    return is_private and found.st_uid == os.geteuid()
+
+
+def _is_ours(owner: int, parent: Path) -> bool:
+    """Whether an owner is this user, or whom the file system takes root for.
+
+    A share may give what root makes to another user (root_squash in exports(5)): a new folder
+    shows to whom.
+    """
+    if owner == os.geteuid():
+        return True
+    if os.geteuid():
+        return False
+    with tempfile.TemporaryDirectory(prefix=".safe-launch-", dir=parent) as trial:
+        return owner == os.lstat(trial).st_uid
 
 
 def create(path: Path) -> BinaryIO:

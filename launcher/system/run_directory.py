@@ -35,7 +35,7 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
     root = default_root() if log_dir is None else log_dir
     folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        private_files.make_folders(root)
         private_files.make_folder(folder)
     except OSError as error:
         raise _cannot(folder, error) from error

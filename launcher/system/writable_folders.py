@@ -49,18 +49,23 @@ def choose(
             f"{EXTENSIONS}={usual} can't be written: no operation of DeepSpeed's can be built there"
         )
         return
-    # What is built there is run: among everybody's temporary files it must be this user's own.
-    name = ".torch_extensions" if spare else f".torch_extensions-{os.geteuid()}"
-    found = (spare or temporary).absolute() / name
-    try:
-        found.parent.mkdir(parents=True, exist_ok=True)
-        private_files.make_folder(found)
-    except OSError as error:
-        why = f"{found}: {reason_of(error)}"
-        tell(f"{usual} can't be written: no operation of DeepSpeed's can be built ({why})")
+    # What is built there is run: the folder must be this user's own.
+    places = [spare.absolute() / ".torch_extensions"] if spare else []
+    problems = []
+    for found in (*places, temporary.absolute() / f".torch_extensions-{os.geteuid()}"):
+        try:
+            private_files.make_folders(found.parent)
+            private_files.make_unshared(found)
+        except OSError as error:
+            problems.append(f"{found}: {reason_of(error)}")
+            continue
+        environment[EXTENSIONS] = str(found)
+        tell(f"torch's extensions are built in {found}: {usual} can't be written")
         return
-    environment[EXTENSIONS] = str(found)
-    tell(f"torch's extensions are built in {found}: {usual} can't be written")
+    tell(
+        f"{usual} can't be written: no operation of DeepSpeed's can be built "
+        f"({'; '.join(problems)})"
+    )
 
 
 def _cache(environment: MutableMapping[str, str]) -> Path:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -115,7 +116,9 @@ def is_kept(process: psutil.Process, folder: Path) -> bool:
 
 def waiting(folder: Path) -> list[int]:
     """The kept servers that wait for a launch, as their sockets tell."""
-    pids = [server.pid for server in warm_servers.found()]
+    variables = {"TMPDIR": str((folder / "tmp").resolve())}
+    with mock.patch.dict(os.environ, variables), mock.patch("tempfile.tempdir", None):
+        pids = [server.pid for server in warm_servers.found()]
     return [pid for pid in pids if psutil.pid_exists(pid) and is_kept(psutil.Process(pid), folder)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import venv
@@ -14,6 +15,7 @@ import pytest
 from safe_launch import inner_launch
 from safe_launch.commands import wrap_failure, wrap_protocol
 from safe_launch.evidence.failed_workers import FailedWorker
+from safe_launch.evidence.socket_folder import at_folder
 from support.processes import FAST, PROGRAMS, environment, gone, ready
 from support.stacks import CURRENT, SCENARIOS
 from support.waiting import wait_for
@@ -317,6 +319,93 @@ def test_a_signal_for_the_workers(workshop: Path) -> None:
     output, _ = process.communicate()
     assert process.returncode == 143, output
     assert (workshop / "signals-0").read_text() == "SIGUSR1\nSIGTERM\n"
+    wait_for(lambda: gone(workshop))
+
+
+CONNECTS = """
+import os, pathlib, socket, subprocess, sys, time
+from safe_launch.evidence.socket_folder import at_folder
+launch = subprocess.Popen(["torchrun", "--nproc_per_node=1", *sys.argv[2:]])
+while not pathlib.Path("ready-0").exists():
+    time.sleep(0.01)
+held = []
+for _ in range(4):
+    connection = socket.socket(socket.AF_UNIX)
+    with at_folder(os.environ["SAFE_LAUNCH_WRAP_SOCKET"], "wrap") as path:
+        connection.connect(path)
+    connection.sendall(eval(sys.argv[1]))
+    held.append(connection)
+pathlib.Path("sent").touch()
+launch.wait()
+if os.fork() == 0:
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    pathlib.Path("holds").write_text(f"{os.getpid()}")
+    time.sleep(600)
+while not pathlib.Path("holds").exists() or not pathlib.Path("holds").read_text():
+    time.sleep(0.01)
+"""
+"""A tool that starts a launch, says something to `wrap` meanwhile, and leaves a process that is
+still connected."""
+
+
+@pytest.mark.parametrize("words", ["b''", "b'\\xff'", "b'1' * 100000", "'\\u00b2\\n'.encode()"])
+def test_other_words_than_a_launchs_change_nothing(workshop: Path, words: str) -> None:
+    """The training stays supervised, and who is only connected isn't waited for."""
+    (workshop / "tool.py").write_text(CONNECTS)
+    run = (PROGRAMS / "stubborn.py", workshop, "SIGTERM")
+    process = begin(workshop, sys.executable, "tool.py", words, *run)
+    wait_for((workshop / "sent").exists)
+    assert process.poll() is None
+    process.send_signal(signal.SIGUSR1)
+    wait_for((workshop / "signals-0").exists)
+    (workshop / "finish").touch()
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert "itself failed" not in output
+    for name in ("holds", "grandchild-0"):
+        os.kill(int((workshop / name).read_text()), signal.SIGKILL)
+
+
+def test_no_other_process_can_connect(workshop: Path) -> None:
+    """One that isn't below the command is turned away, though it is this user's."""
+    show = "import os, time; print(os.environ['SAFE_LAUNCH_WRAP_SOCKET'], flush=True); input()"
+    process = subprocess.Popen(
+        [SAFE_LAUNCH, "wrap", "--", sys.executable, "-c", show],
+        cwd=workshop,
+        env=environment(workshop),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with socket.socket(socket.AF_UNIX) as connection:
+        with at_folder(folder, wrap_protocol.NAME) as path:
+            connection.connect(path)
+        assert connection.recv(1) == b""
+    process.communicate("\n")
+    assert process.returncode == 0
+    assert not folder.exists()
+
+
+def test_an_error_of_ours_leaves_nobody(workshop: Path) -> None:
+    """What is said holds: nothing goes on unsupervised."""
+    broken = "import safe_launch.commands.wrap as it\nfrom safe_launch.cli import main\n"
+    broken += "it.code_of = lambda _: 1 / 0\nmain()\n"
+    script = f"torchrun --nproc_per_node=1 {PROGRAMS / 'says.py'}; touch went-on; exec sleep 600"
+    process = subprocess.run(
+        [sys.executable, "-c", broken, "wrap", "--log-dir=runs", "--", "sh", "-c", script],
+        cwd=workshop,
+        env=environment(workshop),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 70
+    assert "no worker is left behind" in process.stderr
     wait_for(lambda: gone(workshop))
 
 

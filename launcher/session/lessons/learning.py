@@ -39,6 +39,9 @@ SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
 """What CUDACachingAllocator.cpp says where other processes hold a part of the device: they may be
 gone the next time."""
 
+UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, LaunchError)
+"""What a lesson's values may end in that the schema allows: a model's configuration has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
@@ -73,7 +76,8 @@ class Learnt:
             if lesson.trained is not None:
                 what = f"a rank needed {gib(lesson.trained.needed)} GiB of memory"
             failure = f" [{lesson.failure}]" if lesson.failure else ""
-            yield f"learnt in {lesson.source}: {what}{failure}"
+            by = f" by {kept.owner}" if kept.owner else ""
+            yield f"learnt in {lesson.source}{by}: {what}{failure}"
 
 
 def learnt(
@@ -106,7 +110,7 @@ def learnt(
     result = Learnt(workload)
     for each in store.found(places, script, digest):
         if isinstance(each, Refused):
-            result = replace(result, notes=(*result.notes, f"{each.sentence}; it is ignored"))
+            result = replace(result, notes=(*result.notes, f"ignored: {each.sentence}"))
         elif _holds(each.lesson, catalogue, workload):
             result = _with_lesson(result, each, _machine(request, hardware))
     return result
@@ -131,7 +135,7 @@ def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
         trained = lesson.memory() or workload.trained
         if lesson.model is not None and workload.model is None:
             workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
-    except (ValueError, KeyError, TypeError) as error:
+    except UNUSABLE as error:
         note = f"{kept.path} says what this version doesn't know: {reason_of(error)}; it is ignored"
         return replace(result, notes=(*result.notes, note))
     workload = workload.informed(statements)
@@ -290,7 +294,7 @@ def keep(
         return
     with suppress(LaunchError, OSError):  # it is no more than a better estimate
         if (memory := memory_lesson(state, before, hardware, run)) is not None:
-            store.keep(memory, places[0])
+            store.keep(memory, places[0].path)
     if not teaches(state):
         return
     try:
@@ -298,7 +302,7 @@ def keep(
     except (LaunchError, OSError) as error:
         yield f"what this run has learnt isn't kept: {file_and_reason(error)}"
         return
-    refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0]))]
+    refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0].path))]
     if refused:
         yield refused[0].sentence
     else:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ...core.certainty import Origin
 from ...core.constraint import Cause, CauseKind, Constraint, Term
 from ...core.settings import Fact, Name, Setting, Value, name_of, parse_value, range_of
 from ...core.workload import Known, Measured, Statement, Workload
+from ...evidence.described_model import is_described_model
 
 FORMAT = 1
 """Of the files; a lesson of another format isn't read."""
+LARGEST = 1 << 63
+"""What no number reaches, nor a model's."""
 Plain = str | int | bool
 """A value of a setting or fact, as JSON has it."""
+Bytes = Annotated[int, Meta(ge=0, lt=1 << 53)]
+"""Eight PiB, more than any rank has, and exact as a float."""
+Words = Annotated[str, Meta(pattern=r"\A[^\n]*\Z", max_length=4096)]
+"""A line."""
+Named = Annotated[str, Meta(pattern=r"\A[\w.-]*\Z", max_length=255)]
+"""A name that stands in a file's name."""
 
 
 class Forbidden(Struct, frozen=True):
@@ -27,18 +36,18 @@ class Forbidden(Struct, frozen=True):
         reference: where to read more.
     """
 
-    terms: dict[str, list[Plain]]
-    summary: str
-    reference: str = ""
+    terms: Annotated[dict[str, Annotated[list[Plain], Meta(min_length=1)]], Meta(min_length=1)]
+    summary: Words
+    reference: Words = ""
 
 
 class Measurement(Struct, frozen=True):
     """Memory that was measured; `Measured` explains each part."""
 
     settings: dict[str, Plain]
-    needed: int
-    context: int | None
-    limit: int
+    needed: Bytes
+    context: Bytes | None
+    limit: Bytes
 
 
 class Lesson(Struct, frozen=True):
@@ -62,20 +71,29 @@ class Lesson(Struct, frozen=True):
         format: of the file.
     """
 
-    script: str
-    failure: str
-    evidence: str
-    run: str
-    date: str
-    circumstances: str
-    versions: dict[str, str] = {}
+    script: Named
+    failure: Named
+    evidence: Annotated[str, Meta(max_length=1 << 16)]
+    run: Words
+    date: Annotated[str, Meta(pattern=r"\A\d{4}-\d\d-\d\d[\d:T.+Z-]*\Z", max_length=40)]
+    circumstances: Named
+    versions: dict[Words, Words] = {}
     known: dict[str, Plain] = {}
     forbidden: list[Forbidden] = []
-    machine: str = ""
+    machine: Words = ""
     measured: list[Measurement] = []
     trained: Measurement | None = None
     model: dict[str, Any] | None = None
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Checks the model, which has a form but no schema.
+
+        Raises:
+            ValueError: it isn't one, or has a number that none has.
+        """
+        if self.model is not None and not (is_described_model(self.model) and _fits(self.model)):
+            raise ValueError("its model isn't one")
 
     @property
     def file_name(self) -> str:
@@ -127,6 +145,15 @@ class Lesson(Struct, frozen=True):
     def memory(self) -> Measured | None:
         """The memory that a training has needed; raises what `measurements` does."""
         return None if self.trained is None else _measured(self.trained)
+
+
+def _fits(content: object) -> bool:
+    """Whether all whole numbers in a document have a size that numbers have."""
+    if isinstance(content, dict):
+        return all(map(_fits, content.values()))
+    if isinstance(content, list):
+        return all(map(_fits, content))
+    return not isinstance(content, int) or -LARGEST < content < LARGEST
 
 
 def _measured(each: Measurement) -> Measured:

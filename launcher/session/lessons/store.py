@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
+import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +24,9 @@ from .lesson import FORMAT, Lesson
 SHARED = "SAFE_LAUNCH_LESSONS"
 """Environment variable with the folder that a team or a cluster shares, or `off`."""
 OFF = "off"
+TRUSTED = "trusted:"
+"""What stands before a folder in which everybody's lessons count."""
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LARGEST = 1 << 20
 """Bytes of a lesson; one has a few thousand."""
 MOST = 10_000
@@ -27,19 +34,41 @@ MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder with lessons.
+
+    Attributes:
+        path: it.
+        is_trusted: whether everybody's lessons in it count, not this user's and root's alone.
+    """
+
+    path: Path
+    is_trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
-    """A lesson and its file."""
+    """A lesson and its file.
+
+    Attributes:
+        path: the file.
+        lesson: what it says.
+        owner: whose file it is; empty for this user's.
+    """
 
     path: Path
     lesson: Lesson
+    owner: str = ""
 
 
-def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
+def folders(environment: Mapping[str, str]) -> tuple[Folder, ...]:
     """Where lessons are read; they are written to the first. None where they are switched off."""
-    shared, own = environment.get(SHARED), _own()
+    shared, own = environment.get(SHARED, ""), _own()
     if shared == OFF:
         return ()
-    return tuple(filter(None, (Path(shared) if shared else None, own)))
+    path = shared.removeprefix(TRUSTED)
+    given = Folder(Path(path), path != shared) if path else None
+    return tuple(filter(None, (given, Folder(own) if own else None)))
 
 
 def _own() -> Path | None:
@@ -51,9 +80,11 @@ def _own() -> Path | None:
 
 
 def found(
-    places: Sequence[Path], script: str = "", circumstances: str = ""
+    places: Sequence[Folder], script: str = "", circumstances: str = ""
 ) -> Iterator[Kept | Refused]:
     """The lessons in some folders, each once, in the order of their names.
+
+    Other users' come as one refusal for each of these users, however many they are.
 
     Args:
         places: the folders, the most important first.
@@ -65,28 +96,59 @@ def found(
     for folder in places:
         names: list[str] = []
         with suppress(OSError):  # there is none yet, or it isn't ours to read
-            names = sorted(os.listdir(folder))  # noqa: PTH208 - a tenth of the time
+            names = sorted(os.listdir(folder.path))  # noqa: PTH208 - a tenth of the time
+        others: Counter[int] = Counter()
         for name in names:
             is_one = name.endswith(".json") and name.startswith(begin) and name[0] != "."
             if is_one and name not in seen and len(seen) < MOST:
+                read = _read(folder, name)
+                if isinstance(read, int):
+                    others[read] += 1
+                    continue
                 seen.add(name)
-                yield _read(folder / name)
+                yield read
+        for user, count in others.items():
+            yield Refused(_others_sentence(folder.path, _name(user), count))
 
 
-def _read(path: Path) -> Kept | Refused:
-    """A lesson; refused where the file is none, whoever wrote it."""
+def _read(folder: Folder, name: str) -> Kept | Refused | int:
+    """A lesson; refused where the file is none; the owner where that is another user."""
+    path = folder.path / name
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, READ), "rb") as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid not in (os.geteuid(), 0) and not folder.is_trusted:
+                return about.st_uid
+            if about.st_mode & 0o022 and not folder.is_trusted:
+                return Refused(f"{path} can be written by others than {_name(about.st_uid)}")
+            if not stat.S_ISREG(about.st_mode):
+                return Refused(f"{path} can't be read as a lesson: it isn't a regular file")
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             return Refused(f"{path} is too large for a lesson")
         lesson = msgspec.convert(cleaned_json(content), Lesson)
     except (OSError, ValueError, RecursionError) as error:
-        reason = reason_of(error)
+        is_link = isinstance(error, OSError) and error.errno == errno.ELOOP
+        reason = "it is a link" if is_link else reason_of(error)
         return Refused(f"{path} can't be read as a lesson: {reason}")
-    if lesson.format != FORMAT or lesson.file_name != path.name:
+    if lesson.format != FORMAT or lesson.file_name != name:
         return Refused(f"{path} isn't a lesson of this version")
-    return Kept(path, lesson)
+    owner = "" if about.st_uid == os.geteuid() else _name(about.st_uid)
+    return Kept(path, lesson, owner)
+
+
+def _name(user: int) -> str:
+    """A user's name; the number of one who has none here."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def _others_sentence(folder: Path, owner: str, count: int) -> str:
+    whose = f"a lesson in {folder} is" if count == 1 else f"{count} lessons in {folder} are"
+    rule = "only yours and root's count"
+    return f"{whose} {owner}'s: {rule}, unless you set {SHARED}={TRUSTED}{folder}"
 
 
 def keep(lesson: Lesson, folder: Path) -> Refused | None:
@@ -101,9 +163,12 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
     path = folder / lesson.file_name
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Others of the team are to read it, where the folder isn't the user's own.
-        mode = 0o600 if folder == _own() else 0o666 & ~_umask()
+        if folder == _own():
+            private_files.make_folders(folder)
+            mode = 0o600
+        else:  # others of the team are to read it, and nobody to change it
+            folder.mkdir(parents=True, exist_ok=True)
+            mode = 0o644 & ~_umask()
         private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
         return Refused(f"what this run has learnt can't be kept in {folder}: {reason_of(error)}")

@@ -82,7 +82,11 @@ def leave(process: ForkingProcess, key: str, seconds: float) -> None:
         key: what the next launch must have in common with this one.
         seconds: how long the copy waits.
     """
-    match process.ask(Keep(key, seconds, os.getsid(0)), LEAVE_SECONDS):
+    folder = warm_servers.folder()
+    if folder is None:
+        terminal.tell("the imports aren't kept for the next launch: no private folder can be made")
+        return
+    match process.ask(Keep(key, seconds, os.getsid(0), str(folder)), LEAVE_SECONDS):
         case Copied(pid=pid):
             for server in warm_servers.found(key):
                 if server.pid != pid:

@@ -12,6 +12,7 @@ import os
 import select
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 from ...core.reasons import reason_of
 from ...machine import host
@@ -19,7 +20,7 @@ from ...system import orphans
 from .captured_output import CapturedOutput
 from .messages import Copied, Keep, Readiness, send
 from .takeover import Keepable, take_over
-from .warm_servers import WarmServer, clock, peer
+from .warm_servers import WarmServer, clock, is_here, peer
 
 CHECK = 5.0
 """Seconds between looks at the free memory."""
@@ -56,14 +57,13 @@ def keep(
     try:
         leader = os.pidfd_open(order.leader)
         until = math.ceil(clock() + min(order.seconds, LONGEST))
-        server = WarmServer(os.geteuid(), order.key, os.getpid(), until)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(server.address)
-        listener.listen()
+        server = WarmServer(Path(order.folder), order.key, os.getpid(), until)
+        listener = server.listen()
     except OSError as error:
         send(connection, Readiness(f"it can't wait for the next launch: {reason_of(error)}"))
         os._exit(0)
     if not orphans.rewrite_mark("-" * len(os.environ[orphans.VARIABLE])):
+        server.forget()
         send(connection, Readiness("its environment can't be rewritten"))
         os._exit(0)
     os.chdir("/")
@@ -111,7 +111,9 @@ def _wait(listener: socket.socket, leader: int, server: WarmServer) -> socket.so
         if ready:
             connection, _ = listener.accept()
             with suppress(OSError):
-                if peer(connection)[1] == os.geteuid() and _detached():
+                pid, user = peer(connection)
+                if user == os.geteuid() and is_here(pid) and _detached():
                     return connection
             connection.close()
+    server.forget()
     os._exit(0)  # exit handlers and finalizers are the workers'

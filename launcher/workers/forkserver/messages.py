@@ -138,11 +138,13 @@ class Keep(_Message):
         key: what the next launch must have in common with this one.
         seconds: how long the copy waits for it.
         leader: process id of the session's leader, with which the copy ends.
+        folder: where its socket is to be.
     """
 
     key: str
     seconds: float
     leader: int
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)

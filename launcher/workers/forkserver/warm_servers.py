@@ -1,7 +1,8 @@
 """The servers that launches have left for the next ones: their sockets' names tell of them.
 
-A name has no file, so nothing is left behind where a server is killed. Any user can take a name,
-therefore both ends ask the kernel who the other is.
+The sockets are in a folder that only this user can enter. A name in Linux's abstract namespace
+would be within reach of every container that shares the host's network, where this user's number
+may be somebody else's.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import os
 import signal
 import socket
 import struct
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
-SOCKETS = Path("/proc/net/unix")
-PREFIX = "safe-launch-warm"
+from ...evidence.socket_folder import at_folder
+from ...system import private_files
+
+PLACES = ("root", "ns/mnt", "ns/pid", "ns/user")
+"""What /proc/PID says of where a process is: its files, its processes, its users (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,45 +32,68 @@ class WarmServer:
     """A server that waits for the next launch.
 
     Attributes:
-        uid: its user.
+        folder: where its socket is.
         key: what a launch must have in common with the one that left it.
         pid: its process id.
         until: when it ends, in seconds of `clock`.
     """
 
-    uid: int
+    folder: Path
     key: str
     pid: int
     until: int
 
     @classmethod
-    def named(cls, name: str) -> Self | None:
-        """The server with this name; None where the name isn't a server's."""
-        match name.split("/"):
-            case [prefix, uid, key, pid, until] if prefix == PREFIX:
-                if uid.isdecimal() and pid.isdecimal() and until.isdecimal():
-                    return cls(int(uid), key, int(pid), int(until))
+    def at(cls, folder: Path, name: str) -> Self | None:
+        """The server with this socket; None where the name isn't one's on this host."""
+        match name.rsplit("-", 3):
+            case [key, pid, until, host] if key and host == boot():
+                if pid.isdecimal() and until.isdecimal():
+                    return cls(folder, key, int(pid), int(until))
         return None
 
     @property
-    def address(self) -> str:
-        """The address of its socket, in Linux's abstract namespace."""
-        return f"\0{PREFIX}/{self.uid}/{self.key}/{self.pid}/{self.until}"
+    def name(self) -> str:
+        """The name of its socket; hosts may share the folder."""
+        return f"{self.key}-{self.pid}-{self.until}-{boot()}"
 
     @property
     def left(self) -> float:
         """Seconds until it ends."""
         return self.until - clock()
 
+    def listen(self) -> socket.socket:
+        """Its socket, which is only seen once it listens.
+
+        Raises:
+            OSError: there is no room, or the file system has no sockets.
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with at_folder(self.folder, f".{self.name}") as path:
+            listener.bind(path)
+            listener.listen()
+            Path(path).rename(self.folder / self.name)
+        return listener
+
     def connect(self) -> socket.socket | None:
         """A connection to it; None where it has ended, or isn't this user's."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with suppress(OSError):
-            connection.connect(self.address)
+        try:
+            with at_folder(self.folder, self.name) as path:
+                connection.connect(path)
             if peer(connection) == (self.pid, os.geteuid()):
                 return connection
+        except ConnectionRefusedError:
+            self.forget()  # it was killed
+        except OSError:
+            pass
         connection.close()
         return None
+
+    def forget(self) -> None:
+        """Removes its socket, for it has ended."""
+        with suppress(OSError):
+            (self.folder / self.name).unlink()
 
     def end(self) -> bool:
         """Ends it; returns whether it was running."""
@@ -72,7 +102,28 @@ class WarmServer:
             return False
         with connection, suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+        self.forget()
         return True
+
+
+def _places() -> Iterator[Path]:
+    """Where the folder of sockets may be, the best first.
+
+    One that ends with the user's sessions (XDG base directory specification), else a temporary one.
+    """
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime).absolute() / "safe-launch"
+    with suppress(FileNotFoundError):  # no folder for temporary files can be written
+        yield Path(tempfile.gettempdir()).absolute() / f"safe-launch-warm-{os.geteuid()}"
+
+
+def folder() -> Path | None:
+    """The folder for sockets, made where it is missing; None where it can't be."""
+    for place in _places():
+        with suppress(OSError):
+            private_files.make_unshared(place)
+            return place
+    return None
 
 
 def found(key: str = "") -> list[WarmServer]:
@@ -81,15 +132,14 @@ def found(key: str = "") -> list[WarmServer]:
     Args:
         key: only those with this key.
     """
-    try:
-        lines = SOCKETS.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    names = {line.rpartition(" @")[2] for line in lines if f" @{PREFIX}/" in line}
-    servers = [server for server in map(WarmServer.named, names) if server is not None]
-    own = [server for server in servers if server.uid == os.geteuid()]
+    servers: list[WarmServer] = []
+    for place in _places():
+        with suppress(OSError):
+            if private_files.is_unshared(place):
+                named = (WarmServer.at(place, path.name) for path in place.iterdir())
+                servers += [server for server in named if server is not None]
     return sorted(
-        (server for server in own if key in ("", server.key)),
+        (server for server in servers if key in ("", server.key)),
         key=lambda server: server.until,
         reverse=True,
     )
@@ -101,6 +151,27 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", credentials)
     return pid, uid
+
+
+def is_here(pid: int) -> bool:
+    """Whether a process sees the files, processes and users that this one does: no container's."""
+    return [_link(str(pid), place) for place in PLACES] == [
+        _link("self", place) for place in PLACES
+    ]
+
+
+def _link(process: str, place: str) -> str:
+    with suppress(OSError):
+        return str(Path("/proc", process, place).readlink())
+    return ""
+
+
+@cache
+def boot() -> str:
+    """What tells this host, since its start, from others; empty where it can't be read."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    return ""
 
 
 def clock() -> float:

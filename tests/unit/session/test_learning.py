@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +26,7 @@ from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep,
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
 from support.models import GIB, QWEN2_7B, model_of, workload_of
+from support.other_user import OTHER, needs_root
 from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, world
 
 TWICE = "zero2-gradient-reduced-twice"
@@ -200,7 +202,35 @@ BROKEN = {
     "deep": lambda _: "[" * 100_000,
     "large": lambda text: text + " " * store.LARGEST,
     "no lesson": lambda _: "[1, 2]",
+    "400 digits": lambda text: text.replace('"zero_stage": 2', f'"zero_stage": {"9" * 400}'),
+    "no terms": lambda text: with_forbidden(text, {}),
+    "no values": lambda text: with_forbidden(text, {"zero_stage": []}),
+    "large values": lambda text: with_forbidden(text, {"micro_batch": [10**400]}),
+    "a name of two lines": lambda text: text.replace('"run": "', '"run": "a\\nb'),
+    "no date": lambda text: text.replace('"date": "', '"date": "soon, '),
+    "negative memory": lambda text: with_memory(text, needed=-1),
+    "no memory has it": lambda text: with_memory(text, limit=10**400),
+    "no model": lambda text: with_part(text, "model", {"config": {}, "weights": [[1]]}),
+    "no model has it": lambda text: with_part(
+        text, "model", {"config": {"hidden_size": 10**400}, "weights": []}
+    ),
 }
+
+
+def with_part(text: str, name: str, content: object) -> str:
+    """A lesson with another part."""
+    return json.dumps({**json.loads(text), name: content})
+
+
+def with_forbidden(text: str, terms: object) -> str:
+    """A lesson that forbids something."""
+    return with_part(text, "forbidden", [{"terms": terms, "summary": "an attempt failed"}])
+
+
+def with_memory(text: str, **changed: int) -> str:
+    """A lesson with memory that a training has needed."""
+    measured = {"settings": {}, "needed": 1, "context": None, "limit": 1, **changed}
+    return with_part(text, "trained", measured)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -218,6 +248,115 @@ def test_a_file_that_is_no_lesson(place: Place, name: str) -> None:
     assert place.overrides() == SECOND
 
 
+ODD_MODELS = (
+    {"config": {"model_type": "qwen2", "hidden_size": {}, "vocab_size": []}, "weights": []},
+    {"config": {"model_type": "llama", "text_config": 7, "num_attention_heads": 0}, "weights": []},
+    {"config": {"model_type": ["llama"], "hidden_size": -5}, "weights": []},
+)
+
+
+@pytest.mark.parametrize("model", ODD_MODELS)
+def test_a_model_that_none_is(place: Place, model: dict[str, object]) -> None:
+    """Its configuration has no schema: what can't be understood is left out."""
+    place.learn(fails(TWICE), succeeds)
+    (path,) = place.lessons.iterdir()
+    path.write_text(with_part(path.read_text(), "model", model))
+    found = place.known(workload=replace(WORLD, model=None))
+    assert found.workload.model is None
+
+
+def test_a_pipe_or_link_among_lessons(place: Place, tmp_path: Path) -> None:
+    """Nothing waits for it, and nothing is read through it."""
+    place.learn(fails(TWICE), succeeds)
+    (path,) = place.lessons.iterdir()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    (note,) = place.known().notes
+    assert note == f"ignored: {path} can't be read as a lesson: it is a link"
+    path.unlink()
+    os.mkfifo(path)
+    (note,) = place.known().notes
+    assert note == f"ignored: {path} can't be read as a lesson: it isn't a regular file"
+
+
+@needs_root
+def test_another_users_lesson_doesnt_count(place: Place) -> None:
+    """It would decide the plan; its owner is named, once for all that are theirs."""
+    place.learn(fails(TWICE), succeeds)
+    (path,) = place.lessons.iterdir()
+    os.chown(path, OTHER, OTHER)
+    found = place.known()
+    assert (found.lessons, found.constraints) == ((), ())
+    rule = f"only yours and root's count, unless you set {store.SHARED}=trusted:{place.lessons}"
+    whose = f"a lesson in {place.lessons} is user {OTHER}'s"
+    assert found.notes == (f"ignored: {whose}: {rule}",)
+    for number in range(3):
+        planted = path.with_name(f"{path.stem}-{number}.json")
+        planted.write_text("{")
+        os.chown(planted, OTHER, OTHER)
+    (note,) = place.known().notes
+    assert note.startswith(f"ignored: 4 lessons in {place.lessons} are user {OTHER}'s")
+    place.environment = {store.SHARED: f"trusted:{place.lessons}"}
+    found = place.known()
+    assert [kept.owner for kept in found.lessons] == [f"user {OTHER}"]
+    (sentence,) = found.sentences(CATALOGUE)
+    assert f" by user {OTHER}: " in sentence
+
+
+@needs_root
+def test_another_users_lesson_hides_none(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the name of one's own in a folder that is read first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shared, place.environment = place.environment, {}
+    place.learn(fails(TWICE), succeeds)
+    (own,) = (tmp_path / "cache" / "safe-launch" / "lessons").iterdir()
+    place.lessons.mkdir()
+    (place.lessons / own.name).write_text("{")
+    os.chown(place.lessons / own.name, OTHER, OTHER)
+    place.environment = shared
+    assert [kept.path for kept in place.known().lessons] == [own]
+
+
+@needs_root
+def test_roots_lessons_are_everybodys(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site provides them; who reads them is told whose they are."""
+    place.learn(fails(TWICE), succeeds)
+    monkeypatch.setattr("os.geteuid", lambda: OTHER)
+    assert [kept.owner for kept in place.known().lessons] == ["root"]
+
+
+@pytest.mark.parametrize("bits", [0o622, 0o602, 0o620])
+def test_a_lesson_that_others_can_write(place: Place, bits: int) -> None:
+    """It may say what they have written; our own are written so that they can't."""
+    before = os.umask(0)
+    try:
+        place.learn(fails(TWICE), succeeds)
+    finally:
+        os.umask(before)
+    (path,) = place.lessons.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(bits)
+    assert place.known().lessons == ()
+    assert "can be written by others than" in place.known().notes[0]
+
+
+@needs_root
+def test_no_planted_link_is_followed(place: Place, tmp_path: Path) -> None:
+    """Neither is what it leads to written, nor are its permissions changed."""
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    treasure.chmod(0o600)
+    place.learn(fails(TWICE), succeeds)
+    (path,) = place.lessons.iterdir()
+    path.unlink()
+    path.symlink_to(treasure)
+    place.learn(fails(TWICE), succeeds)
+    assert (treasure.read_text(), treasure.stat().st_mode & 0o777) == ("mine", 0o600)
+    assert not path.is_symlink()
+
+
 def test_many_writers(place: Place) -> None:
     """A reader meets every lesson whole, and nothing else is left."""
     place.learn(fails(TWICE), succeeds)
@@ -232,7 +371,7 @@ def test_many_writers(place: Place) -> None:
     with ThreadPoolExecutor(50) as pool:
         writing = [pool.submit(write, number) for number in range(50)]
         while not all(each.done() for each in writing):
-            for found in store.found([place.lessons]):
+            for found in store.found([store.Folder(place.lessons)]):
                 assert not isinstance(found, Refused), found
     assert all(each.result() == [None, None] for each in writing)
     assert len([*place.lessons.iterdir()]) == 51

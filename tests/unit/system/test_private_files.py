@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.system import private_files, redaction, run_directory
 from safe_launch.workers.output import Output
+from support.other_user import OTHER, needs_root
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,53 @@ def test_another_users_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(OSError, match="isn't this user's"):
         private_files.make_folder(tmp_path / "run")
+
+
+@needs_root
+def test_root_takes_no_folder_of_another_user(tmp_path: Path) -> None:
+    """It may be on a share that takes root for somebody else: a new folder shows for whom."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    os.chown(tmp_path / "run", OTHER, OTHER)
+    for make in (private_files.make_folder, private_files.make_unshared):
+        with pytest.raises(OSError, match="it is there, and isn't"):
+            make(tmp_path / "run")
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@needs_root
+def test_a_share_may_give_roots_folders_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launchers of a job find each other's folders there (root_squash)."""
+    made = os.mkdir
+
+    def squashed(path: str, mode: int = 0o777) -> None:
+        made(path, mode)
+        os.chown(path, OTHER, OTHER)
+
+    monkeypatch.setattr(os, "mkdir", squashed)
+    for _ in range(2):
+        private_files.make_folder(tmp_path / "run")
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("bits", [0o755, 0o770, 0o777])
+def test_what_is_executed_lies_in_no_open_folder(tmp_path: Path, bits: int) -> None:
+    """Others may have put something into it."""
+    folder = tmp_path / "built"
+    private_files.make_unshared(folder)
+    private_files.make_unshared(folder)
+    folder.chmod(bits)
+    with pytest.raises(OSError, match="isn't a folder of this user's alone"):
+        private_files.make_unshared(folder)
+
+
+def test_new_folders_of_runs_are_their_users_alone(tmp_path: Path) -> None:
+    """Those above a run as well, as far as they are missing; the user's own stay as they are."""
+    (tmp_path / "given").mkdir(mode=0o755)
+    run = run_directory.run_folder(tmp_path / "given" / "a" / "b", "train.py", "7")
+    modes = [mode(folder) for folder in (tmp_path / "given", *reversed(run.parents[:2]), run)]
+    assert modes == [0o755, 0o700, 0o700, 0o700]
 
 
 def test_a_log_goes_beside_what_is_there(tmp_path: Path) -> None:

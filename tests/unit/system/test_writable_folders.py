@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.system.writable_folders import choose
+from support.other_user import OTHER, needs_root
 
 
 @pytest.fixture
@@ -61,7 +63,25 @@ def test_nobody_can_plant_an_extension(
     folder.symlink_to(tmp_path / "elsewhere")
     found, told = chosen({"XDG_CACHE_HOME": nowhere}, None)
     assert "TORCH_EXTENSIONS_DIR" not in found
-    assert "isn't this user's folder" in told[0]
+    assert "isn't a folder of this user's alone" in told[0]
+
+
+@needs_root
+def test_root_is_no_exception(
+    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root would load what another user has built; where there is another place, it is taken."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    logs = tmp_path / "runs"
+    for folder in (logs, tmp_path / ".torch_extensions-0", logs / ".torch_extensions"):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, OTHER, OTHER)
+    found, told = chosen({"XDG_CACHE_HOME": nowhere}, logs)
+    assert "TORCH_EXTENSIONS_DIR" not in found
+    assert told[0].count("isn't a folder of this user's alone") == 2
+    (tmp_path / ".torch_extensions-0").rmdir()
+    found, _ = chosen({"XDG_CACHE_HOME": nowhere}, logs)
+    assert found["TORCH_EXTENSIONS_DIR"] == str(tmp_path / ".torch_extensions-0")
 
 
 def test_temporary_files_go_to_the_log_folder(

@@ -221,11 +221,9 @@ WAITING = """
 import os, socket, sys
 from safe_launch.workers.forkserver.captured_output import text_of
 from safe_launch.workers.forkserver.messages import *
-from safe_launch.workers.forkserver.warm_servers import WarmServer, clock
-server = WarmServer(os.geteuid(), sys.argv[1], os.getpid(), int(clock()) + 60)
-listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-listener.bind(server.address)
-listener.listen()
+from safe_launch.workers.forkserver.warm_servers import WarmServer, clock, folder
+server = WarmServer(folder(), sys.argv[1], os.getpid(), int(clock()) + 60)
+listener = server.listen()
 print(flush=True)
 connection, _ = listener.accept()
 order = receive(connection)
@@ -234,8 +232,11 @@ launch = Launch(**json.loads(text_of(order.launch)))
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """A kept server that does what a text says, and then waits."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     processes: list[subprocess.Popen[str]] = []
 
     def begin(text: str) -> subprocess.Popen[str]:

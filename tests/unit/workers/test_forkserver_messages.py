@@ -41,7 +41,7 @@ WITHOUT_DESCRIPTORS = (
     WorkersForked([1, 2], None),
     WorkersForked([1], 7),
     Copied(5),
-    Keep("a-key", 1.5, 7),
+    Keep("a-key", 1.5, 7, "/run/user/7"),
     AskEnd(7),
     HasEnded(-11),
 )

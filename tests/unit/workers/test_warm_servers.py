@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
+import psutil
 import pytest
 from safe_launch.workers.forkserver import warm_servers
-from safe_launch.workers.forkserver.warm_servers import PREFIX, WarmServer, clock
+from safe_launch.workers.forkserver.warm_servers import WarmServer, boot, clock
+from support.other_user import OTHER, needs_root
 
 WAITS = """
 import os, socket, sys, time
-from safe_launch.workers.forkserver.warm_servers import WarmServer, clock
-server = WarmServer(os.geteuid(), sys.argv[1], os.getpid(), int(clock()) + int(sys.argv[2]))
-listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-listener.bind(server.address)
-listener.listen()
+from safe_launch.workers.forkserver.warm_servers import WarmServer, clock, folder
+server = WarmServer(folder(), sys.argv[1], os.getpid(), int(clock()) + int(sys.argv[2]))
+listener = server.listen()
 print(flush=True)
 time.sleep(600)
 """
@@ -33,6 +35,13 @@ def waiting(key: str, seconds: int) -> subprocess.Popen[str]:
     assert process.stdout is not None
     process.stdout.readline()
     return process
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the sockets."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "safe-launch"
 
 
 @pytest.fixture
@@ -66,41 +75,79 @@ def test_they_are_found_by_their_key(key: str, servers: list[subprocess.Popen[st
     assert [server.pid for server in warm_servers.found(key)] == [servers[0].pid]
 
 
+def test_no_other_user_or_container_reaches_them(
+    place: Path, servers: list[subprocess.Popen[str]], key: str
+) -> None:
+    """Their sockets are files in a private folder: a name would be seen by all in its network."""
+    assert servers
+    lines = [line for line in Path("/proc/net/unix").read_text().splitlines() if key in line]
+    assert [" @" in line for line in lines] == [False, False]
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o755)
+    assert warm_servers.found(key) == []
+
+
+@needs_root
+def test_another_users_folder_is_not_used(place: Path, tmp_path: Path) -> None:
+    """Neither to look for servers nor to leave one, by root either: the next place is."""
+    place.mkdir(mode=0o700)
+    (place / f"key-1-2-{boot()}").touch()
+    assert len(warm_servers.found("key")) == 1
+    os.chown(place, OTHER, OTHER)
+    assert warm_servers.found("key") == []
+    assert tmp_path not in (warm_servers.folder() or place).parents
+
+
+@needs_root
+def test_a_process_of_a_container_is_elsewhere() -> None:
+    """Whose files or processes are others than this one's."""
+    for apart in (["--mount"], ["--pid", "--fork"], ["--user"]):
+        command = ["unshare", *apart, "sh", "-c", "echo; exec sleep 600"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                process.wait()
+                pytest.skip("this host makes no namespaces")
+            pids = [process.pid, *(child.pid for child in psutil.Process(process.pid).children())]
+            assert not warm_servers.is_here(pids[-1]), apart
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGKILL)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        assert warm_servers.is_here(process.pid)
+        process.kill()
+    assert not warm_servers.is_here(process.pid)
+
+
+def test_a_killed_ones_socket_goes(
+    place: Path, key: str, servers: list[subprocess.Popen[str]]
+) -> None:
+    """As soon as somebody meets it."""
+    servers[1].kill()
+    servers[1].wait()
+    gone, there = warm_servers.found(key)
+    assert gone.connect() is None
+    assert [server.pid for server in warm_servers.found(key)] == [there.pid]
+    assert [path.name for path in place.iterdir()] == [there.name]
+
+
 def test_a_name_is_no_proof(key: str) -> None:
     """Who listens under another process's name isn't connected to, and that process lives on."""
-    with (
-        subprocess.Popen(["sleep", "600"]) as other,
-        closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as listener,
-    ):
-        server = WarmServer(os.geteuid(), key, other.pid, int(clock()) + 60)
-        listener.bind(server.address)
-        listener.listen()
-        assert warm_servers.found(key) == [server]
-        assert server.connect() is None
-        assert not server.end()
-        assert other.poll() is None
+    folder = warm_servers.folder()
+    assert folder is not None
+    with subprocess.Popen(["sleep", "600"]) as other:
+        server = WarmServer(folder, key, other.pid, int(clock()) + 60)
+        with closing(server.listen()):
+            assert warm_servers.found(key) == [server]
+            assert server.connect() is None
+            assert not server.end()
+            assert other.poll() is None
         other.kill()
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        PREFIX,
-        f"{PREFIX}/0/key/1",
-        f"{PREFIX}/a/key/1/2",
-        "other/0/key/1/2",
-        f"{PREFIX}/0/a/b/1/2",
-    ],
+    "name", ["", "-1-2-{boot}", "key-1-2", "key-a-2-{boot}", "key-1-2-{boot}x"]
 )
-def test_other_names_are_nobodys(name: str) -> None:
-    """Anybody can listen under anything."""
-    assert WarmServer.named(name) is None
-
-
-def test_another_users_servers_arent_found(key: str) -> None:
-    """By their name; a false one is refused when it is connected to."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as listener:
-        listener.bind(WarmServer(os.geteuid() + 1, key, os.getpid(), int(clock()) + 60).address)
-        listener.listen()
-        assert warm_servers.found(key) == []
+def test_other_names_are_nobodys(name: str, tmp_path: Path) -> None:
+    """As another host's in a folder that both see."""
+    assert WarmServer.at(tmp_path, name.format(boot=boot())) is None
+    assert WarmServer.at(tmp_path, f"key-1-2-{boot()}") == WarmServer(tmp_path, "key", 1, 2)
