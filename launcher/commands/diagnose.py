@@ -21,6 +21,7 @@ from ..logs.reader import Reader
 from ..logs.verdict import Judgement, Verdict, decisive, judge
 from ..report import explain_hang
 from ..system import terminal
+from ..system.redaction import redacted
 from ..workload.script.line_searches import spots
 
 CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFINISHED: 3}
@@ -59,7 +60,7 @@ def show_diagnosis(
         document = dict(report.document(last, attempts, notes, places))
         if isinstance(hang, HangReport):
             document["hang"] = asdict(hang)
-        terminal.show(json.dumps(document, indent=1))
+        _show(json.dumps(document, indent=1))
         return CODES[last.verdict]
     lines = [report.headline(last)]
     if len(attempts) > 1:
@@ -69,10 +70,15 @@ def show_diagnosis(
     lines += terminal.table(("note", note) for note in notes)
     if dumped:
         lines += _hang_lines(hang)
-    terminal.show("\n".join(lines))
+    _show("\n".join(lines))
     if contributed is not None:
         contributed(last)
     return CODES[last.verdict]
+
+
+def _show(text: str) -> None:
+    """Prints a document on stdout, without the secrets that a log may quote."""
+    terminal.show(redacted(text))
 
 
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
@@ -132,12 +138,12 @@ def _show_hang(
     verdict = Verdict.UNKNOWN if entry is None else Verdict.KNOWN
     if as_json:
         found = {"verdict": verdict.value, "id": entry and entry.id, "hang": asdict(hang)}
-        terminal.show(json.dumps(found, indent=1))
+        _show(json.dumps(found, indent=1))
         return CODES[verdict]
     lines = _hang_lines(hang)
     if entry is not None:
         lines += terminal.table([("more", f"safe-launch explain {entry.id}")])
-    terminal.show("\n".join(lines))
+    _show("\n".join(lines))
     return CODES[verdict]
 
 

@@ -5,63 +5,61 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-HIDDEN = "***"
-"""What stands in the place of a secret."""
+from .secret_formats import HIDDEN, passwords_in_urls, without, without_formats
+from .secret_names import KEYS, LONGEST, is_secret_name, is_strong
+
 LEAST = 6
 """Characters of a value that is looked for in texts, at least: a shorter one may be any word."""
-PLAIN = ("password", "passwd", "passphrase", "secret", "credential", "authorization", "apikey")
-"""Parts of names of secrets, wherever they stand in it."""
-KEYS = ("api", "access", "private", "auth", "encryption", "license")
-"""Words that make a following `key` a secret; most keys are names of columns."""
-PLACES = ("file", "path", "dir", "folder", "name")
-"""Last words of names that say where a secret is."""
-VOCABULARY = re.compile(
-    r"pad(ding)?|[beu]os|unk|sep|cls|mask|image|img|video|audio|vision|patch|special|num|max|min|per|"
-    r"next|first|last|stop|start|end|begin|new|extra|added|n|placeholder|additional|separator|"
-    r"think(ing)?|tool|system|assistant|prompt|response|generation|reward|step"
+ORDINARY = (
+    *("default", "disabled", "enabled", "required", "optional", "unknown", "unlimited"),
+    *("automatic", "localhost", "password", "passwd", "secret", "username", "anonymous"),
 )
-"""Words that make a following `token` a piece of text: a model's tokens are no secrets."""
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_JOINED = re.compile(r"(?:api|auth|access|bearer|hub|hf|refresh)token")
+"""Words that are values of everything: they aren't looked for in texts."""
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ASSIGNED = re.compile(r"[-+]*([A-Za-z_][\w.-]*)=(.+)", re.DOTALL)
-_KEYWORDS = ("token", "jwt", "key", "passw", "passphrase", "secret", "credential")
-_SPELT = "|".join(spelt for word in _KEYWORDS for spelt in (word, word.upper(), word.capitalize()))
-_IN_TEXT = re.compile(
-    rf"(?P<name>(?:{_SPELT})[\w-]*)"
-    r"(?:(?P<quoted>(?:\\*[\"'])?\s*[=:]\s*\\*[\"'])[^\"'\\]{4,}"
-    r"|(?P<bare>=|\s+)(?=[^\s\"'\\&,;)]*\d)[^\s\"'\\&,;)]{6,})"
+_KEYWORDS = {
+    **dict.fromkeys(
+        ("token", "key", "passw", "passphrase", "passcode", "jwt", "pwd", "secret"), ""
+    ),
+    **dict.fromkeys(("cred", "cookie", "signature", "webhook", "mnemonic", "authorization"), ""),
+    **dict.fromkeys(("connectionstring", "connection_string", "connstr", "conn_str"), ""),
+    **dict.fromkeys(("sessionid", "bearer"), ""),
+    **dict.fromkeys(("pass", "auth"), r"(?![a-z])"),
+    **{word: rf"(?<![a-z]{word})(?![a-z])" for word in ("pat", "sas", "otp", "totp", "sk", "ak")},
+}
+"""What every name of a secret has, in small letters, and what isn't beside it there."""
+_NAME = re.compile(r"[A-Za-z0-9_-]*")
+_IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_ESCAPES = "nrtbf"
+"""Letters that JSON puts behind a backslash for a line break and the like."""
+_QUOTED = re.compile(
+    r"(?P<separator>(?:\\*[\"'])?\s*+[=:]\s*+|\s++|\\*[\"']\s*+,\s*+)(?P<mark>\\*[\"'])"
 )
-"""`name="value"`, `"name": "value"`, `name=value`, `--name value`, also as text of JSON; the name
-from its keyword on, since to look for its begin at every letter takes fifty times as long."""
-_BEFORE = re.compile(r"[\w-]*\Z")
-LONGEST = 80
-"""Characters of a name before its keyword, at most."""
-_URL = re.compile(r"://(?:[^/\s:@\"']*:([^/\s@\"']+)|(?<=https://)[^/\s@\"']+)@")
-_HEADER = re.compile(
-    r"((?:authorization|Authorization|AUTHORIZATION)\W{1,6}"
-    r"|(?:bearer|Bearer|BEARER|basic|Basic|BASIC)\s+(?=[\w.~+/-]*[\d=]))"
-    r"(?:(?i:bearer|basic|token)\s+)?[\w.~+/=-]{6,}"
+_ENDS = {
+    "'": re.compile(r"(?:[^'\\\n]|\\[^\n])*+"),
+    '"': re.compile(r"(?:[^\"\\\n]|\\[^\n])*+"),
+}
+_ESCAPED_END = re.compile(r"[^\"'\\\n]*+")
+_BARE = re.compile(r"(?P<separator>=|:\s?|\s++)(?P<value>[^\s\"'`\\&,;)]{6,256}+)")
+"""No more of a value is looked at before it is known to be a secret, so that names joined by `=`
+are each read once."""
+_REST = re.compile(r"[^\s\"'`\\&,;)]*+")
+_HAS_DIGIT = re.compile(r"[^\s\"'`\\&,;)\d]{0,128}+\d")
+_NUMBER = re.compile(r"[\d.,:/%+-]++")
+_CODE = re.compile(
+    r"(?:self|cls|args|cfg|config|os|settings|opts?|params|kwargs|[a-z]+_args|options|environ)\."
+    r"|[A-Za-z_][\w.]{0,80}[\[(]",
 )
-"""A header, or a part of one; words that follow `basic` in prose have no digits."""
-_HEADERS = ("uthorization", "UTHORIZATION", "earer", "EARER", "asic", "ASIC")
-"""One of these is in every header; most texts have none, which is found out far faster."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether what an option, a variable or a key of this name holds is a secret."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    if not words or words[-1] in PLACES:
-        return False
-    whole = "".join(words)
-    if any(part in whole for part in PLAIN) or _JOINED.search(whole):
-        return True
-    pairs = list(zip(["", *words], words, strict=False))
-    if any(word == "key" and before in KEYS for before, word in pairs):
-        return True
-    before, last = pairs[-1]
-    return last in ("token", "jwt") and not VOCABULARY.fullmatch(before)
+"""A Python expression, where a value could be: `token=args.hub_token`."""
+_NO_VALUE = re.compile(
+    r"<.*>|\[.*\]?|\{.*|\$.*|%.*|\*+|\.{3}.*|-.*|[Nn]one|[Nn]ull|[Tt]rue|[Ff]alse|x{4,}"
+    r"|required|optional"
+)
+_END_OF_COMMAND = re.compile(r"[\"'`\\]|\s*(?:$|\n|\\|-)")
+_METAVAR = re.compile(r"[A-Z_]+\]?")
+_RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+/=]{20,}")
 
 
 def hidden_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -84,7 +82,7 @@ def hidden_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 def in_arguments(arguments: Sequence[str]) -> Iterator[str]:
     """The secrets of a command line."""
     for argument, shown in zip(arguments, hidden_arguments(arguments), strict=True):
-        yield from _in_urls(argument)
+        yield from passwords_in_urls(argument)
         assigned = _ASSIGNED.fullmatch(argument)
         if shown == HIDDEN:
             yield argument
@@ -101,15 +99,10 @@ def in_mapping(content: object) -> Iterator[str]:
             else:
                 yield from in_mapping(value)
     elif isinstance(content, str):
-        yield from _in_urls(content)
+        yield from passwords_in_urls(content)
     elif isinstance(content, list | tuple):
         for value in content:
             yield from in_mapping(value)
-
-
-def _in_urls(text: str) -> Iterator[str]:
-    """The passwords in URLs."""
-    return (found[1] for found in _URL.finditer(text) if found[1])
 
 
 def hidden(text: str, secrets: Iterable[str] = ()) -> str:
@@ -119,22 +112,108 @@ def hidden(text: str, secrets: Iterable[str] = ()) -> str:
         text: any text, or JSON.
         secrets: those that are known.
     """
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
         # As it is, as Python shows it, and either in JSON.
         plain = {secret, repr(secret)[1:-1]}
         for spelt in plain | {json.dumps(word)[1:-1] for word in plain}:
             text = text.replace(spelt, HIDDEN)
-    text = _URL.sub(f"://{HIDDEN}@", text)
-    if any(word in text for word in _HEADERS):
-        text = _HEADER.sub(rf"\1{HIDDEN}", text)
-    return _IN_TEXT.sub(_without_value, text)
+    text = without_formats(text)
+    return without(text, _values(text))
 
 
-def _without_value(found: re.Match[str]) -> str:
-    before = _BEFORE.search(found.string[max(0, found.start() - LONGEST) : found.start()])
-    if not is_secret_name((before[0] if before else "") + found["name"]):
-        return found[0]
-    return f"{found['name']}{found['quoted'] or found['bare']}{HIDDEN}"
+def _values(text: str) -> Iterator[tuple[int, int]]:
+    """Where values stand that a name calls a secret, from their begin to their end.
+
+    Every name and every value is looked at once: the search goes on behind it.
+    """
+    lower = text.lower()
+    if len(lower) != len(text):  # of all characters, one alone has two small ones
+        lower = text.replace("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "I").lower()
+    keywords = _alternatives(tuple(word for word in _KEYWORDS if word in lower))
+    done = 0
+    while keyword := keywords.search(lower, done):
+        first = _first_of_name(text, keyword.start(), done)
+        named = _NAME.match(text, keyword.end())
+        assert named is not None
+        last = done = named.end()
+        if last - first <= LONGEST and is_secret_name(_full_name(text, first, last)):
+            value = _value(text, first, last)
+            if value is not None:
+                done = value[1]
+                yield value
+
+
+@lru_cache(maxsize=256)
+def _alternatives(words: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern for these keywords alone: most texts have few, and each costs time."""
+    return re.compile("|".join(word + _KEYWORDS[word] for word in words) or "(?!)")
+
+
+def _first_of_name(text: str, keyword: int, done: int) -> int:
+    """Where the name begins that has a keyword here, or `LONGEST` before it."""
+    first = keyword
+    least = max(done, keyword - LONGEST - 1)
+    while first > least and text[first - 1] in _IN_NAMES:
+        first -= 1
+    if 0 < first < keyword and text[first - 1] == "\\" and text[first] in _ESCAPES:
+        return first + 1
+    return first
+
+
+def _full_name(text: str, first: int, last: int) -> str:
+    """The name, with the word before it where that says what a `key` is: `API key`."""
+    name = text[first:last]
+    if name.lower() == "key":
+        before = text[max(0, first - 16) : first].rpartition(" ")[0].rpartition(" ")[2].lower()
+        if before in KEYS:
+            return f"{before}_{name}"
+    return name
+
+
+def _value(text: str, first: int, last: int) -> tuple[int, int] | None:
+    """Where the value of this name stands, if a secret stands there."""
+    name = text[first:last]
+    if quoted := _QUOTED.match(text, last):
+        return _quoted_value(text, quoted, is_option=name.startswith("-"))
+    if (bare := _BARE.match(text, last)) and _is_secret_value(text, first, name, bare):
+        rest = _REST.match(text, bare.end())
+        assert rest is not None
+        return bare.start("value"), rest.end()
+    return None
+
+
+def _quoted_value(text: str, quoted: re.Match[str], *, is_option: bool) -> tuple[int, int] | None:
+    """A value in quotes: `name="..."`, `"name": "..."`, also in text of JSON; `'--name', '...'`."""
+    if not is_option and not re.search("[=:]", quoted["separator"]):
+        return None
+    mark = quoted["mark"]
+    found = _ENDS.get(mark, _ESCAPED_END).match(text, quoted.end())
+    assert found is not None
+    value = found[0]
+    if len(value) < 4 or _NO_VALUE.fullmatch(value):
+        return None
+    return found.span()
+
+
+def _is_secret_value(text: str, first: int, name: str, bare: re.Match[str]) -> bool:
+    """Whether a value without quotes is a secret, not code, a number or the next word of prose."""
+    value, separator = bare["value"], bare["separator"]
+    if _NO_VALUE.fullmatch(value):
+        return False
+    is_option = name.startswith("-") and first + 1 < bare.start()
+    has_digit = _HAS_DIGIT.match(value) is not None
+    if is_option:
+        is_last = _END_OF_COMMAND.match(text, bare.end()) and not _METAVAR.fullmatch(value)
+        return separator[0] != ":" and bool(has_digit or separator == "=" or is_last)
+    is_number = _NUMBER.fullmatch(value) is not None
+    has_both = has_digit and not is_number
+    if separator == "=":
+        if _CODE.match(value) and name != name.upper():
+            return False
+        return name == name.upper() or (has_both if not is_strong(name) else has_digit)
+    if separator[0] == ":":
+        return has_both if is_strong(name) else _RANDOM.match(value) is not None
+    return (has_both and len(value) >= 8) if is_strong(name) else bool(_RANDOM.match(value))
 
 
 def searched(secrets: Iterable[str]) -> frozenset[str]:
@@ -142,5 +221,7 @@ def searched(secrets: Iterable[str]) -> frozenset[str]:
     return frozenset(
         secret
         for secret in secrets
-        if len(secret) >= LEAST and not (secret.isdecimal() and len(secret) < 8)
+        if len(secret) >= LEAST
+        and not (secret.isdecimal() and len(secret) < 8)
+        and secret.lower() not in ORDINARY
     )

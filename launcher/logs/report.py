@@ -18,6 +18,7 @@ from ..core.workload import Workload
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
+from ..system.redaction import redacted
 from .attempts import Evidence
 from .failures import Failure
 from .progress_signs import Written
@@ -108,8 +109,13 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
     return result
 
 
+def _quoted(text: str) -> str:
+    """Words of the log without secrets, of which a cut would leave a part."""
+    return shortened(redacted(text), WIDEST)
+
+
 def _line(line: Written) -> str:
-    return f"{short(line.file)}:{line.number}: {shortened(line.text.strip(), WIDEST)}"
+    return f"{short(line.file)}:{line.number}: {_quoted(line.text.strip())}"
 
 
 def _missing(break_off: BreakOff) -> str:
@@ -145,14 +151,11 @@ def _what(record: FailureRecord) -> str:
 
 def _said(record: FailureRecord) -> str:
     """The message of an exception that no entry explains, as a short line."""
-    return shortened(" ".join(record.message.split()), WIDEST) if record.exception else ""
+    return _quoted(" ".join(record.message.split())) if record.exception else ""
 
 
 def _seen(evidence: Evidence) -> list[str]:
-    return [
-        f"{short(evidence.file)}:{number}: {shortened(text, WIDEST)}"
-        for number, text in evidence.lines
-    ]
+    return [f"{short(evidence.file)}:{number}: {_quoted(text)}" for number, text in evidence.lines]
 
 
 def _where(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:

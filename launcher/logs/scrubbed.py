@@ -17,22 +17,22 @@ from ..system.redaction import redacted
 LIBRARY = re.compile(
     r"(?:^|/)(?:(?P<version>lib(?:64)?/python3[^/]*)/|(?=(?:site|dist)-packages/))(?P<rest>.+)"
 )
-TOKENS = re.compile(
-    r"\b(?:hf_\w{8,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
-    r"|AKIA[0-9A-Z]{12,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,})"
+URL = re.compile(
+    r"(?P<scheme>(?<!\w)[a-z][\w+.-]{1,20}://)(?:\*\*\*@)?(?P<host>[^\s/:\"'<>?#,;()\\]++)"
+    r"(?P<port>:\d{1,5})?(?P<rest>[/?#][^\s\"'<>,;()\\]*+)?"
 )
-"""Keys with known first letters: of Hugging Face, OpenAI, GitHub, GitLab, AWS, Slack; JSON web
-tokens."""
-MAIL = re.compile(r"[\w.+-]+@(?:[\w-]+\.)+[a-zA-Z]{2,}")
+MAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:[\w-]++\.){1,20}[a-zA-Z]{2,}")
 ADDRESS = re.compile(r"(?<![\w.=])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 ADDRESS_6 = re.compile(r"(?<![\w:])[0-9a-fA-F]{1,4}(?::{1,2}[0-9a-fA-F]{1,4}){2,7}(?![\w:])")
 CLOCK = re.compile(r"\d{1,4}(?::\d{1,2})+")
 OWN_ADDRESSES = ("127.0.0.1", "0.0.0.0")
 UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 DOMAIN = re.compile(
-    r"\b(?:[\w-]+\.)+(?:com|org|net|io|ai|edu|gov|mil|info|dev|cloud|local|internal|intra|lan|corp"
-    r"|cluster|svc|cn|de|eu|fr|in|jp|kr|ru|ch|uk|nl|se|sg|tw|us)\b(?!\()"
+    r"(?<![\w.-])(?:[\w-]++\.){1,20}(?:com|org|net|io|ai|edu|gov|mil|info|biz|dev|tech|xyz|cloud|local"
+    r"|localdomain|internal|intra|intranet|lan|corp|cluster|svc|ae|au|br|ca|ch|cn|cz|de|dk|eu|fi|fr|gr"
+    r"|hk|hu|in|jp|kr|kz|mx|nl|nz|ro|ru|sa|se|sg|tr|tw|ua|uk|us|vn|za)\b(?!\(|[\w-]|\.\w)"
 )
+"""Without endings that are those of files (`pt`, `py`, `sh`) or names in programs (`lt`, `is`)."""
 PUBLIC = re.compile(
     r"(?:.*\.)?(?:github\.com|github\.io|githubusercontent\.com|huggingface\.co|hf\.co|pytorch\.org"
     r"|python\.org|readthedocs\.io|nvidia\.com|hiascend\.com|deepspeed\.ai|wandb\.ai|torch\.ai"
@@ -40,14 +40,14 @@ PUBLIC = re.compile(
     r"|example\.com)"
 )
 HOST = re.compile(
-    r"(?:^\s*host +: |\bhost(?:name)?[=:]\s*[\"']?|MASTER_ADDR[=:]\s*|master_addr[=:]\s*"
+    r"(?:^[ \t]*host +: |\bhost(?:name)?[=:]\s*[\"']?|MASTER_ADDR[=:]\s*|master_addr[=:]\s*"
     r"|\bnode(?:name)?[=:]\s*[\"']?|\bon host |slurmstepd-|srun: error: |pdsh@)"
     r"(?P<name>[A-Za-z][\w-]*\d[\w-]*|[A-Za-z][\w]*-[\w-]+)",
     re.MULTILINE,
 )
 PREFIX = re.compile(
     r"^\[?(?!(?:rank|gpu|npu|cuda|worker|step|epoch|line)[\d_-]*:)"
-    r"(?P<name>[A-Za-z][\w-]*\d[\w-]*)(?::\d|: )",
+    r"(?P<name>[A-Za-z](?=[A-Za-z_-]*\d)[\w-]*+)(?::\d|: )",
     re.MULTILINE,
 )
 """A host before a line, as of NCCL's, torchrun's and pdsh's."""
@@ -61,7 +61,7 @@ JOB = re.compile(
     r"(?P<id>[\w-]*\d[\w-]*)",
     re.IGNORECASE,
 )
-PATH = re.compile(r"(?<![\w/.:~<-])(?:~|[A-Za-z]:(?=\\))?(?:[/\\]+[\w.@+=-]+){2,}[/\\]?")
+PATH = re.compile(r"(?<![\w/\\.:~<-])(?:~|[A-Za-z]:(?=\\))?(?:[/\\]++[\w.@+=-]++){2,}+[/\\]?")
 SOURCES = re.compile(r"/(?:pytorch|third_party|c10|ATen|csrc|gloo|nccl|torch_npu)/")
 """Folders of frameworks' sources in native code."""
 SYSTEM = ("/usr/", "/dev/", "/proc/", "/sys/", "/etc/", "/lib/", "/lib64/", "/bin/")
@@ -79,7 +79,7 @@ def scrubbed(text: str) -> str:
     Kept are what frameworks name: their files, their pages, Python's and the system's.
     """
     names = _Names()
-    text = TOKENS.sub("***", redacted(text))
+    text = URL.sub(lambda found: _url(found, names), redacted(text))
     text = MAIL.sub(lambda found: names.of("user", found[0]) + "@example.com", text)
     people = {found["name"] for found in USER.finditer(text)} | set(_own_name())
     hosts = {found["name"] for kind in (HOST, PREFIX) for found in kind.finditer(text)}
@@ -148,6 +148,16 @@ def _path(path: str, names: _Names) -> str:
         name = names.of("name", name) + (suffix if suffix.isascii() else "")
     folder = names.of("folder", str(PurePosixPath(plain).parent))
     return f"/home/user/{folder}/{name}{'/' if plain.endswith('/') else ''}"
+
+
+def _url(found: re.Match[str], names: _Names) -> str:
+    """An address of a host or a bucket that isn't public, without what it is the address of."""
+    host, rest = found["host"], found["rest"] or ""
+    if PUBLIC.fullmatch(host) or host == "localhost" or ADDRESS.fullmatch(host):
+        return found[0]
+    shown = f"{names.of('host', host)}{'.example.com' if '.' in host else ''}"
+    path = f"/{names.of('path', rest)}" if len(rest) > 1 else rest
+    return f"{found['scheme']}{shown}{found['port'] or ''}{path}"
 
 
 def _domain(name: str, names: _Names) -> str:

@@ -5,42 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from safe_launch.core.secret_formats import HIDDEN
 from safe_launch.core.secrets import (
-    HIDDEN,
     hidden,
     hidden_arguments,
     in_arguments,
     in_mapping,
-    is_secret_name,
     searched,
 )
 from support.tables import table
-
-NAMES = """
-hub_token token hf_token HF_TOKEN push_to_hub_token use_auth_token api-token accessToken
-auth_token GITHUB_TOKEN HUGGING_FACE_HUB_TOKEN wandb_api_key WANDB_API_KEY api_key apikey
-openai.api_key AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID password db_password PGPASSWORD
-MYSQL_PASSWD client_secret secret my_secret_value credentials Authorization private_key
-ssh_passphrase SLURM_JWT SAFE_LAUNCH_SECRET
-"""
-PLAIN = """
-tokenizer tokenizer_name tokens max_tokens num_tokens pad_token eos_token bos_token unk_token
-special_tokens image_token num_token token_id eos_token_id token_type_ids token_level_loss
-max_new_tokens TOKENIZERS_PARALLELISM secret_file token_path credentials_file password_file
-key text_key key_proj keys PWD SSH_AUTH_SOCK author MASTER_PORT passes learning_rate
-"""
-
-
-@table("name", NAMES.split())
-def test_names_of_secrets(name: str) -> None:
-    """However it is spelt."""
-    assert is_secret_name(name)
-
-
-@table("name", PLAIN.split())
-def test_other_names(name: str) -> None:
-    """A model's tokens, places, keys of columns."""
-    assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +31,11 @@ def test_other_names(name: str) -> None:
         (["--index", "https://ghp_1@host"], ["--index", f"https://{HIDDEN}@host"]),
         (["--repo", "ssh://git@host/x"], ["--repo", "ssh://git@host/x"]),
         (["--extra", '{"api_key": "abcd"}'], ["--extra", '{"api_key": "***"}']),
+        (["--db_pass", "correcthorse", "x"], ["--db_pass", HIDDEN, "x"]),
+        (["--wandb_key=abc", "--pwd", "a"], [f"--wandb_key={HIDDEN}", "--pwd", HIDDEN]),
+        (["--cookie", "a=b; c=d"], ["--cookie", HIDDEN]),
+        (["-x", "AKIA" + "Q7ZK" * 4], ["-x", HIDDEN]),
+        (["--pass_through", "all", "--eos_token", "</s>"],) * 2,
         (["--header", "Authorization: Bearer abcdef"], ["--header", f"Authorization: {HIDDEN}"]),
     ],
 )
@@ -107,3 +85,116 @@ def test_passwords_in_urls_are_searched() -> None:
     url = "http://me:planted@proxy:3128"
     assert [*in_arguments([url])] == [*in_mapping({"https_proxy": url})] == ["planted"]
     assert [*in_arguments(["https://host/x", "ssh://git@host/x"])] == []
+
+
+def test_the_longer_of_two_secrets_is_hidden_whole() -> None:
+    """One may begin with the other."""
+    assert hidden("abcdef-and-more abcdef", ["abcdef", "abcdef-and-more"]) == "*** ***"
+
+
+def test_ordinary_values_are_not_searched() -> None:
+    """They would blank every text."""
+    assert searched(["default", "disabled", "hunter2"]) == {"hunter2"}
+
+
+SECRETS = (
+    ("train.py --wandb_key abcdefghij --lr 1", "train.py --wandb_key *** --lr 1"),
+    ("train.py --db_pass correcthorse", "train.py --db_pass ***"),
+    ("train.py --pwd=correcthorse -x", "train.py --pwd=*** -x"),
+    ("--kaggle_key 'correct horse' --lr 1", "--kaggle_key '***' --lr 1"),
+    (
+        "cmd = ['python', '--hub_token', 'abcdef', '--lr', '1']",
+        "cmd = ['python', '--hub_token', '***', '--lr', '1']",
+    ),
+    ("export AZURE_STORAGE_KEY=ab+/cdEF12==", "export AZURE_STORAGE_KEY=***"),
+    (
+        "DB_PASS=correcthorse SSHPASS=battery GITHUB_PAT=staple",
+        "DB_PASS=*** SSHPASS=*** GITHUB_PAT=***",
+    ),
+    ("first\nwandb_key: 0a1b2c3d\nnext: 1", "first\nwandb_key: ***\nnext: 1"),
+    ("Namespace(db_pwd='p\"ss word', lr=1)", "Namespace(db_pwd='***', lr=1)"),
+    ("X-Api-Key: 0a1b2c3d", "X-Api-Key: ***"),
+    ("machine h login user password 0123abcdef", "machine h login user password ***"),
+    ("Endpoint=a;AccountKey=ab12+/cd==;Suffix=b", "Endpoint=a;AccountKey=***;Suffix=b"),
+    ("Incorrect API key: 0a1b2c3d", "Incorrect API key: ***"),
+    ("token abcdef0123456789abcdef01 is invalid", "token *** is invalid"),
+    ("dsn host=h password=hunter22 dbname=x", "dsn host=h password=*** dbname=x"),
+    ("{'kaggle': {'key': 'a', 'api_key': 'abcd'}}", "{'kaggle': {'key': 'a', 'api_key': '***'}}"),
+)
+READABLE = """\
+token 128009 is out of range
+IndexError: token 12800999 is out of range for a vocabulary of 128256
+pad_token=<|finetune_right_pad_id|> and pad_token="<pad>" and eos_token='</s>'
+max_new_tokens=512000 num_tokens: 1234567 token_id=128009
+token=1280099 and token: 1280099 and token id 1280099
+--eos_token "</s>" --bpe_pad_token "[PAD512]" --pad_token pad_0001
+KeyError: 'model.embed_tokens'
+KeyError: 'model.layers.0.self_attn.key_proj.weight'
+key_padding_mask=mask_0001 key_states: float32x8 past_key_values=None12
+size mismatch for token_embeddings: torch.Size([32000, 4096])
+unexpected key 'layers.0.weight12' in state_dict
+key: value_0001 primary_key=id_000001 sort_key=column_0001
+forward_pass=step_0001 --pass_through all_0001 bypass=route_0001 compass=north_0001
+monkey=banana_0001 tokenizer=llama-3-8b-base tokenizer: llama3-8b-instruct
+token=args.hub_token2, api_key=os.environ["KEY_1"], token=self.token_v2
+token = tokens[0] if tokens else None; password=getpass.getpass("key1: ")
+usage: train.py [-h] [--hub_token HUB_TOKEN] [--wandb_key WANDB_KEY]
+train.py: error: argument --hub_token: expected one argument
+the option --use_auth_token requires login first
+the secret is out; a password is required; cookies are good; authorization failed
+PWD=/home/me/run_0001 OLDPWD=/home/me2
+pattern=layer_0001 patch_size=1400001 path=/a/b_0001
+TOKENIZERS_PARALLELISM=false SSH_AUTH_SOCK=/tmp/ssh-1/agent.1
+author=somebody_0001 signature: forward_0001
+token=None password=None HF_TOKEN=None secret=true API_KEY=$API_KEY2 WANDB_API_KEY=<your key 1>
+HF_TOKEN_PATH=/root/.cache/token1 --credentials_file=/a/b1.json
+auto_wrap_policy=policy_0001, pass 1/300000 of the data"""
+
+
+@table("text", SECRETS)
+def test_secrets_in_texts(text: tuple[str, str]) -> None:
+    """As command lines, files, variables and programs' own words have them; in JSON as well."""
+    written, shown = text
+    assert hidden(written) == shown
+    assert json.loads(hidden(json.dumps([written]))) == [shown]
+    assert json.loads(json.loads(hidden(json.dumps(json.dumps([written])))))[0].count("***")
+
+
+@table("line", READABLE.splitlines())
+def test_what_is_no_secret_stays(line: str) -> None:
+    """A model's tokens, keys of tables, code, options without a value, prose."""
+    assert hidden(line) == line
+    assert json.loads(hidden(json.dumps([line]))) == [line]
+
+
+NAMES = (
+    "key",
+    "token",
+    "_token",
+    "token_",
+    "secret_",
+    "pat_",
+    "a_key=",
+    "token=",
+    "token: ",
+    "token\n",
+)
+BEFORE_VALUES = (
+    "'token': '",
+    '"token": "',
+    "token='\\",
+    "token \\\\",
+    "--token ",
+    "--token 'a', '",
+    "api key ",
+)
+
+
+@pytest.mark.parametrize(
+    "part", [*NAMES, *BEFORE_VALUES, "a", "\\n", '"', "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"]
+)
+def test_a_text_of_names_is_read_in_linear_time(part: str) -> None:
+    """So many of each that it would take minutes if a search began anew at each of them."""
+    for text in (part * (2**18 // len(part)), "--token" + part * (2**18 // len(part))):
+        hidden(text)
+        hidden(f"{text}{' ' * 2**18}")

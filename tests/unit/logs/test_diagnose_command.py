@@ -351,3 +351,23 @@ def test_the_lines_that_may_say_why(
     assert [line["text"] for line in document["said"]] == said
     assert all(line in " ".join(text.split()) for line in said)
     assert ("doesn't say why" in text or "don't show why" in text) == (not said)
+
+
+def test_secrets_of_a_log_are_not_quoted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Passwords in URLs and keys, wherever a line is cut, for people and for programs."""
+    key = "hf_" + "aZkQxBmWpL" * 4
+    message = f"can't read https://me:planted-1@git.host/x as {'word ' * 45}{key}"
+    call = f"fetch('https://me:planted-1@git.host/x', wandb_key='{key}')"
+    log = tmp_path / "a.log"
+    log.write_text(
+        f'Traceback (most recent call last):\n  File "/home/a/train.py", line 2, in main\n'
+        f"    {call}\nRuntimeError: {message}\n"
+    )
+    for arguments in ((log,), (log, "--json")):
+        code, text = diagnosed(capsys, *arguments)
+        assert code == 2
+        assert "https://***@git.host/x" in text
+        assert "planted" not in text
+        assert key[:8] not in text

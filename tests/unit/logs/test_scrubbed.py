@@ -38,6 +38,50 @@ def test_nothing_private_is_left() -> None:
     assert len(text.splitlines()) == len(PRIVATE.splitlines())
 
 
+ADDRESSES = """\
+wandb: https://wandb.merger.tech:8443/acme/run?entity=alice failed
+fsspec s3://acme-weights/merger/a.pt, gs://acme-data and hdfs://acme-head/x
+HTTPSConnectionPool(host='git.acme.dev', port=443); resolve registry.acme.co.jp.
+mailto bob@acme.tech; connect to tcp://acme-head:29500
+posted to https://hooks.slack.com/services/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
+"""
+
+
+def test_domains_and_keys_are_gone() -> None:
+    """In addresses of any ending, buckets, words of libraries; keys of any service."""
+    keys = ["npm_" + "aZ3k" * 9, "AKIA" + "Q7ZK" * 4, "xoxb-123456789012-" + "aZ3k" * 6]
+    text = scrubbed(f"{ADDRESSES}{' '.join(keys)} mysql://root:hunter22@h/x DB_PASS=battery")
+    for private in ("merger", "acme", "alice", "bob", "T0123", "hunter22", "battery", *keys):
+        assert private not in text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "a",
+            "a.",
+            "a-",
+            "a1-",
+            "a@",
+            "\n",
+            "\\",
+            "/",
+            "/a",
+            "/a+",
+            "://",
+            "a://",
+            "job=",
+            "slurmstepd-",
+        ),
+        *("a:", "1:", "1.", "on host ", "user=", "node=a-", "/home/", "C:\\", " host", "b.com."),
+    ],
+)
+def test_a_long_line_is_read_in_linear_time(part: str) -> None:
+    """So many of each that it would take minutes if a search began anew at each of them."""
+    scrubbed(part * (2**18 // len(part)))
+
+
 def test_the_same_stays_the_same() -> None:
     """Two hosts stay two, wherever they are named, and a scrubbed text is left as it is."""
     text = "on host big-1: 10.0.0.1\non host big-2: 10.0.0.2\nbig-1 waits for 10.0.0.2"
