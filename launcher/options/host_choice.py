@@ -11,6 +11,7 @@ from ..core.placement import PORT
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
+from ..system import user_files
 from . import hostfile
 from .hostfile import Host
 
@@ -121,7 +122,7 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return user_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
         raise LaunchError(ExitCode.USAGE, f"--hostfile {path} can't be read: {why}") from error

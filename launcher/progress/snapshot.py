@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.refused import Refused
-from ..system import private_files
+from ..system import private_files, user_files
 from .board import RankProgress
 
 
@@ -46,7 +46,7 @@ def read(folder: Path, node: int) -> Snapshot | Refused:
     """A node's rows as last written into an attempt's folder."""
     path = _path(folder, node)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        return msgspec.json.decode(user_files.read(path), type=Snapshot)
     except FileNotFoundError:
         return Refused(f"node {node} hasn't written how far it came")
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.refused import Refused
-from . import private_files
+from . import private_files, user_files
 
 
 class State(StrEnum):
@@ -96,7 +96,7 @@ def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:
 
 def _read(path: Path) -> LauncherRecord | Refused:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
+        return msgspec.json.decode(user_files.read(path), type=LauncherRecord)
     except OSError as error:
         return Refused(f"{path} can't be read: {error.strerror}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -7,22 +7,43 @@ import os
 import stat
 from pathlib import Path
 
+from ..core.units import MIB
 from . import private_files
 
 NEW = 0o644
 """Permissions of a new file, less the user's mask."""
+LARGEST = 64 * MIB
+"""Bytes of a file that is parsed as a whole, at most."""
 
 
-def read(path: Path) -> bytes:
+def read(path: Path, largest: int = LARGEST) -> bytes:
     """A file's content.
 
+    Args:
+        path: of the file.
+        largest: bytes that it may have.
+
     Raises:
-        OSError: it can't be read, or isn't a regular file: a pipe would hang, a device never end.
+        OSError: it can't be read, is too large, or isn't a regular file: a pipe would hang, a
+            device never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         _check(os.fstat(descriptor).st_mode)
-        return file.read()
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest / MIB:g} MiB")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        OSError: as `read` does.
+        UnicodeDecodeError: it isn't UTF-8.
+    """
+    return read(path).decode()
 
 
 def overwrite(path: Path, content: bytes) -> Path:

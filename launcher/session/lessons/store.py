@@ -12,7 +12,7 @@ import msgspec
 
 from ...core.control_sequences import cleaned_json
 from ...core.refused import Refused
-from ...system import private_files, run_directory
+from ...system import private_files, run_directory, user_files
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson
 
@@ -75,10 +75,7 @@ def found(
 def _read(path: Path) -> Kept | Refused:
     """A lesson; refused where the file is none, whoever wrote it."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            return Refused(f"{path} is too large for a lesson")
+        content = user_files.read(path, LARGEST)
         lesson = msgspec.convert(cleaned_json(content), Lesson)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.model import Model
+from ...system import user_files
 from .from_config import UnknownShapeError, shape
 from .safetensors_headers import read_tensors, shards
 from .stored_weights import weights_of
@@ -78,7 +79,7 @@ def _config(path: Path) -> dict[str, Any]:
         LaunchError: it can't be read, or isn't a JSON object.
     """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(user_files.read(path))
     except (json.JSONDecodeError, RecursionError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise LaunchError(ExitCode.USAGE, f"{path}{line}: not JSON: {error}") from error

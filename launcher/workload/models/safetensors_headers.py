@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
+from ...system import user_files
 
 _LONGEST = 100_000_000
 """The longest header that the format allows, in bytes."""
@@ -135,7 +136,7 @@ def shards(folder: Path) -> list[Path]:
 def _indexed(index: Path) -> list[str]:
     """The files in an index."""
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = json.loads(user_files.read(index))
     except (OSError, ValueError, RecursionError) as error:
         raise LaunchError(ExitCode.USAGE, f"{index} can't be read as JSON: {error}") from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
-import tokenize
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
+from ...system import user_files
 from . import not_python
 
 
@@ -48,14 +48,16 @@ def parsed(path: Path) -> ast.Module:
     if refused is not None:
         raise refused
     try:
-        with tokenize.open(path) as source:
-            return ast.parse(source.read(), filename=str(path))
+        return ast.parse(user_files.read(path), filename=str(path))
     except FileNotFoundError:
         raise LaunchError(
             ExitCode.USAGE, f"there is no script {path}", f"looked in {Path.cwd()}"
         ) from None
     except OSError as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {error.strerror}") from error
+    except (RecursionError, MemoryError) as error:  # as Python's parser says it
+        problem = "it is nested too deeply"
+        raise not_python.refusal_of_syntax(path, None, problem, "") from error
     except SyntaxError as error:
         line = (error.text or "").strip()
         hint = f"the line is: {line}" if line else ""
