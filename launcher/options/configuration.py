@@ -12,6 +12,7 @@ from typing import Any
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import meant
 from ..core.reasons import hint_of, reason_of
+from ..system import user_files
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
@@ -98,7 +99,7 @@ def _projects_file(folder: Path) -> Path | None:
             if not file.is_file():
                 continue
             is_trusted = file.stat().st_uid in {os.geteuid(), 0, folder.stat().st_uid}
-            return file if is_trusted and TABLE in file.read_bytes() else None
+            return file if is_trusted and TABLE in user_files.read(file) else None
         except OSError:
             return None
     return None
@@ -108,7 +109,7 @@ def _yaml(file: Path) -> object:
     import yaml
 
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        return yaml.safe_load(user_files.read_text(file))
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
@@ -121,11 +122,12 @@ def _toml(file: Path) -> object:
     import tomllib
 
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(user_files.read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         problem = f"{file} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
-    return document["tool"]["safe-launch"]
+    tools = document.get("tool")
+    return tools.get("safe-launch") if isinstance(tools, dict) else None  # only in a comment
 
 
 def _mapping(file: Path, document: object) -> Mapping[Any, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
-from . import private_files
+from . import private_files, user_files
 
 
 class State(StrEnum):
@@ -103,7 +103,7 @@ def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:
 
 def _read(path: Path) -> LauncherRecord | Refused:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LauncherRecord)
+        return msgspec.json.decode(user_files.read(path), type=LauncherRecord)
     except OSError as error:
         return Refused(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

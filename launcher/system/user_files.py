@@ -8,25 +8,46 @@ import pwd
 import stat
 from pathlib import Path
 
+from ..core.units import MIB
 from . import private_files
 
 NEW = 0o644
 """Permissions of a new file, less the user's mask."""
+LARGEST = 64 * MIB
+"""Bytes of a file that is parsed as a whole, at most."""
 
 
-def read(path: Path) -> bytes:
+def read(path: Path, largest: int = LARGEST) -> bytes:
     """A file's content.
 
+    Args:
+        path: of the file.
+        largest: bytes that it may have.
+
     Raises:
-        OSError: it can't be read, or isn't a regular file: a pipe would hang, a device never end.
+        OSError: it can't be read, is too large, or isn't a regular file: a pipe would hang, a
+            device never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _check(os.fstat(descriptor).st_mode)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            content = file.read(largest + 1)
     finally:
         os.close(descriptor)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest / MIB:g} MiB")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        OSError: as `read` does.
+        UnicodeDecodeError: it isn't UTF-8.
+    """
+    return read(path).decode()
 
 
 def overwrite(path: Path, content: bytes) -> Path:

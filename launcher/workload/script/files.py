@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-import tokenize
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.reasons import hint_of, reason_of
+from ...system import user_files
 from . import not_python
 
 
@@ -49,8 +49,7 @@ def parsed(path: Path) -> ast.Module:
     if refused is not None:
         raise refused
     try:
-        with tokenize.open(path) as source:
-            return ast.parse(source.read(), filename=str(path))
+        return ast.parse(user_files.read(path), filename=str(path))
     except FileNotFoundError:
         raise LaunchError(
             ExitCode.USAGE, f"there is no script `{path}`", f"looked in {Path.cwd()}"
@@ -58,6 +57,9 @@ def parsed(path: Path) -> ast.Module:
     except OSError as error:
         problem = f"{path} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+    except (RecursionError, MemoryError) as error:  # as Python's parser says it
+        problem = "it is nested too deeply"
+        raise not_python.refusal_of_syntax(path, None, problem, "") from error
     except SyntaxError as error:
         line = (error.text or "").strip()
         hint = f"the line is: {line}" if line else ""

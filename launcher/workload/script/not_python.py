@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
+from ...system import user_files
 
 SHELLS = (b"sh", b"bash", b"dash", b"zsh", b"ksh", b"csh", b"tcsh", b"fish")
 STDIN = ("-", "/dev/stdin")
@@ -23,6 +24,8 @@ def refusal_unread(path: Path) -> LaunchError | None:
     if str(path) in STDIN or path.is_fifo():
         problem = f"{path}: the script can't come through a pipe, since every worker reads it"
         return LaunchError(ExitCode.USAGE, problem, "save it to a file, and give that")
+    if path.is_char_device() or path.is_block_device():
+        return LaunchError(ExitCode.USAGE, f"{path} is a device, not a Python script")
     if path.is_dir():
         hint = "a folder can be run if it has a __main__.py"
         return LaunchError(ExitCode.USAGE, f"{path} is a folder, not a Python script", hint)
@@ -35,7 +38,7 @@ def refusal_unread(path: Path) -> LaunchError | None:
 def _is_notebook(path: Path) -> bool:
     """Whether a file is a notebook's JSON, which Python may parse as an expression."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(user_files.read(path))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and "nbformat" in content

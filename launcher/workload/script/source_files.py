@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...core.request import LaunchRequest
+from ...system import user_files
 from .files import module_file, script_file
 from .user_files import tree_of
 
@@ -81,7 +82,7 @@ def source_files(request: LaunchRequest) -> SourceFiles:
     if start is None or not start.is_file() or any("-packages" in part for part in start.parts):
         return SourceFiles((), is_all=False)
     roots = _roots(start, is_module=request.is_module)
-    if b"sys.path." in start.read_bytes():  # which says that modules lie above it
+    if b"sys.path." in user_files.read(start):  # which says that modules lie above it
         roots += start.absolute().parents[1:4]
     found: dict[Path, SourceFile] = {}
     files, is_all = [start], True

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ...core.request import LaunchRequest
+from ...system.user_files import read
 from .files import module_file
 
 
@@ -36,7 +37,7 @@ def files_of(script: str, *, is_module: bool) -> Iterator[Path]:
 def tree_of(path: Path) -> ast.Module | None:
     """A file's syntax tree; None if it doesn't exist or isn't Python."""
     try:
-        return parsed_text(path.read_bytes())
+        return parsed_text(read(path))
     except OSError:
         return None
 
@@ -46,7 +47,7 @@ def parsed_text(source: str | bytes) -> ast.Module | None:
     """The syntax tree of a source, which nobody changes; None where it isn't Python."""
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
