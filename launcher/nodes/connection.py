@@ -98,8 +98,7 @@ class Connection:
     def receive(self) -> list[Message]:
         """The messages that have arrived; never waits, and reads no more than `CHUNK` at a time.
 
-        Sets `fault` if the other end is gone, or isn't one of the job's launchers; then it is
-        refused.
+        Sets `fault` if the other end is gone, or is refused as none of the job's launchers.
         """
         if self.fault is None:
             try:
