@@ -6,7 +6,9 @@ import argparse
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from select import select
@@ -23,9 +25,11 @@ from . import run_search
 PACE = 15.0
 """Seconds between two looks at the run; what a scraper usually takes."""
 PATIENCE = 2.0
-"""Seconds that a scraper may take for each line of its request."""
+"""Seconds that a scraper may pause."""
+WHOLE = 5.0
+"""Seconds that a scraper may take for all, however little it pauses."""
 AT_ONCE = 8
-"""Scrapers that are answered at once; others are turned away."""
+"""Scrapers that are answered at once; for another one the oldest is dropped."""
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
@@ -103,7 +107,14 @@ def _write_until_the_end(run: Path, file: Path) -> None:
 
 def _answer_until_the_end(run: Path, listener: int) -> None:
     """Answers scrapers until the launcher closes our input."""
-    free = threading.BoundedSemaphore(AT_ONCE)
+    since: dict[socket.socket, float] = {}
+    lock = threading.Lock()
+
+    def drop(request: socket.socket) -> None:
+        """Ends a connection, and with it what its thread waits for."""
+        del since[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     class Handler(BaseHTTPRequestHandler):
         """Knows one document."""
@@ -131,16 +142,21 @@ def _answer_until_the_end(run: Path, listener: int) -> None:
         daemon_threads = True
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            if free.acquire(blocking=False):
-                super().process_request(request, client_address)
-            else:
-                self.shutdown_request(request)
+            with lock:
+                if len(since) >= AT_ONCE:
+                    drop(next(iter(since)))
+                since[request] = time.monotonic()
+            super().process_request(request, client_address)
 
-        def process_request_thread(self, request: Any, client_address: Any) -> None:
-            try:
-                super().process_request_thread(request, client_address)
-            finally:
-                free.release()
+        def shutdown_request(self, request: Any) -> None:
+            with lock:
+                since.pop(request, None)
+            super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            with lock:
+                for request in [one for one, at in since.items() if time.monotonic() - at > WHOLE]:
+                    drop(request)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Says nothing: a scraper has gone."""

@@ -99,8 +99,7 @@ class Connection:
     def receive(self) -> list[Message]:
         """The messages that have arrived; never waits, and reads no more than `CHUNK` at a time.
 
-        Sets `fault` if the other end is gone, or isn't one of the job's launchers; then it is
-        refused.
+        Sets `fault` if the other end is gone, or is refused as none of the job's launchers.
         """
         if self.fault is None:
             try:
@@ -120,10 +119,13 @@ class Connection:
             while self.is_proven and not self.is_foreign and (message := self._next()) is not None:
                 found.append(message)
         except ValueError as error:
-            problem = f"sent what no launcher sends: {error}"
-            self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
-            self._refuse(f"it {problem}")
+            self.refuse(f"sent what no launcher sends: {error}")
         return found
+
+    def refuse(self, problem: str) -> None:
+        """Ends the connection, and says what the other end has done."""
+        self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
+        self._refuse(f"it {problem}")
 
     def begin(self, handshake: Handshake) -> Self:
         """Begins the handshake."""

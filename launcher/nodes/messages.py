@@ -245,3 +245,19 @@ FromOthers = (
 )
 """The messages to node 0."""
 Message = FromHead | FromOthers
+
+
+def ranks_in(message: Message) -> set[int | None]:
+    """The ranks that a message to node 0 tells of."""
+    match message:
+        case Failing(records=records):
+            told: tuple[FailureRecord | Standing | RankProgress, ...] = records
+        case Ended(records=records, standings=standings):
+            told = (*records, *standings)
+        case Standings(standings=standings):
+            told = standings
+        case Pong(progress=progress):
+            told = progress
+        case _:
+            told = ()
+    return {one.rank for one in told}

@@ -11,7 +11,7 @@ from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
 from .connection import Connection, Listener, broadcast
-from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop
+from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop, ranks_in
 
 SHORT = 500
 """Characters of a failure's message that are passed on, after a node's first failures."""
@@ -38,6 +38,7 @@ class Peers:
         is_answered: node 0 has said that the workers are to be stopped.
         progress: how far the ranks of the other nodes have come, by their last sign of life.
         mute: nodes whose launchers give no sign of life, though the connection is open.
+        spans: the ranks of each node, on node 0: a node tells of its own.
     """
 
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Peers:
     is_answered: bool = False
     progress: dict[int, tuple[RankProgress, ...]] = field(default_factory=dict)
     mute: set[int] = field(default_factory=set)
+    spans: tuple[range, ...] = ()
 
     @property
     def is_head(self) -> bool:
@@ -85,6 +87,7 @@ class Peers:
 
     def send_orders(self, order: Order) -> None:
         """Tells every other node to start its workers."""
+        self.spans = order.spans
         for rank, connection in self.connections.items():
             connection.send(structs.replace(order, rank=rank))
 
@@ -101,6 +104,9 @@ class Peers:
         received: list[Message] = []
         came, connection.waiting = [*connection.waiting, *connection.receive()], []
         for message in came:
+            if self.spans and (foreign := ranks_in(message).difference(self.spans[rank])):
+                connection.refuse(f"told of rank {min(foreign, key=str)}, which isn't its own")
+                break
             if isinstance(message, Failing | Ended):
                 shift = time.monotonic() - message.now - connection.delay()
                 shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))

@@ -781,13 +781,14 @@ def test_messages_are_linear_in_nodes(count: int) -> None:
         links = [one.result(LONG)[0] for one in coming]
         peers = Peers(dict(enumerate(joined.connections, start=1)))
         peers.send_orders(structs.replace(ORDER, workers=(2,) * count))
-        links[-1].send(Failing((RECORD,), 1.0))
+        records = [replace(RECORD, rank=2 * node) for node in range(1, count)]
+        links[-1].send(Failing((records[-1],), 1.0))
         told = 0
         while not peers.failing:
             told += len(peers.receive(count - 1))
         peers.send(Stop())
-        for link in links:
-            link.send(Ended(is_success=False, records=(RECORD,), now=1.0))
+        for link, record in zip(links, records, strict=True):
+            link.send(Ended(is_success=False, records=(record,), now=1.0))
         while peers.awaited():
             told += sum(len(peers.receive(rank)) for rank in peers.awaited())
         peers.send_orders(structs.replace(ORDER, workers=(2,) * count, attempt=2))

@@ -10,6 +10,7 @@ from types import UnionType
 
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import Resume, Saves
@@ -22,6 +23,7 @@ from safe_launch.diagnosis.observed import with_seen
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.diagnosis.user_lines import spots_of
 from safe_launch.evidence.exit_reason import death_text
+from safe_launch.hangs.standing import Standing
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import decoded, encoded
@@ -34,18 +36,23 @@ from safe_launch.nodes.messages import (
     Message,
     NodeObserved,
     Order,
+    Pong,
     Refusal,
     RunEnded,
+    Standings,
     Stop,
 )
 from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
+from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.report.explain_failure import model_text, unexplained_rows
 from safe_launch.session import follower
 from support.forged import ORDER, RUN, STARTED, Raw, raw
 from support.fuzz.documents import mutated
 from support.links import GPU, HARDWARE, HEAD, MESSAGES, RECORD, linked
+from support.waiting import wait_for
 
+ROW = RankProgress(2, 77, 1, Phase.TRAINING, 5, 0.1, 9.0, 0.3)
 FORGED: list[tuple[Message, Raw, str]] = [
     (STARTED, {"run_id": "../../../escaped"}, "RunStarted.run_id: '../../../escaped'"),
     (STARTED, {"run_id": RUN + "\n"}, "RunStarted.run_id"),
@@ -222,3 +229,33 @@ def test_a_failure_that_was_told_stays_one(told: tuple[Message, ...], is_lost: b
         assert (1 in peers.lost) == is_lost
         assert is_lost or [one.rank for one in peers.ended[1].records] == [RECORD.rank]
         assert is_lost or not peers.ended[1].is_success
+
+
+@pytest.mark.parametrize(
+    ("message", "is_own"),
+    [
+        (Failing((NODE_1,), 1.0), True),
+        (Failing((NODE_1, replace(RECORD, rank=0)), 1.0), False),
+        (Failing((replace(RECORD, rank=2),), 1.0), False),
+        (Ended(False, (replace(RECORD, rank=0),), now=1.0), False),
+        (Ended(True, standings=(Standing(0, pid=77),), now=1.0), False),
+        (Ended(True, standings=(Standing(1, pid=77),), now=1.0), True),
+        (Standings((Standing(2, pid=77),)), False),
+        (Pong((ROW,)), False),
+        (Pong((replace(ROW, rank=1),)), True),
+    ],
+)
+def test_a_node_tells_of_its_own_ranks(message: Message, is_own: bool) -> None:
+    """What it tells of another's is taken for nothing, and it is lost by its own doing."""
+    order = structs.replace(ORDER, workers=(1, 1, 1))
+    with linked() as (one, head_of_one), linked() as (_two, head_of_two):
+        peers = Peers({1: head_of_one, 2: head_of_two})
+        peers.send_orders(order)
+        one.send(message)
+        told: list[Message] = []
+        wait_for(lambda: told.extend(peers.receive(1)) or told or peers.lost)
+        assert bool(told) == is_own
+        assert (peers.lost.keys(), peers.failing.keys() <= {1}) == (set() if is_own else {1}, True)
+        if not is_own:
+            assert (peers.failing, peers.ended, peers.progress) == ({}, {}, {})
+            assert "which isn't its own" in peers.lost[1][1]
