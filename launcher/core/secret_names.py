@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 LONGEST = 128
 """Characters of such a name, at most."""
 ANYWHERE = re.compile(
-    r"password|passwd|passphrase|passcode|secret|credential|authorization|apikey|webhook"
+    r"password|passwd|passphrase|passcode|secret|credential|authorization|apikey"
     r"|connectionstring|connstr|sharedaccesssignature|mnemonic"
 )
 """Parts of names of secrets, wherever they stand in it."""
@@ -62,7 +62,7 @@ PASSES = _words("""
     inference initial is joint last low lowering max mean min multi must n next no
     normalization num one onnx optimization optimizer optional out par pattern per post pre
     prefill prev previous quality quantization reduce render run sanity second should single
-    skip step tests test third this to train training transform two validation warmup will
+    skip step tests test the third this to train training transform two validation warmup will
 """)
 """Words before a `pass` through a network, a graph or a test."""
 PATTERNS = _words("""
@@ -72,7 +72,7 @@ PATTERNS = _words("""
 """)
 """Words before a `pat` that is a pattern, not a personal access token."""
 _LAST = _words("""
-    passwords creds cred cookie cookies otp totp jwt bearer sessionid pwd
+    passwords creds cred cookie cookies otp totp jwt bearer sessionid webhook webhooks pwd
 """)
 """Last words of names of secrets."""
 _WORKING_DIRECTORY = ("PWD", "OLDPWD", "OLD_PWD")

@@ -40,7 +40,7 @@ state_dict_key missing_keys unexpected_keys dataset_key column_key public_key ro
 post_grad_pass joint_custom_pre_pass passed password_length secret_name token_file token_type
 is_training_pass passive pat patience path name_pat file_pat exclude_pat pattern patch pathlib
 cookie_file cookie_name author authors authority use_auth auth_type signature
-OMP_NUM_THREADS webhook_timeout webhook_enabled reserved_special_token_5 token_0
+OMP_NUM_THREADS webhook_id webhook_timeout webhook_enabled reserved_special_token_5 token_0
 tokenize detokenize skip sketch task risk monk asks took api_url base_url accessible
 credential_type asset gasket masks basket pwd_dir key_bits n_keys keystone
 sequence_length seq_key sk ak optimizer adopt

@@ -148,6 +148,8 @@ TOKENIZERS_PARALLELISM=false SSH_AUTH_SOCK=/tmp/ssh-1/agent.1
 author=somebody_0001 signature: forward_0001
 token=None password=None HF_TOKEN=None secret=true API_KEY=$API_KEY2 WANDB_API_KEY=<your key 1>
 HF_TOKEN_PATH=/root/.cache/token1 --credentials_file=/a/b1.json
+before the backward pass: "The parameter has been reduced" and the next token: "hello"
+export HF_TOKEN=hf_... on every node, `WANDB_API_KEY=...`, {"api_key": "sk-..."}
 auto_wrap_policy=policy_0001, pass 1/300000 of the data"""
 
 
