@@ -59,7 +59,7 @@ _NO_VALUE = re.compile(
 )
 _END_OF_COMMAND = re.compile(r"[\"'`\\]|\s*(?:$|\n|\\|-)")
 _METAVAR = re.compile(r"[A-Z_]+\]?")
-_RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+/=]{20,}")
+_RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+=]{20,}+(?![\w/])")
 
 
 def hidden_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -213,6 +213,8 @@ def _is_secret_value(text: str, first: int, name: str, bare: re.Match[str]) -> b
         return name == name.upper() or (has_both if not is_strong(name) else has_digit)
     if separator[0] == ":":
         return has_both if is_strong(name) else _RANDOM.match(value) is not None
+    if "\n" in separator:
+        return False
     return (has_both and len(value) >= 8) if is_strong(name) else bool(_RANDOM.match(value))
 
 
