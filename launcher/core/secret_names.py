@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 LONGEST = 128
 """Characters of such a name, at most."""
 ANYWHERE = re.compile(
-    r"password|passwd|passphrase|passcode|secret|credential|authorization|apikey|webhook"
+    r"password|passwd|passphrase|passcode|secret|credential|authorization|apikey"
     r"|connectionstring|connstr|sharedaccesssignature|mnemonic"
 )
 """Parts of names of secrets, wherever they stand in it."""
@@ -26,18 +26,19 @@ PLACES = _words("""
 ADDRESSES = frozenset(["url", "uri", "endpoint"])
 """As `PLACES`, but a webhook's address is itself the secret."""
 SERVICES = _words("""
-    account acr admin aliyun alibaba aliyuncs amazon anthropic artifactory aws azure baichuan
-    baidu basic bitbucket bos clearml client cloudflare cohere comet consumer cos dashscope
-    databricks dagshub datadog db database deepseek discord docker elastic elasticsearch email
-    ftp gcp gcs gemini git github gitlab google grafana groq hf hub http huggingface
-    huggingfacehub huawei imap jenkins jira jwt kafka kaggle labelbox langchain langfuse
-    langsmith ldap login mail mailgun minio mistral mlflow modal modelscope mongo mongodb
-    moonshot mq mysql neptune newrelic nexus ngc npm nvidia obs openai openrouter opsgenie oss
-    pagerduty perplexity pg pinecone postgres postgresql proxy pushover pypi qdrant rabbitmq
-    redis registry replicate roboflow root runpod sendgrid sentry serpapi service sftp
-    siliconflow slack smtp snowflake sql ssh storage stripe sudo swanlab tavily telegram
-    tencent tensorboard together tos twilio user vault vercel vnc volc volcengine vpn wandb
-    weaviate webdav wifi xai zhipu
+    account acr admin alibaba aliyun aliyuncs amazon anthropic artifactory aws azure backblaze
+    baichuan baidu basic bitbucket bos ceph cerebras clearml client cloudflare cohere comet
+    consumer cos dagshub dashscope database databricks datadog db deepl deepseek discord
+    docker elastic elasticsearch elevenlabs email fireworks ftp gcp gcs gemini git github
+    gitlab google grafana groq hf http huawei hub huggingface huggingfacehub imap jenkins jina
+    jira jwt kafka kaggle labelbox langchain langfuse langsmith ldap login mail mailgun minio
+    mistral mlflow modal modelscope mongo mongodb moonshot mq mysql nebius neptune newrelic
+    nexus ngc npm nvapi nvidia obs openai openrouter opsgenie oss pagerduty perplexity pg
+    pinecone postgres postgresql proxy pushover pypi qdrant rabbitmq redis registry replicate
+    roboflow root runpod sendgrid sentry serpapi service sftp siliconflow slack smtp snowflake
+    sql ssh stability storage stripe sudo swanlab tavily telegram tencent tensorboard together
+    tos tracking twilio user vault vercel vnc volc volcengine voyage vpn wandb weaviate webdav
+    wifi xai zhipu zhipuai
 """)
 """Services, and those who log in to one: `wandb_key`, `db_pass`, `sshpass`, `redis_auth`."""
 KEYS = SERVICES - {"user", "sql", "http", "hub", "email", "mail", "login"} | _words("""
@@ -47,22 +48,24 @@ KEYS = SERVICES - {"user", "sql", "http", "hub", "email", "mail", "login"} | _wo
 """) - {"host", "session", "token", "write", "app"}
 """Words that make a following `key` a secret; most keys are names of columns."""
 PIECES = re.compile(
-    r"pad(ding)?|[beu]os|unk|sep|cls|mask|image|img|video|audio|vision|patch|special|num|max|min|per|"
+    r"pad(ding)?|[beu]os|[be]o[ihv]|[es]ot|unk|sep|cls|mask|image|img|video|audio|vision|patch|special|num|max|min|per|"
     r"next|first|last|stop|start|end|begin|new|extra|added|n|placeholder|additional|separator|"
     r"think(ing)?|tool|system|assistant|prompt|response|generation|reward|step|"
     r"prev(ious)?|current|input|output|target|draft|sub|word|total|by|each|every|bad|forced|decoder|"
     r"encoder|speech|text|object|point|box|class|mem|memory|register|latent|query|context|doc|eot|"
-    r"fim|prefix|suffix|middle|human|chat|turn|role|label|sentinel|invalid|unexpected|unknown"
+    r"fim|prefix|suffix|middle|dist|distill(ation)?|layout|time|action|state|language|speaker|mel|rank|retrieval|ctx|noise|"
+    r"pooler|summary|newline|column|row|function|observation|global|local|hidden|human|chat|turn|role|label|sentinel|invalid|unexpected|unknown"
 )
 """Words that make a following `token` a piece of text: a model's tokens are no secrets."""
 PASSES = _words("""
-    a all and any backward backwards bwd bw band compile compiler current custom decode
-    decomposition did does dual each enable encode end epoch eval every extra final first
-    forward forwards full fuse fused fusion fw fwd fx gate grad graph has high inductor
-    inference initial is joint last low lowering max mean min multi must n next no
-    normalization num one onnx optimization optimizer optional out par pattern per post pre
-    prefill prev previous quality quantization reduce render run sanity second should single
-    skip step tests test third this to train training transform two validation warmup will
+    a all and any backward backwards band best bw bwd compile compiler current custom decode
+    decomposition did does dual each enable encode end epoch eval every extra filter final
+    first forward forwards full fuse fused fusion fw fwd fx gate grad graph has high inductor
+    inference initial is joint last lora loss low lowering mask max mean min multi must n next
+    no normalization num one onnx optimization optimizer optional out par pattern per post pre
+    prefill prev previous quality quantization reduce render run sanity save second should
+    single skip step test tests the third this to train training transform two validation
+    warmup will
 """)
 """Words before a `pass` through a network, a graph or a test."""
 PATTERNS = _words("""
@@ -72,7 +75,7 @@ PATTERNS = _words("""
 """)
 """Words before a `pat` that is a pattern, not a personal access token."""
 _LAST = _words("""
-    passwords creds cred cookie cookies otp totp jwt bearer sessionid pwd
+    passwords creds cred cookie cookies otp totp jwt bearer sessionid webhook webhooks pwd
 """)
 """Last words of names of secrets."""
 _WORKING_DIRECTORY = ("PWD", "OLDPWD", "OLD_PWD")

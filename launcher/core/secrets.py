@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from .secret_formats import HIDDEN, passwords_in_urls, without, without_formats
-from .secret_names import KEYS, LONGEST, is_secret_name, is_strong
+from .secret_names import LONGEST, is_secret_name, is_strong
 
 LEAST = 6
 """Characters of a value that is looked for in texts, at least: a shorter one may be any word."""
@@ -54,12 +54,12 @@ _CODE = re.compile(
 )
 """A Python expression, where a value could be: `token=args.hub_token`."""
 _NO_VALUE = re.compile(
-    r"<.*>|\[.*\]?|\{.*|\$.*|%.*|\*+|\.{3}.*|-.*|[Nn]one|[Nn]ull|[Tt]rue|[Ff]alse|x{4,}"
+    r"[\w-]{0,12}(?:\.{3}|…).*|<.*>|\[.*\]?|\{.*|\$.*|%.*|\*+|-.*|[Nn]one|[Nn]ull|[Tt]rue|[Ff]alse|x{4,}"
     r"|required|optional"
 )
 _END_OF_COMMAND = re.compile(r"[\"'`\\]|\s*(?:$|\n|\\|-)")
 _METAVAR = re.compile(r"[A-Z_]+\]?")
-_RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+/=]{20,}")
+_RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+=]{20,}+(?![\w/])")
 
 
 def hidden_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -161,11 +161,11 @@ def _first_of_name(text: str, keyword: int, done: int) -> int:
 
 
 def _full_name(text: str, first: int, last: int) -> str:
-    """The name, with the word before it where that says what a `key` is: `API key`."""
+    """The name, with the word before it where that says what it is: `API key`, `backward pass`."""
     name = text[first:last]
-    if name.lower() == "key":
-        before = text[max(0, first - 16) : first].rpartition(" ")[0].rpartition(" ")[2].lower()
-        if before in KEYS:
+    if name.lower() in ("key", "token", "pass") and text[first - 1 : first] == " ":
+        before = text[max(0, first - 16) : first - 1].rpartition(" ")[2]
+        if before.isalpha():
             return f"{before}_{name}"
     return name
 
@@ -213,6 +213,8 @@ def _is_secret_value(text: str, first: int, name: str, bare: re.Match[str]) -> b
         return name == name.upper() or (has_both if not is_strong(name) else has_digit)
     if separator[0] == ":":
         return has_both if is_strong(name) else _RANDOM.match(value) is not None
+    if "\n" in separator:
+        return False
     return (has_both and len(value) >= 8) if is_strong(name) else bool(_RANDOM.match(value))
 
 

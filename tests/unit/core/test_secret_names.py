@@ -24,6 +24,7 @@ SLACK_WEBHOOK_URL --webhook_url webhook DISCORD_WEBHOOK --slack-webhook WEBHOOK_
 AZURE_STORAGE_CONNECTION_STRING connection_string AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_SAS
 REDIS_AUTH http_auth basic_auth GCP_CREDS aws_creds --otp NPM_TOKEN PYPI_TOKEN bot_token
 OSS_SK obs_ak bearer accesskey privatekey secretkey access_token_secret passcode sshpass
+--voyage_key --fireworks_key ZHIPUAI_KEY CEPH_KEY --ftp_pass --mongo_pwd kaggleKey
 jwt_secret session_token id_token AWS_SESSION_TOKEN SENTRY_AUTH_TOKEN telegram_bot_token
 """
 OTHERS = """
@@ -40,9 +41,10 @@ state_dict_key missing_keys unexpected_keys dataset_key column_key public_key ro
 post_grad_pass joint_custom_pre_pass passed password_length secret_name token_file token_type
 is_training_pass passive pat patience path name_pat file_pat exclude_pat pattern patch pathlib
 cookie_file cookie_name author authors authority use_auth auth_type signature
-OMP_NUM_THREADS webhook_timeout webhook_enabled reserved_special_token_5 token_0
+OMP_NUM_THREADS webhook_id webhook_timeout webhook_enabled reserved_special_token_5 token_0
 tokenize detokenize skip sketch task risk monk asks took api_url base_url accessible
 credential_type asset gasket masks basket pwd_dir key_bits n_keys keystone
+save_pass loss_pass best_pass boi_token sot_token speaker_token action_token newline_token ctx_token
 sequence_length seq_key sk ak optimizer adopt
 """
 

@@ -148,6 +148,9 @@ TOKENIZERS_PARALLELISM=false SSH_AUTH_SOCK=/tmp/ssh-1/agent.1
 author=somebody_0001 signature: forward_0001
 token=None password=None HF_TOKEN=None secret=true API_KEY=$API_KEY2 WANDB_API_KEY=<your key 1>
 HF_TOKEN_PATH=/root/.cache/token1 --credentials_file=/a/b1.json
+token /opt/conda3/envs/training/lib/python3/site-packages/x.py, pass lib/python3/site/packages/x.py
+before the backward pass: "The parameter has been reduced" and the next token: "hello"
+export HF_TOKEN=hf_... on every node, `WANDB_API_KEY=...`, {"api_key": "sk-..."}
 auto_wrap_policy=policy_0001, pass 1/300000 of the data"""
 
 
@@ -165,6 +168,12 @@ def test_what_is_no_secret_stays(line: str) -> None:
     """A model's tokens, keys of tables, code, options without a value, prose."""
     assert hidden(line) == line
     assert json.loads(hidden(json.dumps([line]))) == [line]
+
+
+def test_the_next_line_is_no_value() -> None:
+    """Of a word at a line's end."""
+    text = "it needs a password\nRuntime2Error was raised\nin the pass\nabcdef0123456789abcdef01"
+    assert hidden(text) == text
 
 
 NAMES = (
