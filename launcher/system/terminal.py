@@ -118,7 +118,7 @@ def show(text: str, before: str = "") -> None:
         LaunchError: it can't be written.
     """
     try:
-        text = before + cleaned(text)
+        text = _encodable(before + cleaned(text), sys.stdout)
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
@@ -129,6 +129,15 @@ def show(text: str, before: str = "") -> None:
         problem = f"the output can't be written: {error.strerror}"
         hint = "make room where stdout goes, or send it elsewhere"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """A text in which what the stream's encoding doesn't have is escaped.
+
+    That also holds for bytes of arguments and names of files that aren't UTF-8.
+    """
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _give_up(stream: TextIO) -> None:
@@ -150,7 +159,8 @@ def verbatim(text: str) -> None:
 def _complain(text: str) -> None:
     """Writes to stderr, without secrets; a closed console is no error."""
     try:
-        sys.stderr.write((_new_line() if text else "") + cleaned(redacted(text)))
+        own = _encodable(cleaned(redacted(text)), sys.stderr)
+        sys.stderr.write((_new_line() if text else "") + own)
         sys.stderr.flush()
     except (OSError, ValueError):
         _give_up(sys.stderr)
