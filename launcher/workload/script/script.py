@@ -72,9 +72,8 @@ class Script:
         if value < 1 or value >= TOO_LARGE:
             if given.origin is Origin.SCRIPT:
                 return None  # the script's way to say that there is none
-            self.notes.append(
-                f"{given.source}: {given.value!r} isn't a positive whole number below 2**63"
-            )
+            why = "is too large" if value > 0 else "isn't a positive whole number"
+            self.notes.append(f"{given.source}: {given.value!r} {why}")
             return None
         return Given(value, given.origin, given.source)
 
