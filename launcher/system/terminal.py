@@ -7,6 +7,7 @@ messages of exceptions and other hosts' words can't drive the terminal.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -123,7 +124,7 @@ def show(text: str, before: str = "") -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _give_up(sys.stdout)
-        raise SystemExit(0) from None
+        raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         _give_up(sys.stdout)
         problem = f"the output can't be written: {error.strerror}"
