@@ -105,6 +105,9 @@ def guarded(arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return _reported(_too_few_files(error))
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            problem = f"the name of a file is too long: {str(error.filename)[:80]!r}..."
+            return _reported(LaunchError(ExitCode.USAGE, problem))
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(secrets.hidden_arguments(arguments))}",

@@ -23,6 +23,7 @@ from ..system import launcher_record, user_files
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
 
+EXIT_CODES = range(256)
 LISTED = 5
 """How many names an error lists."""
 
@@ -109,7 +110,7 @@ def status_of(run: Path) -> RunStatus:
         else:
             launchers.append(found)
     outcome = _mapping(run / "outcome.json", notes)
-    if outcome is not None and not isinstance(outcome.get("exit_code"), int):
+    if outcome is not None and outcome.get("exit_code") not in EXIT_CODES:
         notes.append(f"{run / 'outcome.json'} doesn't say how the run ended")
         outcome = None
     attempts = sorted(filter(None, map(_number, run.glob("attempt-*"))))

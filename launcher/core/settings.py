@@ -210,6 +210,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.REDUCE_PRECISION: Precision,
 }
 """The type of every setting's and every fact's value."""
+TOO_LARGE = 1 << 63
+"""No setting, fact or size of a model is as large; products of several can still be floats."""
 KINDS: dict[object, str] = {bool: "true or false", int: "a whole number", str: "a text"}
 _NAMES = {name.value: name for name in VALUES}
 
@@ -237,7 +239,7 @@ def range_of(name: Setting | Fact) -> range:
     """The range of a setting or fact whose value is a whole number."""
     if name is Setting.ZERO_STAGE:
         return range(4)
-    return range(int(name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)), 1 << 63)
+    return range(int(name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)), TOO_LARGE)
 
 
 def name_of(raw: str) -> Setting | Fact:

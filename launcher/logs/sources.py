@@ -18,6 +18,7 @@ from typing import IO, cast
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
 from ..core.units import GIB
+from ..system import terminal
 from .lines import Recoded, Resumed, Source
 
 STDIN = "-"
@@ -64,7 +65,38 @@ def _bounded(path: str, file: IO[bytes]) -> Source:
         return cast("Source", file)
     most = max(UNPACKED, RATIO * found.st_size)
     said = f"it unpacks to more than {most / GIB:.0f} GiB, {RATIO} times its size: unpack it"
-    return _Bounded(gzip.GzipFile(fileobj=file).read, most, said)
+    return _Bounded(_Unpacked(gzip.GzipFile(fileobj=file), path).read, most, said)
+
+
+@dataclass(slots=True)
+class _Unpacked:
+    """A packed log; one that is cut off is read up to where it ends, with a word on it.
+
+    Attributes:
+        file: the log.
+        path: of its file.
+        is_cut: it has ended too early.
+    """
+
+    file: gzip.GzipFile
+    path: str
+    is_cut: bool = False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, at most `size`; fewer at the end alone."""
+        pieces = b""
+        try:
+            while len(pieces) < size and not self.is_cut:
+                piece = self.file.read1(size - len(pieces))
+                if not piece:
+                    break
+                pieces += piece
+        except EOFError:
+            if not pieces and not self.file.tell():
+                raise  # there is nothing to read
+            self.is_cut = True
+            terminal.say(f"{self.path} is cut off: it is read up to where it ends")
+        return pieces
 
 
 def _from_pipe(descriptor: int, size: int) -> bytes:

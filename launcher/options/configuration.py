@@ -13,6 +13,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import meant
 from ..core.reasons import hint_of, reason_of
 from ..system import user_files
+from ..system.typed_yaml import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
@@ -109,7 +110,9 @@ def _yaml(file: Path) -> object:
     import yaml
 
     try:
-        return yaml.safe_load(user_files.read_text(file))
+        found: object = yaml.safe_load(user_files.read_text(file))
+        check_aliases(found)
+        return found
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error

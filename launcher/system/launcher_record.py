@@ -9,12 +9,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import private_files, user_files
+
+Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
+"""Seconds of the wall clock since the epoch, in years that calendars know."""
 
 
 class State(StrEnum):
@@ -51,8 +55,8 @@ class LauncherRecord:
     pid: int
     started: int
     command: str
-    begun: float
-    ended: float | None = None
+    begun: Instant
+    ended: Instant | None = None
 
     @property
     def boot(self) -> str:

@@ -39,7 +39,7 @@ def make_folders(path: Path) -> None:
             with suppress(FileExistsError):  # another launcher was first
                 folder.mkdir(mode=0o700)
     if not path.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        raise NotADirectoryError(errno.ENOTDIR, "a part of it is a file", str(path))
 
 
 def make_unshared(path: Path) -> None:

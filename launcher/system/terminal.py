@@ -7,6 +7,7 @@ messages of exceptions and other hosts' words can't drive the terminal.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -119,17 +120,26 @@ def show(text: str, before: str = "") -> None:
         LaunchError: it can't be written.
     """
     try:
-        text = before + cleaned(text)
+        text = _encodable(before + cleaned(text), sys.stdout)
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _give_up(sys.stdout)
-        raise SystemExit(0) from None
+        raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         _give_up(sys.stdout)
         problem = f"the output can't be written: {reason_of(error)}"
         hint = hint_of(error, "send it elsewhere")
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """A text in which what the stream's encoding doesn't have is escaped.
+
+    That also holds for bytes of arguments and names of files that aren't UTF-8.
+    """
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _give_up(stream: TextIO) -> None:
@@ -151,7 +161,8 @@ def verbatim(text: str) -> None:
 def _complain(text: str) -> None:
     """Writes to stderr, without secrets; a closed console is no error."""
     try:
-        sys.stderr.write((_new_line() if text else "") + cleaned(redacted(text)))
+        own = _encodable(cleaned(redacted(text)), sys.stderr)
+        sys.stderr.write((_new_line() if text else "") + own)
         sys.stderr.flush()
     except (OSError, ValueError):
         _give_up(sys.stderr)

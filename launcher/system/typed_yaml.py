@@ -19,6 +19,8 @@ from . import redaction, user_files
 Schema = TypeVar("Schema")
 DEEPEST = 5000
 """Levels of YAML at most; libyaml's recursion crashes at some ten thousands."""
+MOST = 1_000_000
+"""Values of a document at most, with its aliases written out."""
 MISSING = "???"
 """Marks a required field as its default."""
 
@@ -50,6 +52,7 @@ def read_document(path: Path, text: str, schema: type[Schema], first_line: int =
     try:
         check_depth(text)
         raw = yaml.load(text, _loader())
+        check_aliases(raw)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = first_line + (0 if mark is None else mark.line)
@@ -96,6 +99,34 @@ def check_depth(text: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError("it is nested too deeply")
+
+
+def check_aliases(value: object) -> None:
+    """Checks that a YAML value ends, and isn't huge once its aliases are written out.
+
+    Whoever walks over it would meet each alias's content again and again.
+
+    Raises:
+        ValueError: it doesn't, or is.
+    """
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(value: object) -> int:
+        if not isinstance(value, dict | list):
+            return 1
+        if id(value) in open_:
+            raise ValueError("an alias stands within what it stands for")
+        if id(value) not in sizes:
+            open_.add(id(value))
+            members = value.values() if isinstance(value, dict) else value
+            sizes[id(value)] = 1 + sum(map(size, members))
+            open_.discard(id(value))
+        if sizes[id(value)] > MOST:
+            raise ValueError(f"its aliases stand for more than {MOST:,} values")
+        return sizes[id(value)]
+
+    size(value)
 
 
 @cache
@@ -147,6 +178,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         if path.suffix != ".json":  # JSON that is indented with tabs isn't YAML
             check_depth(text)
         value = parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
+        check_aliases(value)
     except FileNotFoundError:
         raise LaunchError(ExitCode.USAGE, f"there is no file of arguments `{path}`") from None
     except json.JSONDecodeError as error:

@@ -76,4 +76,4 @@ def _cache(environment: MutableMapping[str, str]) -> Path:
 def _can_be_written(folder: Path) -> bool:
     """Whether it is a folder that can be written, or can be made; no user's home is none."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    return folder.parts[0] != "~" and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    return folder.parts[:1] != ("~",) and there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -394,3 +394,13 @@ def test_the_cause_is_named_however_long_telling_it_takes(
         assert done.stderr.count("\nCauseError: the cause\n") == 1
     assert (workshop / "heeded").exists() == ("handler" in how)
     assert gone(workshop)
+
+
+def test_an_excepthook_that_ends_the_process(workshop: Path) -> None:
+    """The exit code is the worker's own, which its hook has chosen after it was recorded."""
+    (workshop / "hooked.py").write_text(
+        "import os, sys\nsys.excepthook = lambda *_: os._exit(9)\nraise RuntimeError('boom')\n"
+    )
+    done = launch(workshop, "--nproc=1", *FAST, "hooked.py")
+    assert done.returncode == 9
+    assert "RuntimeError: boom" in done.stderr

@@ -27,7 +27,10 @@ class Loss:
 def losses(attempt: Path) -> tuple[Loss, ...]:
     """The losses in rank 0's log; none where no Trainer has printed any."""
     try:
-        with (attempt / "rank-0.log").open("rb") as file:
+        log = attempt / "rank-0.log"
+        if not log.is_file():
+            return ()
+        with log.open("rb") as file:
             found = list(_found(file.read(LONGEST)))
     except OSError:
         return ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from ...core.control_sequences import cleaned_json
+from ...core.count_of import count_of
 from ...core.reasons import reason_of
 from ...core.refused import Refused
-from ...system import private_files, run_directory
+from ...system import private_files, run_directory, user_files
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson
 
@@ -108,7 +108,7 @@ def found(
                 seen.add(name)
                 yield read
         for user, count in others.items():
-            yield Refused(_others_sentence(folder.path, _name(user), count))
+            yield Refused(_others_sentence(folder.path, user_files.owner(user), count))
 
 
 def _read(folder: Folder, name: str) -> Kept | Refused | int:
@@ -120,7 +120,9 @@ def _read(folder: Folder, name: str) -> Kept | Refused | int:
             if about.st_uid not in (os.geteuid(), 0) and not folder.is_trusted:
                 return about.st_uid
             if about.st_mode & 0o022 and not folder.is_trusted:
-                return Refused(f"{path} can be written by others than {_name(about.st_uid)}")
+                return Refused(
+                    f"{path} can be written by others than {user_files.owner(about.st_uid)}"
+                )
             if not stat.S_ISREG(about.st_mode):
                 return Refused(f"{path} can't be read as a lesson: it isn't a regular file")
             content = file.read(LARGEST + 1)
@@ -133,22 +135,14 @@ def _read(folder: Folder, name: str) -> Kept | Refused | int:
         return Refused(f"{path} can't be read as a lesson: {reason}")
     if lesson.format != FORMAT or lesson.file_name != name:
         return Refused(f"{path} isn't a lesson of this version")
-    owner = "" if about.st_uid == os.geteuid() else _name(about.st_uid)
+    owner = "" if about.st_uid == os.geteuid() else user_files.owner(about.st_uid)
     return Kept(path, lesson, owner)
 
 
-def _name(user: int) -> str:
-    """A user's name; the number of one who has none here."""
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return f"user {user}"
-
-
 def _others_sentence(folder: Path, owner: str, count: int) -> str:
-    whose = f"a lesson in {folder} is" if count == 1 else f"{count} lessons in {folder} are"
+    found = count_of(count, "lesson")
     rule = "only yours and root's count"
-    return f"{whose} {owner}'s: {rule}, unless you set {SHARED}={TRUSTED}{folder}"
+    return f"{found} of {owner} in {folder}: {rule}, unless you set {SHARED}={TRUSTED}{folder}"
 
 
 def keep(lesson: Lesson, folder: Path) -> Refused | None:

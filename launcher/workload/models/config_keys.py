@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.errors import ExitCode, LaunchError
+from ...core.settings import TOO_LARGE
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim"),
@@ -115,7 +116,7 @@ class ConfigSizes:
             value = None
         if isinstance(value, (list, dict)):
             raise MissingSizeError(f"{self.where}{key}, which isn't a single number")
-        if not isinstance(value, int) or value < least:
+        if not isinstance(value, int) or not least <= value < TOO_LARGE:
             kind = "a positive whole number" if least else "a whole number of 0 or more"
             raise LaunchError(
                 ExitCode.USAGE,

@@ -7,6 +7,7 @@ text, that text, the tensors' bytes.
 from __future__ import annotations
 
 import json
+import stat
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -61,7 +62,10 @@ def read_tensors(paths: Iterable[Path]) -> dict[str, Tensor]:
 def _header(path: Path) -> list[Tensor]:
     """The tensors of a file."""
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise _broken(path, "it isn't a regular file")
+        size = found.st_size
         with path.open("rb") as file:
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from ...core.errors import ExitCode, LaunchError
 from ...core.reasons import hint_of, reason_of
 from ...system import user_files
 from . import not_python
+
+STANDARD = sysconfig.get_path("stdlib")
+"""The folder of Python's own modules."""
 
 
 def package_folders(name: str) -> Iterator[Path]:
@@ -22,12 +26,20 @@ def package_folders(name: str) -> Iterator[Path]:
 
 def module_file(name: str) -> Path | None:
     """The file of a module; None if it isn't on the interpreter's path."""
-    stem = Path(*name.split("."))
+    parts = name.split(".")
+    if not all(parts) or any("/" in part or "\0" in part for part in parts):
+        return None  # of no module
+    stem = Path(*parts)
     for folder in ("", *sys.path):
         for path in (Path(folder, stem).with_suffix(".py"), Path(folder, stem, "__main__.py")):
             if path.is_file():
                 return path
     return None
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file is of an installed package or of Python itself, and not the user's."""
+    return any("-packages" in part for part in path.parts) or path.is_relative_to(STANDARD)
 
 
 def script_file(script: str) -> Path | None:

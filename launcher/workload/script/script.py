@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...core.certainty import Origin
+from ...core.settings import TOO_LARGE
 from .decisive_calls import ANYTHING
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .own_parser import OwnParser
@@ -68,10 +69,11 @@ class Script:
             value = int(str(given.value))
         except ValueError:
             value = 0
-        if value < 1:
+        if value < 1 or value >= TOO_LARGE:
             if given.origin is Origin.SCRIPT:
                 return None  # the script's way to say that there is none
-            self.notes.append(f"{given.source}: {given.value!r} isn't a positive whole number")
+            why = "is too large" if value > 0 else "isn't a positive whole number"
+            self.notes.append(f"{given.source}: {given.value!r} {why}")
             return None
         return Given(value, given.origin, given.source)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...core.request import LaunchRequest
 from ...system import user_files
-from .files import module_file, script_file
+from .files import is_installed, module_file, script_file
 from .user_files import tree_of
 
 WITHOUT_PARSER = {
@@ -79,7 +79,7 @@ class SourceFiles:
 def source_files(request: LaunchRequest) -> SourceFiles:
     """The script's own files, through all levels of imports; installed packages aren't followed."""
     start = None if request.is_program else _start(request)
-    if start is None or not start.is_file() or any("-packages" in part for part in start.parts):
+    if start is None or not start.is_file() or is_installed(start):
         return SourceFiles((), is_all=False)
     roots = _roots(start, is_module=request.is_module)
     if b"sys.path." in user_files.read(start):  # which says that modules lie above it

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...core.request import LaunchRequest
 from ...system.user_files import read
-from .files import module_file
+from .files import is_installed, module_file
 
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
@@ -21,7 +21,7 @@ def user_files(request: LaunchRequest) -> Iterator[Path]:
 def files_of(script: str, *, is_module: bool) -> Iterator[Path]:
     """The same of a script, or of a module by its name."""
     path = module_file(script) if is_module else Path(script)
-    if path is None or not path.is_file() or any("-packages" in part for part in path.parts):
+    if path is None or not path.is_file() or is_installed(path):
         return
     yield path
     tree = tree_of(path)

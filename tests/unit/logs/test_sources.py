@@ -77,5 +77,15 @@ def test_what_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bomb.write_bytes(gzip.compress(b"x" * 10_000_000))
     assert len(read(log)) == 20_000
     assert "100 times its size: unpack it" in refusal(bomb)
-    log.write_bytes(log.read_bytes()[:-100])
-    assert "it can't be read" in refusal(log)
+
+
+def test_a_packed_log_that_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read up to where it ends, and that is said once."""
+    whole = b"".join(b"step %d\n" % number for number in range(9999))
+    log = tmp_path / "log.gz"
+    log.write_bytes(gzip.compress(whole)[:-2000])
+    with sources.opened(str(log)) as source:
+        found = b"".join(iter(lambda: source.read(1000), b""))
+    assert whole.startswith(found)
+    assert len(found) > 9000
+    assert capsys.readouterr().err.count("is cut off: it is read up to where it ends") == 1

@@ -52,6 +52,21 @@ def test_the_projects_table(tmp_path: Path) -> None:
     assert words(deep) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# [tool.safe-launch]\n",
+        "[project]\ndescription = 'see [tool.safe-launch]'\n",
+        "tool = 1 # [tool.safe-launch]\n",
+        "[tool.other] # [tool.safe-launch]\n",
+    ],
+)
+def test_a_table_that_is_only_mentioned(tmp_path: Path, text: str) -> None:
+    """A comment or a text with our table's name sets nothing."""
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert words(tmp_path) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_strangers_project_doesnt_count(tmp_path: Path) -> None:
     """A folder above may be anybody's; whose script it is may say how it is launched."""

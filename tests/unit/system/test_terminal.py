@@ -69,14 +69,14 @@ class Gone(io.StringIO):
 
 
 def test_a_console_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No error for what is said; a document that nobody reads ends the command well."""
+    """No error for what is said; a document that nobody reads ends the command as SIGPIPE would."""
     monkeypatch.setattr(sys, "stderr", Gone())
     terminal.say("to nobody")
     terminal.verbatim("to nobody")
     monkeypatch.setattr(sys, "stdout", Gone())
     with pytest.raises(SystemExit) as caught:
         terminal.show("to nobody")
-    assert caught.value.code == 0
+    assert caught.value.code == 141
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["catalogue"]])
@@ -98,13 +98,13 @@ def test_a_document_that_cannot_be_written(words: list[str]) -> None:
 
 
 def test_a_reader_that_has_gone() -> None:
-    """`| head` with a document longer than a pipe holds: no word of it, and no error."""
+    """`| head` with a document longer than a pipe holds: no word of it; the code is SIGPIPE's."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "safe_launch.cli", "explain"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (ExitCode.SUCCESS, "")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_table_is_aligned_and_wrapped() -> None:
@@ -155,3 +155,19 @@ def test_stdout_counts_where_it_is_the_same_terminal() -> None:
     assert apart.stderr == "[safe-launch] one\ntwo\n"
     together = subprocess.run(command, stdout=pipe, stderr=same, text=True, check=True)
     assert together.stdout == "\n[safe-launch] one\n\ntwo\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_cannot_show_is_escaped(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Characters that its encoding lacks, and bytes of names that aren't UTF-8."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    text = "100 \u20ac in caf\udce9"
+    terminal.show(text)
+    terminal.say(text)
+    for stream in (sys.stdout, sys.stderr):
+        said = stream.buffer.getvalue().decode(encoding)
+        euro = "\u20ac" if encoding == "utf-8" else "\\u20ac"
+        assert f"100 {euro} in caf\\udce9" in said

@@ -101,3 +101,11 @@ def test_temporary_files_go_to_the_log_folder(
         with pytest.raises(LaunchError, match="No usable temporary directory") as caught:
             chosen(cache, log_dir)
         assert caught.value.code == ExitCode.CANNOT_WRITE
+
+
+@pytest.mark.parametrize("folder", [".", "./", ""])
+def test_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """It can be written like any other, however it is named."""
+    monkeypatch.chdir(tmp_path)
+    variables = {"TORCH_EXTENSIONS_DIR": folder} if folder else {"XDG_CACHE_HOME": str(tmp_path)}
+    assert chosen(variables, Path(folder)) == (variables, [])

@@ -111,7 +111,7 @@ def test_what_is_kept_in_host_memory(
         (None, "a DeepSpeed configuration is a path or a dict, not None"),
         ("no-such-file.json", "no-such-file.json: no such DeepSpeed configuration file"),
         ("x" * 5000, "no such DeepSpeed configuration file"),
-        (".", ".: can't be read: Is a directory"),
+        (".", ".: can't be read: it isn't a regular file"),
         ("{", "the JSON given for DeepSpeed:1: not JSON: Expecting property name"),
         ("list.json", "list.json: a JSON object is expected, not list"),
         ("broken.json", "broken.json:2: not JSON: Expecting value"),
