@@ -288,14 +288,14 @@ def test_another_users_lesson_doesnt_count(place: Place) -> None:
     found = place.known()
     assert (found.lessons, found.constraints) == ((), ())
     rule = f"only yours and root's count, unless you set {store.SHARED}=trusted:{place.lessons}"
-    whose = f"a lesson in {place.lessons} is user {OTHER}'s"
+    whose = f"1 lesson of user {OTHER} in {place.lessons}"
     assert found.notes == (f"ignored: {whose}: {rule}",)
     for number in range(3):
         planted = path.with_name(f"{path.stem}-{number}.json")
         planted.write_text("{")
         os.chown(planted, OTHER, OTHER)
     (note,) = place.known().notes
-    assert note.startswith(f"ignored: 4 lessons in {place.lessons} are user {OTHER}'s")
+    assert note.startswith(f"ignored: 4 lessons of user {OTHER} in {place.lessons}")
     place.environment = {store.SHARED: f"trusted:{place.lessons}"}
     found = place.known()
     assert [kept.owner for kept in found.lessons] == [f"user {OTHER}"]
