@@ -46,9 +46,7 @@ CHUNK = 1 << 18
 """Bytes that are read at a time."""
 RTT_OFFSET = 148
 """Offset of `tcpi_min_rtt` in `struct tcp_info`, in microseconds (linux/tcp.h, since Linux 4.6).
-
-Other round-trip times count the 40 ms by which the other end may delay an acknowledgement.
-"""
+Other round-trip times count the 40 ms by which the other end may delay an acknowledgement."""
 LONGEST_REASON = 300
 """Characters of msgspec's error at most; it quotes the message."""
 UNKNOWN_RTT = 0xFFFFFFFF
