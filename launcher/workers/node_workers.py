@@ -142,8 +142,9 @@ class NodeWorkers:
         begun = self.failing.get(rank)
         sent = self.records.get(rank, begun if is_stopped else None)
         if sent is not None:
-            # The script's own excepthook may have ended the process with another code.
-            own_end = code > 0 and not is_stopped
+            # The script's own excepthook may have ended the process with another code; one that
+            # was interrupted meanwhile is Python's.
+            own_end = 0 < code != 128 + signal.SIGINT and not is_stopped
             return replace(sent, exit_code=code) if own_end else sent
         ended_well = code == 0 or (code < 0 and rank in self.finished)
         if begun is None and (ended_well or is_stopped):

@@ -156,7 +156,7 @@ def test_two_hosts_train_together(site: Site) -> None:
         assert environment["CUDA_VISIBLE_DEVICES"] == "0"
         assert "SAFE_LAUNCH_SECRET" not in environment
     assert sorted(end.stdout.splitlines()) == ["rank 0 has told", "rank 1 has told"]
-    assert "hosts    localhost, beta: one worker each (hostfile)" in end.stderr
+    assert "hosts    localhost, beta: 1 worker each (hostfile)" in end.stderr
     assert f"node 0   {site.first.address}:29500" in end.stderr
     assert "hush" not in end.stderr
 

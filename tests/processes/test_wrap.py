@@ -511,8 +511,8 @@ def test_the_environment_comes_back() -> None:
     """What hooking adds unhooking takes away; what was added meanwhile stays."""
     for path in ({}, {"PYTHONPATH": "/a:/b"}):
         before = {"HOME": "/root", **path}
-        hooked = wrap_protocol.hooked(before, "id", ["--fix", "once"])
+        hooked = wrap_protocol.hooked(before, "id", Path("/sockets"), ["--fix", "once"])
         assert wrap_protocol.unhooked(hooked) == {**before, wrap_protocol.MARK: "id"}
-    hooked = wrap_protocol.hooked({}, "id", [])
+    hooked = wrap_protocol.hooked({}, "id", Path("/sockets"), [])
     hooked["PYTHONPATH"] = f"/new:{hooked['PYTHONPATH']}"
     assert wrap_protocol.unhooked(hooked)["PYTHONPATH"] == "/new"

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from unittest import mock
 
 from safe_launch.cli import guarded
+from safe_launch.commands import run_search
 from safe_launch.options.parser import parser
 
 SECONDS = 20.0
@@ -102,6 +103,7 @@ def run(folder: Path, *words: str, encoding: str = "utf-8", **variables: str) ->
             contextlib.redirect_stderr(streams[1]),
             mock.patch.dict(os.environ, {**plain, **place, **variables}, clear=True),
             contextlib.chdir(folder),
+            mock.patch.object(run_search, "running_here", return_value=()),  # other tests' runs
         ):
             code = guarded(words)
     except SystemExit as end:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import sys
 import sysconfig
+import tokenize
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +63,10 @@ def parsed(path: Path) -> ast.Module:
     if refused is not None:
         raise refused
     try:
-        return ast.parse(user_files.read(path), filename=str(path))
+        content = io.BytesIO(user_files.read(path))
+        encoding, _ = tokenize.detect_encoding(content.readline)
+        content.seek(0)
+        return ast.parse(io.TextIOWrapper(content, encoding).read(), filename=str(path))
     except FileNotFoundError:
         raise LaunchError(
             ExitCode.USAGE, f"there is no script `{path}`", f"looked in {Path.cwd()}"
