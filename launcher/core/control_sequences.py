@@ -34,9 +34,13 @@ def cleaned_json(text: bytes) -> Any:
 
 
 def is_garbage(line: str) -> bool:
-    """Whether a line is binary data: more than a tenth of it is no text, colours apart."""
+    """Whether a line is binary data: more than a tenth of it is no text, colours apart.
+
+    Text in another encoding than UTF-8, such as GBK, has no control characters.
+    """
     text = ANSI.sub("", line)
-    return 10 * (len(CONTROL.findall(text.strip())) + text.count("\ufffd")) > len(text)
+    controls = len(CONTROL.findall(text.strip()))
+    return controls > 0 and 10 * (controls + text.count("\ufffd")) > len(text)
 
 
 def cleaned(content: Any) -> Any:

@@ -17,6 +17,7 @@ from safe_launch.core.control_sequences import is_garbage
         "\tindented: Größe, 損失, потеря",
         " 10%|\u2588\u258d       | 10/100 [00:01<00:09, 9.99it/s]",
         "RuntimeError: can't open the file caf\ufffd.bin",
+        "错误: 显存不足".encode("gbk").decode("utf-8", "replace"),
     ],
 )
 def test_text(line: str) -> None:
