@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from urllib.parse import unquote
 
 from .secret_names import is_secret_name
@@ -97,16 +98,6 @@ FORMATS = {
     r"(?:[^-]*+-----END [A-Z ]*+-----|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{24,}+)*+)",
 }
 """Begins of keys, and what follows them."""
-_FORMATS = {
-    begin: re.compile(
-        rf"{re.escape(begin)}(?:(?<![A-Za-z0-9]{re.escape(begin)})"
-        rf"|(?<=\\[nrtbf]{re.escape(begin)})|(?<=[\d;\[]m{re.escape(begin)})){rest}",
-        re.ASCII,
-    )
-    for begin, rest in FORMATS.items()
-}
-"""Each at the edge of a word, which is also after a line break as JSON has it and after a color."""
-
 _USER = re.compile(
     r"://(?:[^/\s:@\"']*+:(?P<password>(?:[^/\s@\"']*+@)++)|(?<=https://)(?:[^/\s@\"']++@)++)"
 )
@@ -161,13 +152,24 @@ def _without_value(found: re.Match[str]) -> str:
     return found[0][: -len(value)] + HIDDEN
 
 
+@cache
+def _format(begin: str) -> re.Pattern[str]:
+    """A key's form at the edge of a word, also after a line break as JSON has it and after a color.
+
+    Compiled where a text needs it: all of them take 10 ms.
+    """
+    first = re.escape(begin)
+    edge = rf"(?<![A-Za-z0-9]{first})|(?<=\\[nrtbf]{first})|(?<=[\d;\[]m{first})"
+    return re.compile(f"{first}(?:{edge}){FORMATS[begin]}", re.ASCII)
+
+
 def _keys(text: str) -> Iterator[tuple[int, int]]:
     """Where keys of services stand, from their begin to their end."""
     found = [
         found.span()
-        for begin, pattern in _FORMATS.items()
+        for begin in FORMATS
         if begin in text
-        for found in pattern.finditer(text)
+        for found in _format(begin).finditer(text)
     ]
     end = 0
     for first, last in sorted(found):
