@@ -18,7 +18,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
-from ..system import kept_runs, terminal, user_files
+from ..system import kept_runs, regular_files, terminal
 from ..system.run_directory import default_root
 from . import run_search
 
@@ -95,7 +95,7 @@ def _write_until_the_end(run: Path, file: Path) -> None:
                 with file.open("ab") as stream:
                     stream.write(text)
             else:
-                user_files.overwrite(file, text)
+                regular_files.overwrite(file, text)
         except OSError as error:
             if not is_told:
                 terminal.say(f"{file} can't be written: {reason_of(error)}; the run continues")

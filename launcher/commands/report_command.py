@@ -10,7 +10,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
 from ..options.parser import Parser
 from ..report.page import document
-from ..system import kept_runs, terminal, user_files
+from ..system import kept_runs, regular_files, terminal
 from ..system.run_directory import default_root
 from . import run_search
 
@@ -86,7 +86,7 @@ def _write(path: Path, text: str) -> Path:
         if path.exists() and not document.is_page(path):
             problem = f"{path} isn't a report: it is left as it is"
             raise LaunchError(ExitCode.USAGE, problem, OTHERWISE)
-        user_files.overwrite(path, text.encode())
+        regular_files.overwrite(path, text.encode())
     except OSError as error:
         problem = f"the report can't be written: {path}: {reason_of(error)}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error, OTHERWISE)) from error

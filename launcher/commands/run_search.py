@@ -19,7 +19,7 @@ from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report.past_run import PastRun
 from ..report.run_status import RankStatus, RunStatus
-from ..system import launcher_record, user_files
+from ..system import launcher_record, regular_files
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
 
@@ -195,7 +195,7 @@ def _failure(attempt: Path, notes: list[str]) -> str:
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     """A JSON file of the run directory; None where there is none, or none that can be read."""
     try:
-        return msgspec.json.decode(user_files.read(path), type=dict[str, Any])
+        return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -13,7 +13,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..hangs.report import HangReport
 from ..report import explain_hang
-from ..system import launcher_record, terminal, user_files
+from ..system import launcher_record, regular_files, terminal
 from ..system.launcher_record import LauncherRecord, State
 from ..system.signals import REPORT
 
@@ -38,7 +38,7 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
         time.sleep(0.1)
         for path in sorted(set(_reports(run)) - before):
             with suppress(OSError, msgspec.MsgspecError, RecursionError):  # it is being written
-                report = msgspec.json.decode(user_files.read(path), type=HangReport)
+                report = msgspec.json.decode(regular_files.read(path), type=HangReport)
                 _show(report, path, as_json=as_json)
                 return
     problem = f"the launcher of {run.name} (process {launcher.pid}) hasn't answered"
@@ -71,7 +71,7 @@ def _reports(run: Path) -> list[Path]:
 
 def _show(report: HangReport, path: Path, *, as_json: bool) -> None:
     if as_json:
-        terminal.show(user_files.read_text(path).rstrip())
+        terminal.show(regular_files.read_text(path).rstrip())
     else:
         rows = terminal.table(explain_hang.rows(report))
         terminal.show("\n".join([explain_hang.headline(report), *rows]))

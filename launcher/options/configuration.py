@@ -12,7 +12,7 @@ from typing import Any
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import meant
 from ..core.reasons import hint_of, reason_of
-from ..system import user_files
+from ..system import regular_files
 from ..system.typed_yaml import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
@@ -100,7 +100,7 @@ def _projects_file(folder: Path) -> Path | None:
             if not file.is_file():
                 continue
             is_trusted = file.stat().st_uid in {os.geteuid(), 0, folder.stat().st_uid}
-            return file if is_trusted and TABLE in user_files.read(file) else None
+            return file if is_trusted and TABLE in regular_files.read(file) else None
         except OSError:
             return None
     return None
@@ -110,7 +110,7 @@ def _yaml(file: Path) -> object:
     import yaml
 
     try:
-        found: object = yaml.safe_load(user_files.read_text(file))
+        found: object = yaml.safe_load(regular_files.read_text(file))
         check_aliases(found)
         return found
     except yaml.MarkedYAMLError as error:
@@ -125,7 +125,7 @@ def _toml(file: Path) -> object:
     import tomllib
 
     try:
-        document = tomllib.loads(user_files.read_text(file))
+        document = tomllib.loads(regular_files.read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         problem = f"{file} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error

@@ -13,7 +13,7 @@ from ..core.reasons import hint_of, reason_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns
-from ..system import user_files
+from ..system import regular_files
 from . import hostfile
 from .hostfile import Host
 
@@ -124,7 +124,7 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
 
 def _text(path: Path) -> str:
     try:
-        return user_files.read_text(path)
+        return regular_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         problem = f"--hostfile {path} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error

@@ -12,7 +12,7 @@ import msgspec
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
-from ..system import private_files, user_files
+from ..system import private_files, regular_files
 from .board import RankProgress
 
 
@@ -47,7 +47,7 @@ def read(folder: Path, node: int) -> Snapshot | Refused:
     """A node's rows as last written into an attempt's folder."""
     path = _path(folder, node)
     try:
-        return msgspec.json.decode(user_files.read(path), type=Snapshot)
+        return msgspec.json.decode(regular_files.read(path), type=Snapshot)
     except FileNotFoundError:
         return Refused(f"node {node} hasn't written how far it came")
     except OSError as error:

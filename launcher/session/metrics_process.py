@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
-from ..system import terminal, user_files
+from ..system import regular_files, terminal
 
 Target = socket.socket | Path | None
 """Where metrics are shown: a socket that listens, a file, nowhere."""
@@ -70,7 +70,7 @@ def opened(target: str) -> Target:
         problem = f"--metrics {target}: there is no such folder"
         raise LaunchError(ExitCode.USAGE, problem, "a port is written `:9400`")
     try:
-        before = user_files.read(Path(target))
+        before = regular_files.read(Path(target))
     except FileNotFoundError:
         before = b""
     except OSError as error:

@@ -15,7 +15,7 @@ import msgspec
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
-from . import private_files, user_files
+from . import private_files, regular_files
 
 Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 """Seconds of the wall clock since the epoch, in years that calendars know."""
@@ -107,7 +107,7 @@ def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:
 
 def _read(path: Path) -> LauncherRecord | Refused:
     try:
-        return msgspec.json.decode(user_files.read(path), type=LauncherRecord)
+        return msgspec.json.decode(regular_files.read(path), type=LauncherRecord)
     except OSError as error:
         return Refused(f"{path} can't be read: {reason_of(error)}")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

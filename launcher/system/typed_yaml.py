@@ -14,7 +14,7 @@ from ..core.nearest import near
 from ..core.plain_json import parsed
 from ..core.reasons import hint_of, reason_of
 from ..core.secrets import in_mapping
-from . import redaction, user_files
+from . import redaction, regular_files
 
 Schema = TypeVar("Schema")
 DEEPEST = 5000
@@ -159,7 +159,7 @@ def text_of(path: Path) -> str:
         LaunchError: it can't be read.
     """
     try:
-        return user_files.read_text(path)
+        return regular_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         problem = f"{path} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
@@ -174,7 +174,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        text = user_files.read_text(path)
+        text = regular_files.read_text(path)
         if path.suffix != ".json":  # JSON that is indented with tabs isn't YAML
             check_depth(text)
         value = parsed(text) if path.suffix == ".json" else yaml.safe_load(text)

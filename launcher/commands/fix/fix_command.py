@@ -23,7 +23,7 @@ from ...core.refused import Refused
 from ...options.parser import Parser
 from ...report.lasting import Edit
 from ...report.run_status import RunStatus
-from ...system import private_files, terminal, user_files
+from ...system import private_files, regular_files, terminal
 from ...system.run_directory import default_root, named
 from .. import run_search
 from . import config_patch, python_patch
@@ -110,7 +110,7 @@ def _require_own(run: Path) -> None:
     """
     owner = run.stat().st_uid
     if owner != os.geteuid():
-        problem = f"{run} belongs to {user_files.owner(owner)}, whose record says what to write"
+        problem = f"{run} belongs to {regular_files.owner(owner)}, whose record says what to write"
         raise LaunchError(ExitCode.USAGE, problem, "without --apply, the patch is only shown")
 
 
@@ -144,7 +144,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
     """
     encoding = "utf-8"
     try:
-        content = user_files.read(path)
+        content = regular_files.read(path)
         if path.suffix == ".py":
             encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         before = text = content.decode(encoding)
@@ -186,12 +186,12 @@ def _applied(patch: FilePatch) -> Path | None:
     old, new = (text.encode(patch.encoding) for text in (patch.before, patch.after))
     try:
         mode = patch.path.stat().st_mode & 0o7777
-        if user_files.read(patch.path) != old:
+        if regular_files.read(patch.path) != old:
             raise LaunchError(ExitCode.USAGE, f"{patch.path} is being changed", "try it again")
         if not os.access(patch.path, os.W_OK):
             raise PermissionError(13, "it is write-protected")
         copy = _copy(patch.path, old, mode)
-        user_files.overwrite(patch.path, new)
+        regular_files.overwrite(patch.path, new)
     except OSError as error:
         problem = f"{patch.path} can't be written: {reason_of(error)}"
         raise LaunchError(ExitCode.CANNOT_WRITE, problem, "nothing of it has changed") from error

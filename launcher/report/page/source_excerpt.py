@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...system import user_files
+from ...system import regular_files
 
 AROUND = 4
 """Lines before and after."""
@@ -58,7 +58,7 @@ def _around(path: Path, line: int, text: str) -> tuple[tuple[int, str], ...]:
         found = path.lstat()
         if path.suffix != ".py" or not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
             return ()
-        every = user_files.read_text(path).splitlines()
+        every = regular_files.read_text(path).splitlines()
         if text and 0 < line <= len(every) and every[line - 1].strip() == text:
             first, last = max(1, line - AROUND), min(len(every), line + AROUND)
             return tuple((number, every[number - 1]) for number in range(first, last + 1))

@@ -18,7 +18,7 @@ from ...hangs.report import HangReport
 from ...progress import pace, snapshot
 from ...progress.board import RankProgress
 from ...progress.snapshot import Snapshot
-from ...system import user_files
+from ...system import regular_files
 from .. import explain_hang
 from .losses import Loss, losses
 from .source_excerpt import Excerpt, excerpt
@@ -196,7 +196,7 @@ def _hangs(folder: Path) -> list[Hang]:
     hangs = []
     for number in range(1, MOST_HANGS + 1):
         try:
-            content = user_files.read(folder / f"standings-{number}.json")
+            content = regular_files.read(folder / f"standings-{number}.json")
             report = msgspec.json.decode(content, type=HangReport)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
@@ -211,6 +211,6 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 def _json(path: Path) -> dict[str, Any]:
     """A file's document; empty where there is none that can be read: the status says why."""
     try:
-        return msgspec.json.decode(user_files.read(path), type=dict[str, Any])
+        return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}

@@ -17,7 +17,7 @@ from ...core.control_sequences import cleaned_json
 from ...core.count_of import count_of
 from ...core.reasons import reason_of
 from ...core.refused import Refused
-from ...system import private_files, run_directory, user_files
+from ...system import private_files, regular_files, run_directory
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson
 
@@ -108,7 +108,7 @@ def found(
                 seen.add(name)
                 yield read
         for user, count in others.items():
-            yield Refused(_others_sentence(folder.path, user_files.owner(user), count))
+            yield Refused(_others_sentence(folder.path, regular_files.owner(user), count))
 
 
 def _read(folder: Folder, name: str) -> Kept | Refused | int:
@@ -120,9 +120,8 @@ def _read(folder: Folder, name: str) -> Kept | Refused | int:
             if about.st_uid not in (os.geteuid(), 0) and not folder.is_trusted:
                 return about.st_uid
             if about.st_mode & 0o022 and not folder.is_trusted:
-                return Refused(
-                    f"{path} can be written by others than {user_files.owner(about.st_uid)}"
-                )
+                others = f"others than {regular_files.owner(about.st_uid)}"
+                return Refused(f"{path} can be written by {others}: chmod go-w it")
             if not stat.S_ISREG(about.st_mode):
                 return Refused(f"{path} can't be read as a lesson: it isn't a regular file")
             content = file.read(LARGEST + 1)
@@ -135,7 +134,7 @@ def _read(folder: Folder, name: str) -> Kept | Refused | int:
         return Refused(f"{path} can't be read as a lesson: {reason}")
     if lesson.format != FORMAT or lesson.file_name != name:
         return Refused(f"{path} isn't a lesson of this version")
-    owner = "" if about.st_uid == os.geteuid() else user_files.owner(about.st_uid)
+    owner = "" if about.st_uid == os.geteuid() else regular_files.owner(about.st_uid)
     return Kept(path, lesson, owner)
 
 

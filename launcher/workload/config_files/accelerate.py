@@ -19,7 +19,7 @@ from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
-from ...system import user_files
+from ...system import regular_files
 from ...system.typed_yaml import DocumentError, line_of, read_mapping
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
@@ -88,7 +88,7 @@ def read(path: Path) -> Configuration:
         LaunchError: the file can't be read, or can't be launched; the message names file and line.
     """
     config = read_mapping(path)
-    text = user_files.read_text(path)
+    text = regular_files.read_text(path)
     kind = _kind(config, path, text)
     machines, processes = config.get("num_machines") or 1, config.get("num_processes")
     variables, notes = _variables(config, kind, path, text), []

@@ -16,7 +16,7 @@ from ...core.plain_json import parsed
 from ...core.reasons import reason_of
 from ...core.secrets import in_mapping
 from ...core.settings import Setting, Value
-from ...system import redaction, user_files
+from ...system import redaction, regular_files
 
 Config = dict[str, Any]
 
@@ -78,7 +78,7 @@ def _hjson(text: str) -> object:
 def _file_or_base64(name: str) -> str:
     """The text of the file of that name; if there is none, the name decoded as base64."""
     try:
-        return user_files.read_text(Path(name))
+        return regular_files.read_text(Path(name))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name}: can't be read: {reason_of(error)}") from error
     except OSError as error:

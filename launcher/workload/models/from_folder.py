@@ -12,7 +12,7 @@ from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.model import Model
 from ...core.reasons import hint_of, reason_of
-from ...system import user_files
+from ...system import regular_files
 from .from_config import UnknownShapeError, shape
 from .safetensors_headers import read_tensors, shards
 from .stored_weights import weights_of
@@ -82,7 +82,7 @@ def _config(path: Path) -> dict[str, Any]:
         LaunchError: it can't be read, or isn't a JSON object.
     """
     try:
-        config = json.loads(user_files.read(path))
+        config = json.loads(regular_files.read(path))
     except json.JSONDecodeError as error:
         problem = f"{path}:{error.lineno}: not JSON: {error.msg}"
         raise LaunchError(ExitCode.USAGE, problem) from error

@@ -17,7 +17,7 @@ from typing import Any
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.reasons import hint_of, reason_of
-from ...system import user_files
+from ...system import regular_files
 
 _LONGEST = 100_000_000
 """The longest header that the format allows, in bytes."""
@@ -143,7 +143,7 @@ def shards(folder: Path) -> list[Path]:
 def _indexed(index: Path) -> list[str]:
     """The files in an index."""
     try:
-        content = json.loads(user_files.read(index))
+        content = json.loads(regular_files.read(index))
     except (OSError, ValueError, RecursionError) as error:
         problem = f"{index} can't be read: {reason_of(error)}"
         raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error

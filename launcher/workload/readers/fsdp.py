@@ -12,7 +12,7 @@ from ...core.choices import Checkpointing, Engine, Offload, Precision, Units
 from ...core.reasons import reason_of
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
-from ...system import user_files
+from ...system import regular_files
 from ..script.given import FALSE, TRUE, Given
 from ..script.known_values import Unknown
 from ..script.script import Script
@@ -138,7 +138,7 @@ def _config(script: Script) -> dict[str, Any]:
     value = None if given is None else given.value
     if isinstance(value, str):
         try:
-            text = value if value.lstrip().startswith("{") else user_files.read_text(Path(value))
+            text = value if value.lstrip().startswith("{") else regular_files.read_text(Path(value))
             value = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             script.notes.append(f"--fsdp_config: {reason_of(error)}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.reasons import hint_of, reason_of
-from ...system import user_files
+from ...system import regular_files
 from . import not_python
 
 STANDARD = sysconfig.get_path("stdlib")
@@ -63,7 +63,7 @@ def parsed(path: Path) -> ast.Module:
     if refused is not None:
         raise refused
     try:
-        content = io.BytesIO(user_files.read(path))
+        content = io.BytesIO(regular_files.read(path))
         encoding, _ = tokenize.detect_encoding(content.readline)
         content.seek(0)
         return ast.parse(io.TextIOWrapper(content, encoding).read(), filename=str(path))

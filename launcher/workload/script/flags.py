@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.certainty import Origin
-from ...system import user_files
+from ...system import regular_files
 from ...system.typed_yaml import read_mapping
 from .given import Given
 
@@ -17,7 +17,7 @@ def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
     beside = None if path is None else path.with_suffix(".args")
     if beside is None or "HfArgumentParser" not in names or not beside.is_file():
         return []
-    return user_files.read(beside).decode(errors="replace").split()
+    return regular_files.read(beside).decode(errors="replace").split()
 
 
 def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...system import user_files
+from ...system import regular_files
 from .harmless_calls import HARMLESS, dotted, is_harmless, writes_environment
 
 FIRST = "unsloth"
@@ -171,7 +171,7 @@ def _file(path: Path, place: _Place) -> Iterator[Step]:
         return
     place.visited.add(path)
     try:
-        tree = ast.parse(user_files.read(path))
+        tree = ast.parse(regular_files.read(path))
     except (OSError, SyntaxError, ValueError, RecursionError):
         raise Unknowable from None
     functions = {node.name: node.body for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ...system import user_files
+from ...system import regular_files
 from .files import package_folders
 from .source_files import SourceFile
 from .user_files import parsed_text
@@ -36,7 +36,7 @@ def library_class(name: str) -> tuple[SourceFile, ast.ClassDef] | None:
 
 def _defined(path: Path, name: str) -> tuple[SourceFile, ast.ClassDef] | None:
     """The definition of a class at the top level of a file."""
-    text = user_files.read(path).decode(errors="replace")
+    text = regular_files.read(path).decode(errors="replace")
     start = re.search(rf"^class {name}\b", text, re.MULTILINE)
     if start is None:
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.source_location import SourceLocation
-from ...system import user_files
+from ...system import regular_files
 from . import unguarded_calls
 from .parameter_reductions import parameter_reductions
 from .user_files import tree_of
@@ -113,7 +113,7 @@ def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
     for path in paths:
         tree = tree_of(Path(path))
         if tree is not None:
-            text = user_files.read(Path(path)).decode(errors="replace")
+            text = regular_files.read(Path(path)).decode(errors="replace")
             parsed.append((path, text.splitlines(), tree))
     search = SEARCHES[name]
     words = {word for _, _, tree in parsed for word in _words(tree)}

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ...core.errors import ExitCode, LaunchError
-from ...system import user_files
+from ...system import regular_files
 
 SHELLS = (b"sh", b"bash", b"dash", b"zsh", b"ksh", b"csh", b"tcsh", b"fish")
 STDIN = ("-", "/dev/stdin")
@@ -38,7 +38,7 @@ def refusal_unread(path: Path) -> LaunchError | None:
 def _is_notebook(path: Path) -> bool:
     """Whether a file is a notebook's JSON, which Python may parse as an expression."""
     try:
-        content = json.loads(user_files.read(path))
+        content = json.loads(regular_files.read(path))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and "nbformat" in content

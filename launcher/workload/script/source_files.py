@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...core.request import LaunchRequest
-from ...system import user_files
+from ...system import regular_files
 from .files import is_installed, module_file, script_file
 from .user_files import tree_of
 
@@ -82,7 +82,7 @@ def source_files(request: LaunchRequest) -> SourceFiles:
     if start is None or not start.is_file() or is_installed(start):
         return SourceFiles((), is_all=False)
     roots = _roots(start, is_module=request.is_module)
-    if b"sys.path." in user_files.read(start):  # which says that modules lie above it
+    if b"sys.path." in regular_files.read(start):  # which says that modules lie above it
         roots += start.absolute().parents[1:4]
     found: dict[Path, SourceFile] = {}
     files, is_all = [start], True

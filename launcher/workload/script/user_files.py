@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ...core.request import LaunchRequest
-from ...system.user_files import read
+from ...system.regular_files import read
 from .files import is_installed, module_file
 
 

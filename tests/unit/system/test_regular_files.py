@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from safe_launch.system import user_files
+from safe_launch.core.reasons import hint_of
+from safe_launch.system import regular_files
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target.chmod(0o4751)
     (link := tmp_path / "link").symlink_to("target")
     (tmp_path / "target.new").write_text("the user's")
-    assert user_files.overwrite(link, b"new") == target
+    assert regular_files.overwrite(link, b"new") == target
     assert (link.readlink(), target.read_text()) == (Path("target"), "new")
     assert stat.S_IMODE(target.stat().st_mode) == 0o4751
     assert {*os.listdir(tmp_path)} == {"link", "target", "target.new"}
@@ -26,7 +27,7 @@ def test_a_new_file_has_the_users_permissions(tmp_path: Path) -> None:
     """As any program's: less the mask."""
     before = os.umask(0o027)
     try:
-        user_files.overwrite(tmp_path / "new", b"")
+        regular_files.overwrite(tmp_path / "new", b"")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
@@ -40,7 +41,16 @@ def test_only_regular_files(tmp_path: Path, kind: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
     mode = path.stat().st_mode
-    for action in (user_files.read, lambda path: user_files.overwrite(path, b"")):
+    for action in (regular_files.read, lambda path: regular_files.overwrite(path, b"")):
         with pytest.raises(OSError, match="it isn't a regular file"):
             action(path)
     assert path.stat().st_mode == mode
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    """It isn't this process that may write so much: no hint of the system's limits fits."""
+    (path := tmp_path / "large").write_bytes(b"12345")
+    assert regular_files.read(path, 5) == b"12345"
+    with pytest.raises(OSError, match="it is larger than") as caught:
+        regular_files.read(path, 4)
+    assert hint_of(caught.value) == ""

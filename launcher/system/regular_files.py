@@ -36,7 +36,7 @@ def read(path: Path, largest: int = LARGEST) -> bytes:
     finally:
         os.close(descriptor)
     if len(content) > largest:
-        raise OSError(errno.EFBIG, f"it is larger than {largest / MIB:g} MiB")
+        raise OSError(errno.EINVAL, f"it is larger than {largest / MIB:g} MiB")
     return content
 
 
