@@ -6,18 +6,31 @@ from pathlib import Path
 
 from support.processes import gone, launch
 
-TRAIN = """
-import ctypes, os, threading, time, atexit
+FOREVER = """
+import ctypes
+
+def forever():
+    lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex), lock(mutex)
+"""
+"""Native code that keeps the GIL and that no signal ends, as a deadlock of a library's: pause()
+returns when the launcher asks for a stack."""
+
+TRAIN = (
+    FOREVER
+    + """
+import os, threading, time, atexit
 print("trained", flush=True)
 if os.environ["RANK"] == "1":
     {end}
 """
+)
 
 
 def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
     """Rank 0 has ended and the training is done: a success with a remark, in a bounded time."""
     script = workshop / "train.py"
-    script.write_text(TRAIN.format(end="atexit.register(ctypes.PyDLL(None).pause)"))
+    script.write_text(TRAIN.format(end="atexit.register(forever)"))
     done = launch(workshop, "--nproc=2", "--hang-report=1", script)
     said = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert done.returncode == 0
@@ -37,13 +50,15 @@ def test_a_thread_that_the_script_leaves_running_goes_on(workshop: Path) -> None
     assert "hangs" not in done.stderr
 
 
-LOOP = """
-import ctypes, os, torch
+LOOP = (
+    FOREVER
+    + """
+import os, torch
 
 class Group:
     def __del__(self):
         if os.environ["RANK"] == "1":
-            ctypes.PyDLL(None).pause()
+            forever()
 
 def main():
     group = Group()
@@ -55,6 +70,7 @@ def main():
 
 main()
 """
+)
 
 
 def test_a_rank_that_hangs_as_its_objects_are_destroyed(workshop: Path) -> None:
