@@ -11,7 +11,7 @@ import wrapt
 from ..core.choices import Engine
 from ..core.settings import Fact
 from ..evidence.observations import Observations
-from ..workload.readers.vocabulary import dtype_named
+from ..workload.config_files.vocabulary import dtype_named
 from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..core.choices import Checkpointing
 from ..core.private_names import ATTENTION
-from ..core.settings import Setting
+from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
-from ..workload.readers.vocabulary import attention_named, dtype_named
+from ..workload.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
 """Packages whose modules checkpoint nothing unless they are told to."""
@@ -19,18 +19,20 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """The switch's names in transformers: that of late 5.x, and the older, which goes with 6."""
 
 
-def see_facts(model: Any, observations: Observations) -> None:
-    """Notes the attention, and the type in which the weights are.
-
-    It is seen before the model, whose report has the launcher estimate again.
-    """
+def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
+    """The attention, and the type in which the weights are; None for what isn't known."""
+    found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
         weight = next(floating, None)
-        observations.see(
-            attention=_attention(getattr(model, "config", None), observations),
-            loaded_precision=None if weight is None else dtype_named(str(weight.dtype)),
-        )
+        found[Fact.LOADED_PRECISION] = None if weight is None else dtype_named(str(weight.dtype))
+        found[Fact.ATTENTION] = _attention(getattr(model, "config", None), observations)
+    return found
+
+
+def see_facts(model: Any, observations: Observations) -> None:
+    """Notes them before the model is seen, whose report has the launcher estimate again."""
+    observations.see(**facts_of(model, observations))
 
 
 def _attention(config: Any, observations: Observations) -> str | None:

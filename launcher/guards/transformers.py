@@ -16,7 +16,7 @@ from ..core.choices import Checkpointing
 from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
 from ..workload.config_files import edited_deepspeed
-from ..workload.readers.vocabulary import dtype_named, optimizer_named
+from ..workload.config_files.vocabulary import dtype_named, optimizer_named
 from . import batches, first_batch, fsdp
 from .enforced import overrides, replaced
 from .loss import loss_of

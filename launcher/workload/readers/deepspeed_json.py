@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...core.certainty import Origin
-from ...core.choices import Engine, Offload, Optimizer, Precision
+from ...core.choices import Engine, Offload
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Fact, Setting, Value
+from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
-from ..config_files.deepspeed import Config, ConfigError, load, offload_of, section
+from ..config_files.deepspeed import Config, ConfigError, load
+from ..config_files.deepspeed_statements import batch_of, of_config
 from ..script.given import Given
 from ..script.known_values import Unknown
 from ..script.script import Script
-from .vocabulary import optimizer_named
 
-SIZES = {
-    Fact.REDUCE_BUCKET: "reduce_bucket_size",
-    Fact.ALLGATHER_BUCKET: "allgather_bucket_size",
-    Fact.PREFETCH_BUCKET: "stage3_prefetch_bucket_size",
-    Fact.PERSISTENCE_THRESHOLD: "stage3_param_persistence_threshold",
-    Fact.MAX_LIVE_PARAMETERS: "stage3_max_live_parameters",
-    Fact.MAX_REUSE_DISTANCE: "stage3_max_reuse_distance",
-    Fact.SUB_GROUP: "sub_group_size",
-    Fact.OVERLAP_COMM: "overlap_comm",
-    Fact.CONTIGUOUS_GRADIENTS: "contiguous_gradients",
-}
-"""Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
-SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
-AUTO = {
-    Fact.REDUCE_BUCKET: 500_000_000,
-    Fact.PREFETCH_BUCKET: 50_000_000,
-    Fact.PERSISTENCE_THRESHOLD: 100_000,
-}
-"""Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
-defaults if they are absent (transformers/integrations/deepspeed.py)."""
-OFFLOADED = ("offload_optimizer", "offload_param")
 FLAGS = (
     "deepspeed",
     "deepspeed_config",
@@ -119,61 +99,17 @@ def _label(given: Given) -> str:
 def statements(
     config: Config, label: str, script: Script, origin: Origin = Origin.CONFIG
 ) -> Iterator[Statement]:
-    """The statements in a configuration: a file's, or one that the script's source creates."""
-    origin = min(origin, Origin.CONFIG)
+    """The statements in a configuration: a file's, or one that the script's source creates.
 
-    def known(value: Value, key: str) -> Known:
-        return Known(value, origin, f"{label}: {key}" if key else label)
-
-    def whole_number(key: str) -> int | None:
-        value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        if value not in (None, "auto"):
-            script.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
-        return None
-
-    zero = section(config, "zero_optimization")
-    stage = zero.get("stage", 0)
-    if config.get("zero_optimization") is True:
-        stage = 1  # DeepSpeed's oldest format, which it still accepts
-    yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
-    if isinstance(stage, int) and stage in range(4):
-        yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
-        if not any(section(zero, name).get("device") == "auto" for name in OFFLOADED):
-            offload = offload_of(config)
-            if stage < 3 and offload is Offload.OPTIMIZER_AND_PARAMETERS:
-                offload = Offload.OPTIMIZER  # the parameters' is stage 3's alone
-            yield Setting.OFFLOAD, known(offload.value, "zero_optimization.offload_*")
-    elif stage != "auto":
-        script.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
-    micro = whole_number("train_micro_batch_size_per_gpu")
-    steps = whole_number("gradient_accumulation_steps")
-    whole = whole_number("train_batch_size")
-    if micro and whole and config.get("gradient_accumulation_steps") is None:
-        once = micro * script.world
-        steps = whole // once if whole % once == 0 else None
-    if origin is Origin.CONFIG:
-        _refuse_contradictions(script, label, micro, steps, whole)
-    if micro is not None:
-        yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
-    if steps is not None:
-        yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
-    yield from _sizes(zero, label, script, origin)
-    yield from _optimizer(config, label, script, origin)
-    ranks = section(config, "tensor_parallel").get("autotp_size")
-    if isinstance(ranks, int) and ranks > 1:
-        yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
-    dtype = section(config, "data_types").get("grad_accum_dtype")
-    yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
-    precision = _precision(config)
-    if precision is not None:
-        yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
+    Raises:
+        LaunchError: a file's numbers contradict each other or the flags.
+    """
+    if origin >= Origin.CONFIG:
+        _refuse_contradictions(config, label, script)
+    yield from of_config(config, label, script, min(origin, Origin.CONFIG))
 
 
-def _refuse_contradictions(
-    script: Script, label: str, micro: int | None, steps: int | None, whole: int | None
-) -> None:
+def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
     """Refuses now what transformers and DeepSpeed would refuse when the training starts.
 
     That flags must agree is the Trainer's rule (transformers/integrations/deepspeed.py,
@@ -183,6 +119,7 @@ def _refuse_contradictions(
     Raises:
         LaunchError: two numbers that must agree don't; the message has both, with their places.
     """
+    micro, steps, whole = batch_of(config, label, replace(script, notes=[]))
     for key, value, flag in (
         ("train_micro_batch_size_per_gpu", micro, "per_device_train_batch_size"),
         ("gradient_accumulation_steps", steps, "gradient_accumulation_steps"),
@@ -199,65 +136,3 @@ def _refuse_contradictions(
             f"{label}: train_batch_size is {whole}, but micro batch x accumulation is {product}"
         )
         raise LaunchError(ExitCode.USAGE, problem, 'leave one of them out, or write "auto"')
-
-
-def _optimizer(config: Config, label: str, script: Script, origin: Origin) -> Iterator[Statement]:
-    """The optimizer that DeepSpeed creates; otherwise the script has its own."""
-    name = section(config, "optimizer").get("type")
-    if name is None:
-        return
-    source = f"{label}: optimizer.type"
-    kind = optimizer_named(str(name))
-    if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
-        kind = Optimizer.LION  # one state
-    if kind is None:
-        script.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
-    else:
-        yield Fact.OPTIMIZER, Known(kind.value, origin, source)
-    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
-    yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
-
-
-def _sizes(zero: Config, label: str, script: Script, origin: Origin) -> Iterator[Statement]:
-    """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
-    for fact, key in SIZES.items():
-        value = zero.get(key)
-        source = f"{label}: zero_optimization.{key}"
-        is_switch = fact in SWITCHES
-        stated = value if isinstance(value, bool) else _elements(value)
-        if stated is not None and isinstance(stated, bool) is is_switch:
-            yield fact, Known(stated, origin, source)
-        elif value not in (None, "auto"):
-            kind = "neither true nor false" if is_switch else "not a number of elements"
-            script.notes.append(f"{source}: {value!r} is {kind}")
-    automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
-    if not automatic:
-        return
-    source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
-    yield Fact.AUTO_BUCKETS, Known(True, origin, source)
-    for fact, size in AUTO.items():
-        if zero.get(SIZES[fact]) is None:
-            yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")
-
-
-def _elements(value: object) -> int | None:
-    """A whole number, which may also be written as 5e8."""
-    whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
-    return int(value) if isinstance(value, int | float) and whole else None
-
-
-def _precision(config: Config) -> Precision | None:
-    """The enabled precision, else fp32; None where it is left to the framework ("auto")."""
-    enabled = {
-        precision: section(config, name).get("enabled", False)
-        for name, precision in (
-            ("bf16", Precision.BF16),
-            ("bfloat16", Precision.BF16),
-            ("fp16", Precision.FP16),
-        )
-        if name in config
-    }
-    for precision, state in enabled.items():
-        if state is True:
-            return precision
-    return None if "auto" in enabled.values() else Precision.FP32

@@ -13,10 +13,10 @@ from ...core.reasons import reason_of
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ...system import regular_files
+from ..config_files.vocabulary import dtype_named
 from ..script.given import FALSE, TRUE, Given
 from ..script.known_values import Unknown
 from ..script.script import Script
-from .vocabulary import dtype_named
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}

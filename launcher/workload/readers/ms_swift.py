@@ -16,13 +16,13 @@ from ...core.choices import Adapter, Checkpointing, Engine, Offload, Output, Pre
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import ConfigError, load
+from ..config_files.vocabulary import dtype_named
 from ..script.files import package_folders
 from ..script.script import Script
 from ..script.versions import installed
 from .deepspeed_json import statements
 from .peft_flags import KINDS, LORA
 from .training_arguments import mode_asked
-from .vocabulary import dtype_named
 
 FOLDERS = ("config", "llm/ds_config")
 """The folders of its configurations in 4.x, and in 2.x and 3.x."""

@@ -11,9 +11,9 @@ from ...core.count_of import count_of
 from ...core.hardware import VISIBLE
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ..config_files.vocabulary import attention_named, dtype_named, optimizer_named
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script
-from .vocabulary import attention_named, dtype_named, optimizer_named
 
 LENGTHS = (
     "max_seq_length",

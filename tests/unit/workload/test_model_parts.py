@@ -10,10 +10,14 @@ import pytest
 from safe_launch.core.choices import Attention, Optimizer, Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Weight
+from safe_launch.workload.config_files.vocabulary import (
+    attention_named,
+    dtype_named,
+    optimizer_named,
+)
 from safe_launch.workload.models.config_keys import ConfigSizes, MissingSizeError
 from safe_launch.workload.models.safetensors_headers import read_tensors, shards
 from safe_launch.workload.models.weight_patterns import counted
-from safe_launch.workload.readers.vocabulary import attention_named, dtype_named, optimizer_named
 
 SIZES = ConfigSizes({"n_embd": 8, "num_attention_heads": 4, "num_layers": 3, "bias": True}, "c: ")
 

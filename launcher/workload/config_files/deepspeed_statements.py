@@ -1,0 +1,191 @@
+"""What a DeepSpeed configuration states: stage, offload, batch, sizes, precision.
+
+"auto" is left to the framework that fills it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ...core.certainty import Origin
+from ...core.choices import Engine, Offload, Optimizer, Precision
+from ...core.settings import Fact, Setting, Value
+from ...core.workload import Known, Statement
+from .deepspeed import Config, offload_of, section
+from .vocabulary import optimizer_named
+
+
+class Reader(Protocol):
+    """Who reads a configuration: how many workers there are, and where what is odd is noted."""
+
+    @property
+    def world(self) -> int:
+        """The number of workers on all nodes."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What can't be used, as sentences."""
+
+    @property
+    def unmodelled(self) -> list[str]:
+        """What is assumed, as sentences."""
+
+
+SIZES = {
+    Fact.REDUCE_BUCKET: "reduce_bucket_size",
+    Fact.ALLGATHER_BUCKET: "allgather_bucket_size",
+    Fact.PREFETCH_BUCKET: "stage3_prefetch_bucket_size",
+    Fact.PERSISTENCE_THRESHOLD: "stage3_param_persistence_threshold",
+    Fact.MAX_LIVE_PARAMETERS: "stage3_max_live_parameters",
+    Fact.MAX_REUSE_DISTANCE: "stage3_max_reuse_distance",
+    Fact.SUB_GROUP: "sub_group_size",
+    Fact.OVERLAP_COMM: "overlap_comm",
+    Fact.CONTIGUOUS_GRADIENTS: "contiguous_gradients",
+}
+"""Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
+SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
+AUTO = {
+    Fact.REDUCE_BUCKET: 500_000_000,
+    Fact.PREFETCH_BUCKET: 50_000_000,
+    Fact.PERSISTENCE_THRESHOLD: 100_000,
+}
+"""Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
+defaults if they are absent (transformers/integrations/deepspeed.py)."""
+OFFLOADED = ("offload_optimizer", "offload_param")
+
+
+def of_config(
+    config: Config, label: str, reader: Reader, origin: Origin = Origin.CONFIG
+) -> Iterator[Statement]:
+    """The statements in a configuration.
+
+    Args:
+        config: a file's, or one that the script's source creates.
+        label: its name in messages.
+        reader: who reads it.
+        origin: the rank of the statements.
+    """
+
+    def known(value: Value, key: str) -> Known:
+        return Known(value, origin, f"{label}: {key}" if key else label)
+
+    zero = section(config, "zero_optimization")
+    stage = zero.get("stage", 0)
+    if config.get("zero_optimization") is True:
+        stage = 1  # DeepSpeed's oldest format, which it still accepts
+    yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
+    if isinstance(stage, int) and stage in range(4):
+        yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
+        if not any(section(zero, name).get("device") == "auto" for name in OFFLOADED):
+            offload = offload_of(config)
+            if stage < 3 and offload is Offload.OPTIMIZER_AND_PARAMETERS:
+                offload = Offload.OPTIMIZER  # the parameters' is stage 3's alone
+            yield Setting.OFFLOAD, known(offload.value, "zero_optimization.offload_*")
+    elif stage != "auto":
+        reader.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
+    micro, steps, _ = batch_of(config, label, reader)
+    if micro is not None:
+        yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
+    if steps is not None:
+        yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
+    yield from _sizes(zero, label, reader, origin)
+    yield from _optimizer(config, label, reader, origin)
+    ranks = section(config, "tensor_parallel").get("autotp_size")
+    if isinstance(ranks, int) and ranks > 1:
+        yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
+    dtype = section(config, "data_types").get("grad_accum_dtype")
+    yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
+    precision = _precision(config)
+    if precision is not None:
+        yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
+
+
+def batch_of(
+    config: Config, label: str, reader: Reader
+) -> tuple[int | None, int | None, int | None]:
+    """Micro batch, accumulation and global batch; None where they aren't stated as numbers.
+
+    Args:
+        config: the configuration.
+        label: its name in messages.
+        reader: who reads it.
+    """
+
+    def whole_number(key: str) -> int | None:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        if value not in (None, "auto"):
+            reader.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
+        return None
+
+    micro = whole_number("train_micro_batch_size_per_gpu")
+    steps = whole_number("gradient_accumulation_steps")
+    whole = whole_number("train_batch_size")
+    if micro and whole and config.get("gradient_accumulation_steps") is None:
+        once = micro * reader.world
+        steps = whole // once if whole % once == 0 else None
+    return micro, steps, whole
+
+
+def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
+    """The optimizer that DeepSpeed creates; otherwise the script has its own."""
+    name = section(config, "optimizer").get("type")
+    if name is None:
+        return
+    source = f"{label}: optimizer.type"
+    kind = optimizer_named(str(name))
+    if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
+        kind = Optimizer.LION  # one state
+    if kind is None:
+        reader.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
+    else:
+        yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
+    yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
+
+
+def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
+    """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
+    for fact, key in SIZES.items():
+        value = zero.get(key)
+        source = f"{label}: zero_optimization.{key}"
+        is_switch = fact in SWITCHES
+        stated = value if isinstance(value, bool) else _elements(value)
+        if stated is not None and isinstance(stated, bool) is is_switch:
+            yield fact, Known(stated, origin, source)
+        elif value not in (None, "auto"):
+            kind = "neither true nor false" if is_switch else "not a number of elements"
+            reader.notes.append(f"{source}: {value!r} is {kind}")
+    automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
+    if not automatic:
+        return
+    source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
+    yield Fact.AUTO_BUCKETS, Known(True, origin, source)
+    for fact, size in AUTO.items():
+        if zero.get(SIZES[fact]) is None:
+            yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")
+
+
+def _elements(value: object) -> int | None:
+    """A whole number, which may also be written as 5e8."""
+    whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
+    return int(value) if isinstance(value, int | float) and whole else None
+
+
+def _precision(config: Config) -> Precision | None:
+    """The enabled precision, else fp32; None where it is left to the framework ("auto")."""
+    enabled = {
+        precision: section(config, name).get("enabled", False)
+        for name, precision in (
+            ("bf16", Precision.BF16),
+            ("bfloat16", Precision.BF16),
+            ("fp16", Precision.FP16),
+        )
+        if name in config
+    }
+    for precision, state in enabled.items():
+        if state is True:
+            return precision
+    return None if "auto" in enabled.values() else Precision.FP32
