@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -21,7 +22,7 @@ from .evidence import from_exception
 from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
 from .evidence.worker_messages import Exiting, Failure, FailureBegun, Finished, Reexecution
-from .guards import answering, install
+from .guards import answering, install, settling
 from .machine import cpu_affinity
 from .progress import board
 from .progress.board import Phase
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> None:
         rank = int(os.environ["RANK"])
         with _stops_wait():
             sender = Sender(os.environ.get(VARIABLE), rank)
-            observations.report_to(sender.send)
+            observations.report_to(sender.send, partial(sender.ask, seconds=settling.PATIENCE))
             observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
             answering.begin(rank, observations)
             if warmth is not None:

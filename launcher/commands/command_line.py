@@ -291,7 +291,11 @@ def request_of(
         log_dir=options.log_dir,
         metrics=options.metrics,
         limits=Limits(
-            Fix(options.fix), options.strict, options.allow_restart, forget=options.forget
+            Fix(options.fix),
+            options.strict,
+            options.allow_restart,
+            forget=options.forget,
+            asks=options.ask == "on",
         ),
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),

@@ -64,6 +64,7 @@ class Limits:
         allow_restart: a correction may restart from scratch where it can't resume.
         max_restarts: how often a failure of unknown cause is restarted with the same plan.
         forget: launch without what earlier runs have taught.
+        asks: settings may also be changed where the workers ask for them.
     """
 
     fix: Fix = Fix.AUTO
@@ -71,6 +72,7 @@ class Limits:
     allow_restart: bool = False
     max_restarts: int = 0
     forget: bool = False
+    asks: bool = True
 
 
 @dataclass(frozen=True, slots=True)

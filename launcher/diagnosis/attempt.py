@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.checkpoint import Saves
+from ..core.choices import Framework
 from ..core.settings import Value
+from ..core.workload import Statement
 from ..evidence.failure_record import FailureRecord
 from ..nodes.attempt_end import AttemptEnd
 from ..planning.plan import Plan
@@ -42,6 +44,9 @@ class Seen:
         saves: where node 0's Trainers save, rank 0's first; empty where none has begun to train.
         rows: how far the ranks of node 0 had come at the end.
         span: the attempt's begin and end, in seconds of node 0's monotonic clock.
+        asked: what the script asked for and what else is, as the workers said where they asked what
+            to set: before anything was set there.
+        framework: the owner of the training loop, by what they said there; None where unknown.
     """
 
     observed: Mapping[str, Value]
@@ -49,6 +54,8 @@ class Seen:
     saves: tuple[Saves, ...] = ()
     rows: tuple[RankProgress, ...] = ()
     span: tuple[float, float] = (0.0, 0.0)
+    asked: tuple[Statement, ...] = ()
+    framework: Framework | None = None
 
     def document(self) -> dict[str, Any]:
         """The settings, the facts, the model and the span, for the run directory.
@@ -57,7 +64,12 @@ class Seen:
         """
         offset = time.time() - time.monotonic()
         span = [moment + offset for moment in self.span] if any(self.span) else None
-        return {"observed": dict(self.observed), "model": self.model, "span": span}
+        return {
+            "observed": dict(self.observed),
+            "asked": {name: known.value for name, known in self.asked},
+            "model": self.model,
+            "span": span,
+        }
 
 
 @dataclass(frozen=True, slots=True)

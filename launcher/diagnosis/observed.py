@@ -22,24 +22,42 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     Settings that the plan overrides are left out: their value in force is the plan's, not what was
     asked for. So is the length of the first batch where a longer one is stated: it is a maximum.
     """
-    seen = f"the script, as seen in attempt {attempt.number + 1}"
     longest = attempt.plan.workload.value(Fact.SEQUENCE_LENGTH)
     is_stated = attempt.plan.workload.is_length_stated
-    named = [(name_of(raw), value) for raw, value in observed.items()]
+    kept = {
+        name: value
+        for name, value in ((name_of(raw), value) for raw, value in observed.items())
+        if not (isinstance(name, Setting) and name in attempt.plan.overrides)
+        and not (name is Fact.SEQUENCE_LENGTH and is_stated and int(value) <= int(longest or 0))
+    }
+    seen = f"the script, as seen in attempt {attempt.number + 1}"
+    return statements(attempt.plan.workload, kept, seen)
+
+
+def statements(
+    workload: Workload, seen: Mapping[Name, Value], source: str
+) -> tuple[Statement, ...]:
+    """What workers said, as statements.
+
+    Args:
+        workload: what was known before; where a value is confirmed, its place is still told.
+        seen: the values.
+        source: where the others come from, in words.
+    """
     return tuple(
         (
             name,
-            Known(parse_value(name, value), Origin.OBSERVED, _source(attempt, name, value) or seen),
+            Known(
+                parse_value(name, value), Origin.OBSERVED, _source(workload, name, value) or source
+            ),
         )
-        for name, value in named
-        if not (isinstance(name, Setting) and name in attempt.plan.overrides)
-        and not (name is Fact.SEQUENCE_LENGTH and is_stated and int(value) <= int(longest or 0))
+        for name, value in seen.items()
     )
 
 
-def _source(attempt: Attempt, name: Name, value: Value) -> str:
+def _source(workload: Workload, name: Name, value: Value) -> str:
     """The place where an observed value had been read, in the user's words; empty for none."""
-    known = attempt.plan.workload.known.get(name)
+    known = workload.known.get(name)
     return known.source if known is not None and known.value == value else ""
 
 
@@ -50,7 +68,8 @@ def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
     """The workload with what the workers reported; their model replaces the files'."""
-    informed = workload.informed(observed_statements(attempt, seen.observed))
+    informed = workload.informed((*seen.asked, *observed_statements(attempt, seen.observed)))
+    informed = replace(informed, framework=seen.framework or informed.framework)
     if seen.model is None:
         return informed
     source = f"the model as seen in attempt {attempt.number + 1}"

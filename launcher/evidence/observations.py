@@ -10,7 +10,9 @@ import re
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..core.choices import Checkpointing
@@ -20,7 +22,7 @@ from ..core.settings import Fact, Setting, Value
 from ..progress.board import Phase, Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of
-from .worker_messages import Imports, Message, ModelShape, Observed, Remark
+from .worker_messages import Answer, Ask, Imports, Message, ModelShape, Observed, Remark
 
 PAUSE = 2.0
 """Seconds between two looks at the memory, which take some tens of microseconds."""
@@ -49,12 +51,23 @@ class Observations:
         self._others = OtherModels()
         self._steps: list[tuple[Callable[[], int | None], int]] = []
         self._send: Callable[[Message], None] | None = None
+        self._ask: Callable[[Ask], Answer | None] | None = None
+        self._passed: Counter[str] = Counter()  # how often each way to a boundary was gone
         self._remarks: list[str] = []
         self._report_imports: Callable[[], dict[str, Any]] | None = None
 
-    def report_to(self, send: Callable[[Message], None]) -> None:
-        """Sets the function that sends messages, once the worker is forked from the fork server."""
-        self._send = send
+    def report_to(
+        self,
+        send: Callable[[Message], None],
+        ask: Callable[[Ask], Answer | None] | None = None,
+    ) -> None:
+        """Sets what sends messages, and what asks, once the worker is forked from the server.
+
+        Args:
+            send: sends a message to the launcher.
+            ask: waits for its answer to a question; None where none is to be asked.
+        """
+        self._send, self._ask = send, ask
         for sentence in self._remarks:
             send(Remark(sentence))
 
@@ -76,6 +89,18 @@ class Observations:
         self.progress.moved()
         if self._send is not None:
             self._send(message)
+
+    def ask(self, question: Ask) -> Answer | None:
+        """The launcher's answer at a boundary; None where nothing is changed there.
+
+        Questions whose keys are equal get numbers: the same way was gone again, as in a loop.
+        """
+        if self._ask is None:
+            return None
+        self._passed[question.key] += 1
+        self.progress.moved()
+        key = f"{question.key}#{self._passed[question.key]}"
+        return self._ask(replace(question, key=key, step=self.step()))
 
     def remark(self, sentence: str) -> None:
         """Tells the launcher, once, what the user should know."""

@@ -5,30 +5,44 @@ Nobody else can connect, nor keep the launcher busy with attempts to.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import socket
+import threading
+import time
 from contextlib import suppress
 
 from .socket_folder import at_folder
-from .worker_messages import Message, encoded
+from .worker_messages import Answer, Ask, Message, WentOn, encoded
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"
 """Environment variable with the socket's path, for the workers."""
+CHUNK = 65536
 
 
 class Sender:
-    """The worker's end; sending never raises, since the training matters more."""
+    """The worker's end; neither sending nor asking ever raises, since the training matters more.
+
+    Several threads may ask at the same time: one of them reads for all.
+    """
 
     def __init__(self, path: str | None, rank: int) -> None:
         self._rank = rank
         # A bare descriptor: Python would warn of an unclosed socket at the script's end.
         self._descriptor: int | None = None
+        self._owner = os.getpid()
+        self._answers: dict[str, Answer] = {}
+        self._arrived = threading.Condition()
+        self._is_read = False  # by a thread
+        self._partial = b""
         if path:
             folder, name = os.path.split(path)
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with suppress(OSError), connection, at_folder(folder, name) as reachable:
                 connection.connect(reachable)
                 self._descriptor = connection.detach()
+        self._is_answered = self._descriptor is not None
 
     def send(self, message: Message) -> None:
         """Sends a message to the launcher."""
@@ -40,3 +54,66 @@ class Sender:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
             self._descriptor = None
+
+    def ask(self, question: Ask, seconds: float) -> Answer | None:
+        """Waits for the launcher's answer; None where nobody answers.
+
+        What a worker has forked doesn't ask: its answers would be its parent's. After one silence
+        nothing is asked any more, and the launcher is told.
+
+        Args:
+            question: what is asked; its key hasn't been asked before.
+            seconds: how long to wait at most.
+        """
+        if not self._is_answered or os.getpid() != self._owner:
+            return None
+        self.send(question)
+        end = time.monotonic() + seconds
+        with self._arrived:
+            while (answer := self._answers.pop(question.key, None)) is None:
+                left = end - time.monotonic()
+                if left <= 0 or not self._is_answered:
+                    self._is_answered = False
+                    break
+                if self._is_read:
+                    self._arrived.wait(left)
+                else:
+                    self._read(left)
+        if answer is None:
+            self.send(WentOn(question.key))
+        return answer
+
+    def _read(self, seconds: float) -> None:
+        """Takes what arrives within so many seconds; meanwhile other threads may look for theirs.
+
+        The lock is held before and after, but not while nothing arrives.
+        """
+        self._is_read = True
+        self._arrived.release()
+        try:
+            chunk = self._chunk(seconds)
+        finally:
+            self._arrived.acquire()
+            self._is_read = False
+        if chunk is not None:
+            *lines, self._partial = (self._partial + chunk).split(b"\n")
+            for answer in map(_decoded, lines):
+                self._answers[answer.key] = answer
+            self._is_answered = self._is_answered and bool(chunk)
+        self._arrived.notify_all()
+
+    def _chunk(self, seconds: float) -> bytes | None:
+        """What has arrived; empty where the launcher is gone, None where nothing has."""
+        if self._descriptor is None:
+            return b""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        try:
+            return os.read(self._descriptor, CHUNK) if poll.poll(seconds * 1000) else None
+        except OSError:
+            return b""
+
+
+def _decoded(line: bytes) -> Answer:
+    """The launcher's answer in a line."""
+    return Answer(**json.loads(line))

@@ -1,4 +1,4 @@
-"""The messages from a worker to its launcher; each is sent as a line of JSON.
+"""The messages between a worker and its launcher; each is sent as a line of JSON.
 
 Plain dataclasses and plain json: a worker imports nothing that the user's environment may have in
 another version.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from ..checkpoints.checkpoint import Saves
@@ -84,6 +85,62 @@ class Remark:
     sentence: str
 
 
+class Boundary(StrEnum):
+    """Where a worker asks, in the order in which a training passes them."""
+
+    TRAINING_ARGUMENTS = "TrainingArguments"
+    INITIALIZE = "deepspeed.initialize"
+    DATA_PARALLEL = "DistributedDataParallel"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The worker stands at a boundary, says what is, and waits for what to set there.
+
+    Attributes:
+        key: names this passing of the boundary; the same on every rank that comes the same way.
+        boundary: the kind of boundary.
+        changeable: names of the settings that can still be changed there.
+        facts: settings in force and facts, by name; also what is off.
+        framework: the owner of the training loop, where the boundary tells; else empty.
+        shape: the model's shape, as in `ModelShape`; None where there is none yet.
+        frame: the user's call that led there, as `file:line`; empty where there is none.
+        step: the optimizer steps done by then, by an earlier training of the script; None or 0
+            before the first.
+    """
+
+    key: str
+    boundary: Boundary
+    changeable: list[str]
+    facts: dict[str, Value]
+    framework: str = ""
+    shape: dict[str, Any] | None = None
+    frame: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """The worker has got no answer in time: it goes on as asked, and asks no more."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The launcher's answer to `Ask`; without overrides the worker goes on as asked.
+
+    Attributes:
+        key: the question's.
+        overrides: what to set there.
+        replaced: what is asked for instead, where it is known.
+    """
+
+    key: str
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    replaced: Mapping[str, Value] = field(default_factory=dict)
+
+
 Message = (
     FailureBegun
     | Failure
@@ -95,11 +152,21 @@ Message = (
     | SaveLocation
     | Reexecution
     | Remark
+    | Ask
+    | WentOn
 )
 
 
 def encoded(rank: int, message: Message) -> bytes:
     """A worker's message as a line of JSON."""
-    content = {field.name: getattr(message, field.name) for field in fields(message)}
-    line = {"rank": rank, "kind": type(message).__name__, "message": content}
+    line = {"rank": rank, "kind": type(message).__name__, "message": _content(message)}
     return json.dumps(line, default=plain).encode() + b"\n"
+
+
+def encoded_answer(answer: Answer) -> bytes:
+    """The launcher's answer as a line of JSON."""
+    return json.dumps(_content(answer), default=plain).encode() + b"\n"
+
+
+def _content(message: Message | Answer) -> dict[str, Any]:
+    return {each.name: getattr(message, each.name) for each in fields(message)}

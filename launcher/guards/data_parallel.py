@@ -11,10 +11,12 @@ import wrapt
 
 from ..core.choices import Engine
 from ..core.private_names import IGNORED, SYNCS
-from ..core.settings import Setting
+from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
+from ..evidence.worker_messages import Boundary
+from . import settling
 from .enforced import overrides
-from .model_facts import see_facts
+from .model_facts import facts_of, see_facts
 
 HOOKED = ("torch.nn.parallel.distributed",)
 FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
@@ -30,19 +32,33 @@ def install(module: ModuleType, observations: Observations) -> None:
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         given = signature.bind(instance, *args, **kwargs)
         given.apply_defaults()
-        for setting, value in overrides().items():
+        model = given.arguments["module"]
+        if observations.is_first(model):
+            settings = settling.settings_at(
+                Boundary.DATA_PARALLEL,
+                (*FLAGS, Setting.GRADIENT_CHECKPOINTING),
+                {**_in_force(given), **facts_of(model, observations)},
+                observations,
+                model=model,
+            )
+        else:
+            settings = overrides()
+        for setting, value in settings.items():
             if setting in FLAGS:
                 given.arguments[setting.value] = value
-        observations.see(
-            engine=Engine.DDP.value,
-            **{flag.value: bool(given.arguments[flag.value]) for flag in FLAGS},
-        )
-        see_facts(given.arguments["module"], observations)
-        observations.see_model(given.arguments["module"])
+        observations.see(**_in_force(given))
+        see_facts(model, observations)
+        observations.see_model(model)
         original(*given.args[1:], **given.kwargs)
         wrapped.add(instance)
 
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", construct)
+
+
+def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
+    """The engine and its flags, as they are given."""
+    flags = {flag.value: bool(given.arguments[flag.value]) for flag in FLAGS}
+    return {Fact.ENGINE.value: Engine.DDP.value, **flags}
 
 
 def reduced() -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,16 +16,20 @@ import wrapt
 
 from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
-from ..core.settings import Setting
+from ..core.settings import Setting, Value
 from ..evidence.observations import Observations
+from ..evidence.worker_messages import Boundary
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
-from . import first_batch
+from . import first_batch, settling
+from .asked_facts import deepspeed_facts
 from .enforced import overrides
-from .model_facts import see_facts
+from .model_facts import facts_of, see_facts
 from .step_times import times_of
 
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
+FRAMEWORKS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that make DeepSpeed's engine themselves."""
 CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
 
 
@@ -42,12 +47,15 @@ def _initialize(
     """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
+    settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
+        if not _is_frameworks():
+            settings = _settled(given.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
         return wrapped(*given.args, **given.kwargs)
-    settings = {setting: value for setting, value in overrides().items() if setting in CONFIGURED}
+    settings = {setting: value for setting, value in settings.items() if setting in CONFIGURED}
     if settings:
         _replace_config(given.arguments, settings)
     result = wrapped(*given.args, **given.kwargs)
@@ -59,15 +67,55 @@ def _initialize(
     return result
 
 
+def _is_frameworks() -> bool:
+    """Whether the Trainer or accelerate makes the engine: they keep copies of its configuration."""
+    frame = sys._getframe(1)  # inspect.stack() would read the sources
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in FRAMEWORKS:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
+    """What to set where a loop of the user's own makes its engine.
+
+    The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
+    optimizer of the script's own the offload.
+    """
+    model: Any = arguments["model"]
+    try:
+        config = load(_config_of(arguments))
+    except ConfigError:  # DeepSpeed says what is wrong with it
+        return overrides()
+    fixed = {Setting.MICRO_BATCH, Setting.ACCUMULATION}
+    if any(hasattr(weight, "ds_id") for weight in model.parameters()):
+        fixed.add(Setting.ZERO_STAGE)
+    if arguments.get("optimizer") is not None:
+        fixed.add(Setting.OFFLOAD)
+    changeable = {*CONFIGURED, Setting.GRADIENT_CHECKPOINTING} - fixed
+    return settling.settings_at(
+        Boundary.INITIALIZE,
+        sorted(changeable),
+        {**deepspeed_facts(config), **facts_of(model, observations)},
+        observations,
+        model=model,
+    )
+
+
+def _config_of(arguments: Mapping[str, Any]) -> Any:
+    """The configuration that an engine gets, in whichever form."""
+    own = getattr(arguments.get("args"), "deepspeed_config", None)
+    configs = (arguments.get("config"), arguments.get("config_params"), own)
+    return next((config for config in configs if config is not None), None)
+
+
 def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
     """Whether an engine gets an optimizer, as an argument or by its configuration."""
     if arguments.get("optimizer") is not None:
         return True
-    own = getattr(arguments.get("args"), "deepspeed_config", None)
-    configs = (arguments.get("config"), arguments.get("config_params"), own)
-    config = next((config for config in configs if config is not None), None)
     try:
-        return "optimizer" in load(config)
+        return "optimizer" in load(_config_of(arguments))
     except ConfigError:  # DeepSpeed says what is wrong with it
         return True
 

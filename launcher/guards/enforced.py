@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 
 from ..core import preset
 from ..core.settings import Setting, Value
@@ -14,11 +15,32 @@ def _decoded(text: str) -> dict[Setting, Value]:
     return preset.decode(text)
 
 
+_settled: dict[Setting, Value] = {}
+_settled_replaced: dict[Setting, Value] = {}
+
+
+def settle(overrides: Mapping[Setting, Value], replaced: Mapping[Setting, Value]) -> None:
+    """Keeps of an answer at a boundary what holds for the whole process: how blocks are recomputed.
+
+    Args:
+        overrides: what is set there.
+        replaced: what was asked for instead.
+    """
+    name = Setting.GRADIENT_CHECKPOINTING
+    if name in overrides:
+        _settled[name] = overrides[name]
+    if name in replaced:
+        _settled_replaced[name] = replaced[name]
+
+
 def overrides() -> dict[Setting, Value]:
-    """The settings that this worker enforces, read from the environment on each call."""
-    return _decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}"))
+    """The settings that this worker enforces: the plan's, and what was settled since.
+
+    The environment is read on each call.
+    """
+    return {**_decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}")), **_settled}
 
 
 def replaced() -> dict[Setting, Value]:
     """The script's own values of the enforced settings, where they are known."""
-    return _decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}"))
+    return {**_decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}")), **_settled_replaced}

@@ -12,24 +12,35 @@ from typing import Any
 
 import wrapt
 
-from ..core.choices import Checkpointing
-from ..core.settings import Fact, Setting
+from ..core.choices import Checkpointing, Framework
+from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
+from ..evidence.worker_messages import Boundary
 from ..workload.config_files import edited_deepspeed
 from ..workload.config_files.vocabulary import dtype_named, optimizer_named
-from . import batches, first_batch, fsdp
+from . import batches, first_batch, fsdp, settling
+from .asked_facts import trainer_facts
 from .enforced import overrides, replaced
 from .loss import loss_of
 from .model_facts import NAMES, see_facts, see_no_checkpointing
 from .step_times import times_of
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
+SETTABLE = (
+    Setting.ZERO_STAGE,
+    Setting.OFFLOAD,
+    Setting.GRADIENT_CHECKPOINTING,
+    Setting.MICRO_BATCH,
+    Setting.ACCUMULATION,
+)
+"""What TrainingArguments can still be given before they are validated."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps `TrainingArguments.__post_init__`, or the Trainer's constructor."""
     if module.__name__ == HOOKED[0]:
-        wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", _complete)
+        complete = partial(_complete, observations)
+        wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", complete)
     else:
         wrapt.wrap_function_wrapper(module, "Trainer.__init__", partial(_construct, observations))
         wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
@@ -37,9 +48,11 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
 
 
-def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _complete(
+    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Any:
     """Sets the arguments before they are validated and passed to DeepSpeed."""
-    settings = overrides()
+    settings = _settled(instance, observations)
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
     if Setting.MICRO_BATCH in settings:
@@ -53,6 +66,17 @@ def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     elif Setting.RESHARD_AFTER_FORWARD in settings and not instance.fsdp:
         os.environ.update(fsdp.VARIABLES)
     return wrapped(*args, **kwargs)
+
+
+def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:
+    """What to set in the arguments; the plan's alone where they are odd, which others say."""
+    try:
+        facts = trainer_facts(arguments)
+    except (AttributeError, TypeError, ValueError):
+        return overrides()
+    framework = Framework.TRANSFORMERS.value
+    where = Boundary.TRAINING_ARGUMENTS
+    return settling.settings_at(where, SETTABLE, facts, observations, framework=framework)
 
 
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:

@@ -16,12 +16,15 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ..checkpoints.checkpoint import NAME, Resume
+from ..core.choices import Framework
 from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
-from ..core.settings import Value, name_of, parse_value, range_of
+from ..core.settings import Setting, Value, name_of, parse_value, range_of
 from ..evidence.described_model import is_described_model
 from ..evidence.failure_record import FailureRecord
+from ..evidence.worker_messages import Answer
+from ..evidence.worker_messages import Ask as Question
 from ..hangs.standing import Child, Standing
 from ..progress.board import WINDOW, RankProgress
 from ..system.signals import ENDING
@@ -31,7 +34,10 @@ from .messages import (
     Failing,
     Join,
     Message,
+    NodeAnswer,
+    NodeAsk,
     NodeObserved,
+    NodeWentOn,
     Order,
     Pong,
     Refusal,
@@ -97,6 +103,10 @@ def _are_settings(values: Mapping[str, Value]) -> bool:
         return False
 
 
+def _are_named_settings(names: list[str]) -> bool:
+    return len(names) <= len(Setting) and all(name in {*Setting} for name in names)
+
+
 def _are_versions(values: Mapping[str, str]) -> bool:
     return all(len(name) <= WORD and len(value) <= WORD for name, value in values.items())
 
@@ -112,6 +122,7 @@ NAMED = Bound(
 )
 STOP = Bound("a signal that stops a run", lambda number: number in ENDING)
 SETTINGS = Bound("settings and facts with valid values", _are_settings)
+SHAPE = Bound("a model's shape", is_described_model)
 VERSIONS = Bound("short names and versions", _are_versions)
 DIGEST = pattern(re.compile(r"|[0-9a-f]{64}"), "a digest")
 CODE = number(0, 255)
@@ -192,7 +203,20 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
         Resume: {"training": number(0, 1 << 16), "name": pattern(NAME, "a checkpoint's name")},
         Stop: {"signal": STOP},
         Signalled: {"signal": STOP},
-        NodeObserved: {"observed": SETTINGS, "model": Bound("a model's shape", is_described_model)},
+        NodeObserved: {"observed": SETTINGS, "model": SHAPE},
+        NodeAsk: {"rank": number(0, RANKS)},
+        Question: {
+            "key": text(WORD),
+            "changeable": Bound("names of settings", _are_named_settings),
+            "facts": SETTINGS,
+            "framework": Bound("a framework", lambda name: name in {"", *Framework}),
+            "shape": SHAPE,
+            "frame": text(LINE),
+            "step": number(0, BYTES),
+        },
+        NodeAnswer: {"rank": number(0, RANKS)},
+        Answer: {"key": text(WORD), "overrides": SETTINGS, "replaced": SETTINGS},
+        NodeWentOn: {"rank": number(0, RANKS), "key": text(WORD)},
         Failing: {"now": number(-SECONDS, SECONDS)},
         Ended: {"signal": STOP, "now": number(-SECONDS, SECONDS)},
         FailureRecord: {
@@ -265,7 +289,7 @@ SIZES: Mapping[type, int] = MappingProxyType(
     {
         **dict.fromkeys((Join, Unable, Refusal), 1 << 16),
         Order: 1 << 20,
-        **dict.fromkeys((NodeObserved, Failing, Ended, Pong, Standings), LARGE),
+        **dict.fromkeys((NodeObserved, NodeAsk, Failing, Ended, Pong, Standings), LARGE),
     }
 )
 """Bytes of a message at most, by type; a few thousand workers' records are the largest."""

@@ -12,6 +12,8 @@ from ..checkpoints.checkpoint import Resume
 from ..core.hardware import Hardware
 from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
+from ..evidence.worker_messages import Answer
+from ..evidence.worker_messages import Ask as Question
 from ..hangs.standing import Standing
 from ..progress.board import RankProgress
 
@@ -160,6 +162,27 @@ class NodeObserved(Struct, frozen=True, tag=True):
     model: dict[str, Any] | None = None
 
 
+class NodeAsk(Struct, frozen=True, tag=True):
+    """A worker of a node asks at a boundary."""
+
+    rank: int
+    question: Question
+
+
+class NodeAnswer(Struct, frozen=True, tag=True):
+    """Node 0's answer to a worker of a node."""
+
+    rank: int
+    answer: Answer
+
+
+class NodeWentOn(Struct, frozen=True, tag=True):
+    """A worker of a node has got no answer in time."""
+
+    rank: int
+    key: str
+
+
 class Signalled(Struct, frozen=True, tag=True):
     """A node's launcher got a signal to stop; `again` if it is a repeated one."""
 
@@ -236,12 +259,23 @@ class RunEnded(Struct, frozen=True, tag=True):
     diagnosis: str = ""
 
 
-FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | RunEnded
+FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | NodeAnswer | RunEnded
 """The messages from node 0."""
 FromCallers = Join | Unable | Refusal
 """The messages of whoever node 0 doesn't know yet."""
 FromOthers = (
-    Join | Unable | Refusal | NodeObserved | Signalled | Failing | Ask | Pong | Standings | Ended
+    Join
+    | Unable
+    | Refusal
+    | NodeObserved
+    | NodeAsk
+    | NodeWentOn
+    | Signalled
+    | Failing
+    | Ask
+    | Pong
+    | Standings
+    | Ended
 )
 """The messages to node 0."""
 Message = FromHead | FromOthers
@@ -250,6 +284,8 @@ Message = FromHead | FromOthers
 def ranks_in(message: Message) -> set[int | None]:
     """The ranks that a message to node 0 tells of."""
     match message:
+        case NodeAsk(rank=rank) | NodeWentOn(rank=rank):
+            return {rank}
         case Failing(records=records):
             told: tuple[FailureRecord | Standing | RankProgress, ...] = records
         case Ended(records=records, standings=standings):

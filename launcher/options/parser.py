@@ -212,6 +212,13 @@ def parser() -> Parser:
         "checkpoints that the job has written; they are kept",
     )
     result.add_argument(
+        "--ask",
+        choices=["on", "off"],
+        default="on",
+        help="whether workers ask at their frameworks' boundaries what to set there; off: only "
+        "what was planned before the launch is set (default: on)",
+    )
+    result.add_argument(
         "--forget",
         action="store_true",
         help="launch without what earlier runs of the script have taught; what is disproved by a "

@@ -11,9 +11,10 @@ from ..core.hardware import Hardware
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
+from .estimates.training_states import Candidate
 from .plan import NoPlan, Plan
 from .remedies import proposals, remedies
-from .search import resolve, rules_of
+from .search import FREE, resolve, rules_of
 from .uncertain import doubt_of
 
 STRICT = "--strict allows no change"
@@ -26,6 +27,7 @@ def planned(
     constraints: Sequence[Constraint],
     *,
     has_failed: bool = False,
+    fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
     """The plan, or why there is none.
 
@@ -38,8 +40,9 @@ def planned(
         hardware: what it runs on.
         constraints: what is forbidden.
         has_failed: whether an attempt has failed: then assumptions count as well.
+        fixed: settings that can't be changed any more, with their values in force.
     """
-    search = partial(resolve, constraints=constraints, has_failed=has_failed)
+    search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
     found = search(request, workload, hardware)
     doubt = doubt_of(found, search)
     if doubt is not None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from ..core.choices import Checkpointing, Engine, Framework, Offload
 from ..core.constraint import Cause, CauseKind, Constraint
@@ -27,6 +28,8 @@ from .preferences import rank
 
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
 """The cause of another accumulation, where the micro batch changes."""
+FREE: Candidate = MappingProxyType({})
+"""Nothing is fixed."""
 ALONE = Fraction(1)
 """The growth of a rank's share of the batch where no worker was lost."""
 
@@ -71,12 +74,22 @@ def resolve(
     *,
     by_memory: bool = True,
     has_failed: bool = False,
+    fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
     What was asked for is kept where it may fit, and so is what needs no more than that; else the
     bound must fit. Where it fits nowhere, but something may fit, that is what needs the least.
     Deterministic: the same values give the same plan on every node.
+
+    Args:
+        request: what the user asked the launcher for.
+        workload: what is known of the training.
+        hardware: what it runs on.
+        constraints: what is forbidden.
+        by_memory: whether the memory estimate forbids too.
+        has_failed: whether an attempt has failed, see `Rules`.
+        fixed: settings that can't be changed any more, with their values in force.
     """
     rules = rules_of(request, hardware, constraints, has_failed=has_failed)
     rules = replace(rules, by_memory=by_memory)
@@ -85,7 +98,7 @@ def resolve(
     reference = evaluate(asked, workload, rules, sizes)
     every = [
         (candidate, evaluate(candidate, workload, rules, sizes))
-        for candidate in candidates(workload, growth(request))
+        for candidate in candidates(workload, growth(request), fixed)
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, reference))
     considered = tuple(evaluated for _, evaluated in every)
@@ -180,7 +193,9 @@ def certain_point_of(candidate: Candidate, workload: Workload) -> dict[Name, Val
     }
 
 
-def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candidate]:
+def candidates(
+    workload: Workload, factor: Fraction = ALONE, fixed: Candidate = FREE
+) -> Iterator[Candidate]:
     """Every assignment that the guards can apply, including what was asked for.
 
     A setting that is unknown is in no candidate: the script's own value remains.
@@ -190,18 +205,21 @@ def candidates(workload: Workload, factor: Fraction = ALONE) -> Iterator[Candida
     Args:
         workload: what is asked for, and which alternatives can be applied.
         factor: the growth of a rank's share of the batch after workers were lost.
+        fixed: settings that can't be changed any more, with their values in force.
     """
     asked = workload.asked
     batch = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
     single = {
-        setting: _alternatives(setting, value, workload)
+        setting: [fixed[setting]] if setting in fixed else _alternatives(setting, value, workload)
         for setting, value in asked.items()
         if setting not in batch
     }
+    set_batch = {setting: value for setting, value in fixed.items() if setting in batch}
+    pairs = [set_batch] if set_batch else _batches(workload, factor)
     for values in itertools.product(*single.values()):
         settings = dict(zip(single, values, strict=True))
         if _is_possible(settings, asked):
-            for pair in _batches(workload, factor):
+            for pair in pairs:
                 yield {**settings, **pair}
 
 

@@ -18,13 +18,23 @@ from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..diagnosis.user_lines import spots_of
 from ..evidence.failure_record import FailureRecord
 from ..hangs.report import HangReport
-from ..planning.plan import NoPlan, Plan
+from ..planning.plan import Change, NoPlan, Plan
 from ..report import explain_failure, explain_hang, explain_plan, lasting, summary
 from ..system import run_directory, terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
-SHOWN_WHEN_QUIET = ("change", "doubt", "suggest", "gets", "note", "may end", "do")
+SHOWN_WHEN_QUIET = (
+    "settled",
+    "asked",
+    "change",
+    "doubt",
+    "suggest",
+    "gets",
+    "note",
+    "may end",
+    "do",
+)
 """Labels of the rows that `--quiet` keeps."""
 
 
@@ -93,6 +103,12 @@ class ConsoleReporter:
         rows = [("suggest", text) for text in changes]
         rows += _advice(state.root, following.workload)
         terminal.say(*terminal.table(rows), f"not relaunched: {refused.sentence}")
+
+    def settled(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        """Prints what is changed in the running attempt, and where; or what would be."""
+        label = "change" if is_made else "suggest"
+        rows = [(label, explain_plan.change_text(plan, change)) for change in changes]
+        _show([("settled" if is_made else "asked", f"at {where}, before any step"), *rows])
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
         """Prints where every rank stands, and keeps it in the attempt's folder."""

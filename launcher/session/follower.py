@@ -162,7 +162,7 @@ def _take_part(
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = Watch(lambda _observed, _model: True, terminal.say, server.extend, lambda _report: None)
+    watch = Watch(None, terminal.say, server.extend, lambda _report: None)
     peers = Peers({0: link}, silence=request.placement.times.silence)
     part = run_attempt(order, own, request, server, folder, watch, peers)
     ended = part.ended[order.rank]

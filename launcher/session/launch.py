@@ -141,7 +141,7 @@ def _train(
     target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     run_directory.write(run / "request.json", request.document())
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung)
+    nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)

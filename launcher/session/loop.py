@@ -107,7 +107,8 @@ def run_attempts(
             if step.note:
                 effects.reporter.note(step.note)
         if isinstance(step, End):
-            restart = _restart(state, plan, effects) if step.standing is None else None
+            ran = outcome.attempt.plan  # with what was settled while it ran
+            restart = _restart(state, ran, effects) if step.standing is None else None
             if restart is None:
                 return state, step
             state = replace(state, restarts=state.restarts + 1, standing=None)

@@ -12,7 +12,7 @@ from ..core.refused import Refused
 from ..diagnosis.attempt import Attempt
 from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..hangs.report import HangReport
-from ..planning.plan import NoPlan, Plan
+from ..planning.plan import Change, NoPlan, Plan
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
@@ -44,6 +44,9 @@ class Reporter(Protocol):
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
         """There is another plan, but it may not be launched."""
+
+    def settled(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        """What workers were told to change where they asked, or would be if it were `is_made`."""
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
         """No rank of an attempt moves, or somebody has asked where the ranks stand."""

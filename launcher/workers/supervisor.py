@@ -32,6 +32,7 @@ from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
 from .output import Output
 from .progress_watch import ProgressWatch
+from .questions import Questions
 from .stop_signals import StopSignals
 from .watch import Watch
 
@@ -66,10 +67,11 @@ class Supervisor:
         self.progress = Progress()
         self._receiver = receiver
         self._wakeup = wakeup
-        self._options = request.worker_options
-        self._exits = ExitWatch(pids, self._options.hang_times.report, watch.notice)
+        self._options = options = request.worker_options
+        self._exits = ExitWatch(pids, options.hang_times.report, watch.notice)
         self.workers.hung = self._exits.hung
-        self._times = request.worker_options.stop_times
+        self._questions = Questions(watch.judge, peers, self.workers)
+        self._times = options.stop_times
         self._watch = watch
         self._server = server
         self._peers = peers
@@ -97,6 +99,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
+                self._questions.look(tuple(self._hangs.look()))
                 self._end_hung()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)
@@ -165,6 +168,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
+        pauses.append(self._questions.pause())
         pauses.append(self._exits.pause(self.workers.leaving(self._hangs.at_end)))
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
@@ -190,6 +194,7 @@ class Supervisor:
             self._loop.forget(descriptor)
         for envelope in envelopes:
             self._note(envelope)
+            self._questions.hear(envelope, connection)
 
     def _note(self, envelope: Envelope) -> None:
         self.workers.note(envelope)
@@ -200,11 +205,9 @@ class Supervisor:
                 self._remark(sentence)
             case SaveLocation():
                 self._remark(save_folders.told(self.workers.saves, self.workers.pids.keys()))
-            case Reexecution(variable=variable):
-                terminal.detail(
-                    f"rank {envelope.rank} was re-executed: the script sets {variable} after a "
-                    "preloaded module had read it"
-                )
+            case Reexecution(variable=name):
+                why = f"the script sets {name} after a preloaded module had read it"
+                terminal.detail(f"rank {envelope.rank} was re-executed: {why}")
 
     def _remark(self, sentence: str | None) -> None:
         """Says something once, if there is something to say."""
@@ -223,6 +226,7 @@ class Supervisor:
         for message in self._peers.receive(node):
             self._liveness.hear(node, message)
             self._hangs.hear(node, message)
+            self._questions.hear_node(node, message)
             match message:
                 case Stop(signal=number, again=again) | Signalled(signal=number, again=again):
                     self._ordered = number or self._ordered
@@ -230,9 +234,6 @@ class Supervisor:
                     self._is_hastened |= again
                 case RunEnded():
                     self._is_told_to_stop = True
-                case NodeObserved(observed=observed, model=model):
-                    self.workers.observed.update(observed)
-                    self.workers.model = self.workers.model or model
         self._close_lost()
 
     def _close_lost(self) -> None:
@@ -267,19 +268,18 @@ class Supervisor:
 
     def _forward(self, number: signal.Signals) -> None:
         """Passes a signal on to the workers that have a handler for it."""
+        without = f"{number.name} isn't passed on: rank {{}} has no handler for it"
         for rank in sorted(self.workers.alive):
             if self.stops.catches(rank, number):
                 self.stops.send(rank, number)
             else:
-                name = number.name
-                self._watch.notice(f"{name} isn't passed on: rank {rank} has no handler for it")
+                self._watch.notice(without.format(rank))
 
     def _decide(self) -> None:
         """Stops the workers if there is a reason to, and tells the other nodes."""
-        workers = self.workers
+        workers, failed = self.workers, self.workers.failed()
         leaving = workers.alive & workers.failing.keys() - self.stops.planned
         self.stops.schedule(leaving, stop_policy.after_own_failure(self._times))
-        failed = workers.failed()
         if not workers.alive and self.progress.state is AttemptState.RUNNING and not failed:
             self.progress.enter(AttemptState.FINISHED)
         self._obey_other_nodes()
@@ -314,7 +314,7 @@ class Supervisor:
 
     def _stop_for_a_reason(self, *, has_failed: bool) -> None:
         """Stops the workers if something has failed, or the plan may not continue."""
-        workers, peers = self.workers, self._peers
+        workers, peers, judge = self.workers, self._peers, self._watch.judge
         if self._fault is not None and (workers.alive or peers.awaited()):
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
@@ -327,7 +327,7 @@ class Supervisor:
             elif has_failed:
                 records = sorted(workers.records.values(), key=lambda record: record.at)
                 self._send_stop(Failing(abbreviated(tuple(records)), time.monotonic()))
-        elif not self._watch.allowed(workers.observed, workers.model):
+        elif judge and not judge.allows(workers.observed, workers.model):
             self.progress.enter(AttemptState.SUPERSEDED)
             self.stops.schedule(workers.alive, stop_policy.superseded(self._times))
             self._send_stop(Stop())

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..core.settings import Value
+from ..evidence.worker_messages import Answer, Ask
 from ..hangs.report import HangReport
+from ..progress.board import RankProgress
+
+Model = Mapping[str, Any]
+
+
+class Judge(Protocol):
+    """Who decides on node 0 what the plan does with what the workers report."""
+
+    def allows(self, observed: Mapping[str, Value], model: Model | None) -> bool:
+        """Whether the attempt may continue, given the settings, facts and model observed."""
+
+    def answer(
+        self, rank: int, question: Ask, observed: Mapping[str, Value], model: Model | None
+    ) -> Answer | None:
+        """What a rank is to set at a boundary; None where the attempt ends instead."""
+
+    def went_on(self, rank: int, key: str) -> None:
+        """Notes that a rank got no answer in time, and trains as asked."""
+
+    def look(self, rows: Iterable[RankProgress]) -> None:
+        """Looks for ranks that have passed a boundary without what others were told there."""
+
+    def pause(self) -> float | None:
+        """Seconds until the next look; None where there is nothing to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +40,14 @@ class Watch:
     """Callbacks of the supervisor.
 
     Attributes:
-        allowed: whether the plan may continue, given what a worker has observed: settings and
-            facts, and the model's shape.
+        judge: decides on what the workers report; None on any node but node 0, which decides for
+            all.
         notice: called with a line that the user should see at once.
         imported: called with what a worker has imported (`extra_imports.Report`).
         hung: called with where every rank stands, when none moves or somebody has asked.
     """
 
-    allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool]
+    judge: Judge | None
     notice: Callable[[str], None]
     imported: Callable[[dict[str, Any]], None]
     hung: Callable[[HangReport], None]

@@ -137,7 +137,7 @@ def test_four_nodes_through_bad_weather(tmp_path: Path) -> None:
             assert attempts(launchers[0].said()) == 2
 
 
-def test_what_node_1_sees_changes_the_plan(tmp_path: Path) -> None:
+def test_what_a_worker_says_is_settled_on_all_nodes(tmp_path: Path) -> None:
     """Adapters that no argument tells of, on a node with two workers beside a node with one."""
     script = SCENARIOS / "hf_lora_hidden.py"
     single = (*TRAINER, "--per_device_train_batch_size=6")
@@ -157,7 +157,8 @@ def test_what_node_1_sees_changes_the_plan(tmp_path: Path) -> None:
         ended([head, other], 0)
         assert losses(tmp_path) == pytest.approx(expected, rel=1e-4)
         assert TO_OTHER in head.words()
-        assert "attempt 1: stopped before a failure" in head.words()
+        assert "settled at " in head.words()
+        assert "attempt 1: succeeded" in head.words()
         assert head.says(r"on 1 \+ 2 x cpu")
 
 

@@ -30,6 +30,8 @@ def edited(source: object, settings: Mapping[Setting, Value]) -> object:
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.
     """
+    if not settings:
+        return source
     config = load(source)
     changed = with_settings(config, settings)
     if changed == config:

@@ -102,7 +102,8 @@ def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
     assert run.end.code == 0
     assert not run.state.findings
     kept = json.loads((tmp_path / "attempt-1" / "observed.json").read_text())
-    assert kept == {"observed": {"block_runs_twice": True}, "model": None, "span": None}
+    seen = {"observed": {"block_runs_twice": True}, "asked": {}, "model": None, "span": None}
+    assert kept == seen
 
 
 @pytest.mark.parametrize(

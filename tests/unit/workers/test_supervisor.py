@@ -7,9 +7,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,9 @@ from safe_launch.core.settings import Value
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
+    Answer,
+    Ask,
+    Boundary,
     Exiting,
     Failure,
     FailureBegun,
@@ -31,14 +34,27 @@ from safe_launch.evidence.worker_messages import (
     Observed,
     Reexecution,
     Remark,
+    WentOn,
 )
 from safe_launch.evidence.worker_receiver import Envelope, Receiver
 from safe_launch.hangs.report import HangReport
 from safe_launch.hangs.standing import Standing
 from safe_launch.nodes.attempt_end import AttemptEnd
-from safe_launch.nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
+from safe_launch.nodes.connection import Connection
+from safe_launch.nodes.messages import (
+    Ended,
+    Failing,
+    NodeAnswer,
+    NodeAsk,
+    NodeObserved,
+    NodeWentOn,
+    Ping,
+    Signalled,
+    Stop,
+)
+from safe_launch.nodes.messages import Message as NodeMessage
 from safe_launch.nodes.peers import Peers
-from safe_launch.progress.board import Board
+from safe_launch.progress.board import Board, RankProgress
 from safe_launch.system import children, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
@@ -47,7 +63,7 @@ from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
 from safe_launch.workers.supervisor import Supervisor
-from safe_launch.workers.watch import Watch
+from safe_launch.workers.watch import Model, Watch
 from support.links import LONG, RECORD, heard, linked
 
 FOREVER = ("sleep", "600")
@@ -88,10 +104,51 @@ class Node:
             sender.send(message)
 
 
+def told(link: Connection) -> NodeMessage:
+    """The next message to another node, beside signs of life."""
+    while isinstance(message := heard(link), Ping):
+        pass
+    return message
+
+
 def kill_group(pid: int) -> None:
     """Ends a worker and what it has started, where they still run."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+
+
+@dataclass
+class FakeJudge:
+    """Allows what a test says, and answers every question with the same."""
+
+    allowed: Callable[[Mapping[str, Value], Model | None], bool] = lambda _observed, _model: True
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    questions: list[tuple[int, Ask]] = field(default_factory=list)
+    silent: list[tuple[int, str]] = field(default_factory=list)
+    seen: list[RankProgress] = field(default_factory=list)
+
+    def allows(self, observed: Mapping[str, Value], model: Model | None) -> bool:
+        """As the test says."""
+        return self.allowed(observed, model)
+
+    def answer(
+        self, rank: int, question: Ask, _observed: Mapping[str, Value], _model: Model | None
+    ) -> Answer | None:
+        """The same for all."""
+        self.questions.append((rank, question))
+        return Answer(question.key, self.overrides)
+
+    def went_on(self, rank: int, key: str) -> None:
+        """Kept."""
+        self.silent.append((rank, key))
+
+    def look(self, rows: Iterable[RankProgress]) -> None:
+        """Kept."""
+        self.seen = list(rows)
+
+    def pause(self) -> float | None:
+        """Once somebody has asked."""
+        return 0.01 if self.questions else None
 
 
 @contextmanager
@@ -100,7 +157,7 @@ def node(
     *commands: tuple[str, ...],
     times: StopTimes = PATIENT,
     peers: Peers | None = None,
-    allowed: Callable[[Mapping[str, Value], dict[str, Any] | None], bool] | None = None,
+    judge: FakeJudge | None = None,
     forwarded: tuple[signal.Signals, ...] = (),
     fault: LaunchError | None = None,
 ) -> Iterator[Node]:
@@ -146,14 +203,10 @@ def node(
             stack.callback(os.close, stream.writer)
         stack.callback(output.finish, lambda: True)
         reports: list[HangReport] = []
-        watch = Watch(
-            allowed or (lambda _observed, _model: True),
-            notices.append,
-            imports.append,
-            reports.append,
-        )
-        pids = {rank: process.pid for rank, process in enumerate(processes)}
         peers = peers or Peers()
+        decides = (judge or FakeJudge()) if peers.is_head else None
+        watch = Watch(decides, notices.append, imports.append, reports.append)
+        pids = {rank: process.pid for rank, process in enumerate(processes)}
         asker = Asker(lambda rows: tuple(Standing(row.rank) for row in rows))
         stack.callback(asker.close)
         board = Board(0, len(commands))
@@ -323,16 +376,79 @@ def test_a_forwarded_signal_stops_nobody(tmp_path: Path) -> None:
 
 def test_what_workers_see_supersedes(tmp_path: Path) -> None:
     """Before any failure; what comes after the first step doesn't count."""
-
-    def allowed(observed: Mapping[str, Value], _model: object) -> bool:
-        return "zero_stage" not in observed
-
-    with node(tmp_path, FOREVER, allowed=allowed) as local:
+    judge = FakeJudge(lambda observed, _model: "zero_stage" not in observed)
+    with node(tmp_path, FOREVER, judge=judge) as local:
         local.send(0, Observed({"micro_batch": 2}, 1), Observed({"zero_stage": 2}, 0))
         end = local.end()
     assert end.is_superseded
     assert end.observed == {"zero_stage": 2}
     assert end.ended[0].records == ()
+
+
+QUESTION = Ask("k#1", Boundary.INITIALIZE, ["zero_stage"], {"zero_stage": 3}, frame="t.py:1")
+
+
+def test_a_worker_is_answered(tmp_path: Path) -> None:
+    """While its own process runs; the judge looks after that at how far the ranks have come."""
+    judge = FakeJudge(overrides={"zero_stage": 2})
+    with node(tmp_path, FOREVER, judge=judge) as local:
+
+        def ask() -> None:
+            worker = Sender(local.receiver.path, 0)
+            answers.append(worker.ask(QUESTION, LONG))
+            while not judge.seen:
+                time.sleep(0.01)
+            worker.send(WentOn("other"))
+            worker.send(Failure(RECORD))
+
+        answers: list[Answer | None] = []
+        with answering(ask):
+            local.end()
+    assert answers == [Answer("k#1", {"zero_stage": 2})]
+    assert judge.questions == [(0, QUESTION)]
+    assert judge.silent == [(0, "other")]
+    assert [row.rank for row in judge.seen] == [0]
+
+
+def test_node_0_answers_a_followers_worker(tmp_path: Path) -> None:
+    """The follower passes on the question, the answer, and that none has come."""
+    with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
+
+        def ask() -> None:
+            worker = Sender(local.receiver.path, 0)
+            answers.append(worker.ask(QUESTION, LONG))
+            worker.send(WentOn("other"))
+
+        def answer() -> None:
+            assert told(near) == NodeAsk(0, QUESTION)
+            near.send(NodeAnswer(0, Answer("k#1", {"zero_stage": 2}, {"zero_stage": 3})))
+            assert told(near) == NodeWentOn(0, "other")
+            near.send(Stop())
+
+        answers: list[Answer | None] = []
+        with answering(ask), answering(answer):
+            local.end()
+    assert answers == [Answer("k#1", {"zero_stage": 2}, {"zero_stage": 3})]
+
+
+def test_another_nodes_worker_is_answered(tmp_path: Path) -> None:
+    """By node 0, whatever its own workers do."""
+    judge = FakeJudge(overrides={"zero_stage": 2})
+    with linked() as (near, far):
+        peers = Peers({1: far})
+        with node(tmp_path, FOREVER, peers=peers, judge=judge) as local:
+
+            def ask() -> None:
+                near.send(NodeAsk(1, QUESTION), NodeWentOn(1, "other"))
+                assert told(near) == NodeAnswer(1, Answer("k#1", {"zero_stage": 2}))
+                near.send(Failing((RECORD,), 1.0))
+                assert told(near) == Stop()
+                near.send(Ended(is_success=False, records=(RECORD,), now=2.0))
+
+            with answering(ask):
+                local.end()
+    assert judge.questions == [(1, QUESTION)]
+    assert judge.silent == [(1, "other")]
 
 
 def test_a_lost_store_is_raised(tmp_path: Path) -> None:
@@ -391,7 +507,7 @@ def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:
         near.send(Failing((RECORD,), 1.0))
 
         def stop() -> None:
-            assert heard(near) == Stop()
+            assert told(near) == Stop()
             near.send(Ended(is_success=False, records=(RECORD,), now=2.0))
 
         with answering(stop):
@@ -405,7 +521,7 @@ def test_a_follower_reports_its_failure(tmp_path: Path) -> None:
     with linked() as (near, far), node(tmp_path, ("false",), peers=Peers({0: far})) as local:
 
         def stop() -> None:
-            assert isinstance(heard(near), Failing)
+            assert isinstance(told(near), Failing)
             near.send(Stop())
 
         with answering(stop):
@@ -420,7 +536,7 @@ def test_a_follower_reports_what_its_workers_see(tmp_path: Path) -> None:
         local.send(0, Observed({"zero_stage": 2}, None))
 
         def stop() -> None:
-            assert heard(near) == NodeObserved({"zero_stage": 2}, None)
+            assert told(near) == NodeObserved({"zero_stage": 2}, None)
             near.send(Stop())
 
         with answering(stop):
@@ -442,7 +558,7 @@ def test_a_followers_signal_is_told(tmp_path: Path) -> None:
     with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
 
         def stop() -> None:
-            assert heard(near) == Signalled(signal.SIGTERM)
+            assert told(near) == Signalled(signal.SIGTERM)
             near.send(Stop(signal.SIGTERM))
 
         with answering(stop):

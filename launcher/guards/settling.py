@@ -1,0 +1,97 @@
+"""Asks the launcher at a boundary what to set there, where a worker knows better than any reader.
+
+The answer holds for the object that is made at the boundary; only the implementation of
+checkpointing belongs to the process. A key names the way to the boundary by all of the user's
+frames: where one rank alone makes an object in a helper, the others' keys stay the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..core.settings import Setting, Value, parse_value
+from ..evidence.from_exception import is_ours
+from ..evidence.observations import Observations, shape_of
+from ..evidence.worker_messages import Ask, Boundary
+from . import enforced
+
+PATIENCE = 30.0
+"""Seconds for an answer at most; a search takes some tens of milliseconds."""
+_PYTHON = f"{sysconfig.get_path('stdlib')}/"
+
+
+def settings_at(
+    boundary: Boundary,
+    changeable: Iterable[Setting],
+    facts: Mapping[str, Value | None],
+    observations: Observations,
+    *,
+    framework: str = "",
+    model: object = None,
+) -> dict[Setting, Value]:
+    """What the plan enforces at a boundary: known before the launch, or answered now.
+
+    Args:
+        boundary: where the worker stands.
+        changeable: what can still be changed there.
+        facts: settings in force and facts, by name; None for what isn't known.
+        observations: of this worker.
+        framework: the owner of the training loop, where the boundary tells.
+        model: the model, where there is one.
+    """
+    frames = list(_user_frames())
+    question = Ask(
+        key=f"{boundary}@{zlib.crc32(' '.join(map(_name, frames)).encode()):08x}",
+        boundary=boundary,
+        changeable=[str(setting) for setting in changeable],
+        facts={name: value for name, value in facts.items() if value is not None},
+        framework=framework,
+        shape=_shape(model),
+        frame=_told(*frames[0]) if frames else "",
+    )
+    answer = observations.ask(question)
+    if answer is None:
+        return enforced.overrides()
+    new = _parsed(answer.overrides)
+    enforced.settle(new, _parsed(answer.replaced))
+    return {**enforced.overrides(), **new}
+
+
+def _shape(model: object) -> dict[str, Any] | None:
+    """The shape of a model; None where there is none, or an unusual one."""
+    with suppress(Exception):
+        return None if model is None else shape_of(model)
+    return None
+
+
+def _parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
+    return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
+
+
+def _user_frames() -> Iterator[tuple[str, int]]:
+    """File and line of the user's calls, the innermost first."""
+    frame = sys._getframe(1)  # inspect.stack() would read the sources
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (is_ours(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
+            yield file, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _told(file: str, line: int) -> str:
+    """A line as it is told: from the current folder on, where the file is in there."""
+    with suppress(OSError, ValueError):
+        file = str(Path(file).relative_to(Path.cwd()))
+    return f"{file}:{line}"
+
+
+def _name(frame: tuple[str, int]) -> str:
+    """A frame as on another node, where the folder may be another."""
+    file, line = frame
+    return f"{Path(file).name}:{line}"

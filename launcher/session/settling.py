@@ -1,0 +1,268 @@
+"""Decides, on node 0, what the workers of an attempt are told where they ask.
+
+The first rank that asks decides what is answered; every other rank that comes the same way gets the
+same, and no rank ever waits for another. Where a change doesn't reach every rank, the attempt is
+superseded: the next one has the change from its start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ..core.choices import Framework
+from ..core.request import Fix
+from ..core.settings import Setting, Value, name_of
+from ..core.workload import Statement, Workload
+from ..diagnosis.attempt import Attempt, Seen
+from ..diagnosis.new_constraints import is_hopeless
+from ..diagnosis.observed import statements, tried_settings, with_seen
+from ..evidence.worker_messages import Answer, Ask, Boundary
+from ..planning.plan import Change, NoPlan, Plan
+from ..planning.planner import planned, refused_by_strict
+from ..planning.search import Rules
+from ..progress.board import RankProgress
+from ..report import plan_table, summary
+
+REACH = 30.0
+"""Seconds within which every rank has to ask what one was told to change."""
+LOOK = 1.0
+"""Seconds between two looks at the ranks, while a change hasn't reached all of them."""
+ORDER = tuple(Boundary)
+
+
+class Told(Protocol):
+    """Called with what workers are told to change."""
+
+    def __call__(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        """At `where`, as this plan has it; `is_made` where it isn't only suggested."""
+
+
+@dataclass(slots=True)
+class Given:
+    """An answer that is out.
+
+    Attributes:
+        question: the first rank's question.
+        answer: what every rank is told.
+        at: when it was given, in seconds of the monotonic clock.
+        ranks: the ranks that have it.
+    """
+
+    question: Ask
+    answer: Answer
+    at: float
+    ranks: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Settling:
+    """The answers of one attempt, and whether it may continue.
+
+    Attributes:
+        attempt: the attempt, with the plan in force.
+        rules: the rules that it was planned under.
+        unreached: keys of answers that didn't reach every rank in an earlier attempt of this run:
+            nothing is changed there any more.
+        notice: called with a line that the user should see at once.
+        told: called with what is changed: where, the plan, the changes, whether they are made.
+        asked: what the workers have said where they asked, as statements.
+        framework: the owner of the training loop, by what they said.
+        shape: the model, as the first to know it has described it.
+        before: the attempt before a kind of boundary was first settled.
+        given: the answers that are out, by key.
+        is_missed: a change hasn't reached every rank.
+    """
+
+    attempt: Attempt
+    rules: Rules
+    unreached: set[str]
+    notice: Callable[[str], None]
+    told: Told
+    asked: dict[str, Statement] = field(default_factory=dict)
+    framework: Framework | None = None
+    shape: Mapping[str, Any] | None = None
+    before: dict[Boundary, Attempt] = field(default_factory=dict)
+    given: dict[str, Given] = field(default_factory=dict)
+    is_missed: bool = False
+    _allowed: dict[object, bool] = field(default_factory=dict)
+    _suggested: Mapping[str, Value] = field(default_factory=dict)
+
+    def seen(self, observed: Mapping[str, Value], model: Mapping[str, Any] | None) -> Seen:
+        """What is known by now of the attempt."""
+        return Seen(
+            observed,
+            model or self.shape,
+            asked=tuple(self.asked.values()),
+            framework=self.framework,
+        )
+
+    def allows(self, observed: Mapping[str, Value], model: Mapping[str, Any] | None) -> bool:
+        """Whether the attempt may continue with what is observed; under `suggest` always."""
+        if self.attempt.plan.request.limits.fix is Fix.SUGGEST:
+            return True
+        if self.is_missed:
+            return False
+        shown = model is None and self.shape is None
+        key = frozenset(observed.items()), frozenset(self.asked.values()), shown, len(self.given)
+        if key not in self._allowed:  # a search is slow, and all workers report the same
+            workload = with_seen(
+                self.attempt.plan.workload, self.attempt, self.seen(observed, model)
+            )
+            self._allowed[key] = self._may_go_on(self.attempt, workload)
+        return self._allowed[key]
+
+    def answer(
+        self,
+        rank: int,
+        question: Ask,
+        observed: Mapping[str, Value],
+        model: Mapping[str, Any] | None,
+    ) -> Answer | None:
+        """What a rank is to set at a boundary; None where the attempt ends instead."""
+        if not self.attempt.plan.request.limits.asks:
+            return Answer(question.key)
+        known = self.given.get(question.key)
+        self._look_for_passed(rank, question)
+        if known is None:
+            answer = self._decided(question, observed, model)
+            if answer is not None:
+                self.given[question.key] = Given(question, answer, time.monotonic(), {rank})
+            return answer
+        known.ranks.add(rank)
+        differing = [
+            name
+            for name in known.answer.overrides
+            if question.facts.get(name) != known.question.facts.get(name)
+        ]
+        if differing:
+            self._miss(question.key, f"rank {rank} has another {differing[0]}")
+            return None
+        return known.answer
+
+    def went_on(self, rank: int, key: str) -> None:
+        """Notes that a rank got no answer in time, and trains as asked."""
+        self.notice(
+            f"rank {rank} got no answer in time where it asked what to set: it asks no more"
+        )
+        for other, given in self.given.items():
+            if given.answer.overrides and (rank not in given.ranks or other == key):
+                self._miss(other, f"rank {rank} went on as asked")
+
+    def look(self, rows: Iterable[RankProgress]) -> None:
+        """Looks for ranks that have passed a boundary without what others were told there."""
+        steps = {row.rank: row.step or 0 for row in rows}
+        everyone = set(range(self.attempt.plan.request.world))
+        for key, given in self._changing():
+            missing = everyone - given.ranks
+            passed = sorted(rank for rank in missing if steps.get(rank, 0) > 0)
+            if passed and not given.question.step:  # else they may be the earlier training's
+                self._miss(key, f"rank {passed[0]} trains without it")
+            elif missing and time.monotonic() - given.at > REACH:
+                self._miss(key, f"rank {min(missing)} hasn't come there for {REACH:.0f} s")
+
+    def pause(self) -> float | None:
+        """Seconds until the next look; None where every change has reached every rank."""
+        return LOOK if list(self._changing()) else None
+
+    def _changing(self) -> list[tuple[str, Given]]:
+        """The answers that change something and haven't reached every rank."""
+        world = self.attempt.plan.request.world
+        return [
+            (key, given)
+            for key, given in self.given.items()
+            if given.answer.overrides and len(given.ranks) < world
+        ]
+
+    def _look_for_passed(self, rank: int, question: Ask) -> None:
+        """A rank at a later boundary has passed an earlier one where others were told something."""
+        for key, given in self._changing():
+            place = ORDER.index(given.question.boundary)
+            if rank not in given.ranks and place < ORDER.index(question.boundary):
+                self._miss(key, f"rank {rank} has come another way")
+
+    def _miss(self, key: str, why: str) -> None:
+        """Ends the attempt for a change that doesn't reach every rank."""
+        if not self.is_missed:
+            place = self.given[key].question
+            self.notice(f"what was set at {_where(place)} doesn't reach every rank: {why}")
+        self.is_missed = True
+        self.unreached.add(key)
+
+    def _decided(
+        self, question: Ask, observed: Mapping[str, Value], model: Mapping[str, Any] | None
+    ) -> Answer | None:
+        """What the first rank at a boundary is told; None where the attempt ends instead.
+
+        Judged is what was in force before the same kind of boundary was settled: another object of
+        that kind hasn't got what was set in the first. A later training of the script is judged by
+        itself, and ends nothing: the steps before it aren't worth it.
+        """
+        where, is_later = _where(question), bool(question.step)
+        base = self.before.get(question.boundary, self.attempt)
+        facts = {name_of(name): value for name, value in question.facts.items()}
+        stated = statements(base.plan.workload, facts, where)
+        if not is_later:
+            self.asked |= {str(name): (name, known) for name, known in stated}
+            self.shape = self.shape or question.shape
+        if question.framework:
+            self.framework = Framework(question.framework)
+        if question.key in self.unreached:
+            return Answer(question.key)
+        seen = self.seen(observed, model)
+        workload = with_seen(base.plan.workload, base, seen).informed(stated)
+        if self._may_go_on(base, workload):
+            return Answer(question.key)
+        tried, asked = tried_settings(base, workload), workload.asked
+        fixed = {name: value for name, value in tried.items() if name not in question.changeable}
+        better = self._planned(base, workload, fixed)
+        request = base.plan.request
+        is_suggested = request.limits.fix is Fix.SUGGEST
+        if isinstance(better, NoPlan) or refused_by_strict(request, better) is not None:
+            return Answer(question.key) if is_suggested or is_later else None
+        after = {**asked, **better.overrides}
+        overrides = {str(name): value for name, value in after.items() if tried.get(name) != value}
+        changes = [change for change in better.changes if change.setting in overrides]
+        if is_suggested:
+            if overrides != self._suggested:
+                self.told(where, better, changes, is_made=False)
+            self._suggested = overrides
+            return Answer(question.key)
+        self.told(where, better, changes, is_made=True)
+        if not is_later:
+            self.before.setdefault(question.boundary, base)
+            self.attempt = replace(base, plan=better)
+            document = plan_table.document(request, workload, better.hardware, better)
+            summary.write_or_warn(base.folder / "plan.json", document)
+        replaced = {str(name): value for name, value in asked.items() if str(name) in overrides}
+        return Answer(question.key, overrides, replaced)
+
+    def _planned(
+        self, attempt: Attempt, workload: Workload, fixed: Mapping[Setting, Value]
+    ) -> Plan | NoPlan:
+        plan, rules = attempt.plan, self.rules
+        return planned(
+            plan.request,
+            workload,
+            plan.hardware,
+            rules.constraints,
+            has_failed=rules.has_failed,
+            fixed=fixed,
+        )
+
+    def _may_go_on(self, attempt: Attempt, workload: Workload) -> bool:
+        """Whether nothing forbids an attempt."""
+        if not is_hopeless(attempt, workload, self.rules):
+            return True
+        better = self._planned(attempt, workload, {})
+        # Where the memory estimate still hangs on what is only assumed, it doesn't count.
+        is_unsure = isinstance(better, Plan) and better.doubt is not None
+        rules = replace(self.rules, by_memory=False)
+        return is_unsure and not is_hopeless(attempt, workload, rules)
+
+
+def _where(question: Ask) -> str:
+    """The boundary and the user's line, in words."""
+    return f"{question.boundary}, {question.frame}" if question.frame else str(question.boundary)

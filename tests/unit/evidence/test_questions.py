@@ -1,0 +1,122 @@
+"""A worker's question to its launcher: answered, or left after a bounded time, and never again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from safe_launch.evidence.worker_channel import Sender
+from safe_launch.evidence.worker_messages import Answer, Ask, Boundary, WentOn, encoded_answer
+from safe_launch.evidence.worker_receiver import Envelope, Receiver
+from support.waiting import LONG
+
+QUESTION = Ask(
+    "k#1",
+    Boundary.INITIALIZE,
+    ["zero_stage"],
+    {"zero_stage": 3, "frozen_parameters": False},
+    "transformers",
+    {"config": {}, "weights": []},
+    "train.py:7",
+)
+
+
+@contextmanager
+def channel(folder: Path) -> Iterator[tuple[Sender, Receiver]]:
+    """A worker's end, and the launcher's."""
+    with closing(Receiver(folder)) as receiver:
+        sender = Sender(receiver.path, 0)
+        receiver.accept()
+        yield sender, receiver
+
+
+def heard(receiver: Receiver, count: int = 1) -> list[Envelope]:
+    """What the worker has sent, once so many messages are there."""
+    found: list[Envelope] = []
+    limit = time.monotonic() + LONG
+    while len(found) < count:
+        assert time.monotonic() < limit
+        for connection in list(receiver.partial):
+            found += receiver.receive(connection)[0]
+        time.sleep(0.001)
+    return found
+
+
+def reply(receiver: Receiver, *answers: Answer) -> None:
+    """The launcher's answers, torn where a stream may be torn."""
+    (connection,) = receiver.partial
+    text = b"".join(map(encoded_answer, answers))
+    for part in (text[:5], text[5:]):
+        connection.sendall(part)
+        time.sleep(0.01)
+
+
+def test_a_question_is_answered(tmp_path: Path) -> None:
+    """It arrives as it was asked, and so does its answer; a stranger's key is kept for others."""
+    answer = Answer("k#1", {"zero_stage": 2}, {"zero_stage": 3})
+    with channel(tmp_path) as (sender, receiver):
+        found: list[Answer | None] = []
+        thread = threading.Thread(target=lambda: found.append(sender.ask(QUESTION, LONG)))
+        thread.start()
+        assert heard(receiver) == [Envelope(0, QUESTION)]
+        reply(receiver, Answer("other#1"), answer)
+        thread.join()
+    assert found == [answer]
+
+
+def test_threads_get_each_their_own_answer(tmp_path: Path) -> None:
+    """Whoever reads, and in whatever order the answers come."""
+    keys = [f"k#{number}" for number in range(8)]
+    found: dict[str, Answer | None] = {}
+    with channel(tmp_path) as (sender, receiver):
+
+        def ask(key: str) -> None:
+            found[key] = sender.ask(replace(QUESTION, key=key), LONG)
+
+        threads = [threading.Thread(target=ask, args=(key,)) for key in keys]
+        for thread in threads:
+            thread.start()
+        heard(receiver, len(keys))
+        for key in reversed(keys):
+            reply(receiver, Answer(key, {"micro_batch": int(key[2:])}))
+        for thread in threads:
+            thread.join()
+    assert {key: answer and answer.overrides for key, answer in found.items()} == {
+        key: {"micro_batch": int(key[2:])} for key in keys
+    }
+
+
+def test_after_a_silence_nothing_is_asked_any_more(tmp_path: Path) -> None:
+    """The launcher is told; what it says later is passed over."""
+    with channel(tmp_path) as (sender, receiver):
+        assert sender.ask(QUESTION, 0.01) is None
+        assert [envelope.message for envelope in heard(receiver, 2)] == [QUESTION, WentOn("k#1")]
+        reply(receiver, Answer("k#1", {"zero_stage": 2}))
+        assert sender.ask(replace(QUESTION, key="k#2"), LONG) is None
+
+
+def test_a_launcher_that_is_gone_ends_the_wait(tmp_path: Path) -> None:
+    """At once, and without an error."""
+    with channel(tmp_path) as (sender, receiver):
+        found: list[Answer | None] = []
+        thread = threading.Thread(target=lambda: found.append(sender.ask(QUESTION, 10 * LONG)))
+        thread.start()
+        heard(receiver)
+        receiver.close()
+        thread.join(LONG)
+        assert found == [None]
+    assert Sender(None, 0).ask(QUESTION, LONG) is None
+
+
+def test_what_a_worker_forks_does_not_ask(tmp_path: Path) -> None:
+    """Its answers would be its parent's."""
+    with channel(tmp_path) as (sender, _receiver):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if sender.ask(QUESTION, LONG) is None else 1)
+        assert os.waitpid(child, 0)[1] == 0

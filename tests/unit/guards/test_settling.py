@@ -1,0 +1,236 @@
+"""What a worker asks at its frameworks' boundaries, and what it does with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.core import preset
+from safe_launch.core.settings import Setting, Value
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
+from safe_launch.guards import asked_facts, deepspeed, enforced, settling, transformers
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+STAGE, MODE = Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING
+
+
+@dataclass
+class Launcher:
+    """Answers every question with the same settings."""
+
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    asked: list[Ask] = field(default_factory=list)
+
+    def __call__(self, question: Ask) -> Answer:
+        """Its answer; what was asked is said to be reentrant."""
+        self.asked.append(question)
+        return Answer(question.key, self.overrides, {"gradient_checkpointing": "reentrant"})
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    """One that changes nothing yet; what is settled for the process is forgotten afterwards."""
+    monkeypatch.setattr(enforced, "_settled", {})
+    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
+    return Launcher()
+
+
+@pytest.fixture
+def seen(launcher: Launcher) -> Observations:
+    """Those of a worker that asks this launcher."""
+    seen = Observations()
+    seen.report_to(lambda _message: None, launcher)
+    return seen
+
+
+def ask(seen: Observations, **facts: Value | None) -> dict[Setting, Value]:
+    """A question at a boundary."""
+    return settling.settings_at(Boundary.INITIALIZE, [STAGE], facts, seen)
+
+
+def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
+    """With the user's line; what isn't known is left out."""
+    assert ask(seen, zero_stage=3, offload=None) == {}
+    (question,) = launcher.asked
+    assert question.facts == {"zero_stage": 3}
+    assert question.changeable == ["zero_stage"]
+    file, _, line = question.frame.rpartition(":")
+    assert file.endswith("test_settling.py")
+    assert int(line) > 0
+
+
+def test_the_same_way_twice_is_numbered(launcher: Launcher, seen: Observations) -> None:
+    """As in a loop; another way is another key, whichever was gone first."""
+    for _ in range(2):
+        ask(seen)
+    ask(seen)
+    first, second, other = (question.key.split("#") for question in launcher.asked)
+    assert (first[1], second[1], other[1]) == ("1", "2", "1")
+    assert first[0] == second[0] != other[0]
+
+
+def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Observations) -> None:
+    """Another object is asked for anew; a block's recomputation knows of no object."""
+    launcher.overrides = {"zero_stage": 2, "gradient_checkpointing": "non_reentrant"}
+    assert ask(seen) == {STAGE: 2, MODE: "non_reentrant"}
+    assert enforced.overrides() == {MODE: "non_reentrant"}
+    assert enforced.replaced() == {MODE: "reentrant"}
+
+
+def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> None:
+    """With the steps done; where nobody is to be asked, nothing is."""
+    seen.count_steps(lambda: 3)
+    ask(seen)
+    assert [question.step for question in launcher.asked] == [3]
+    assert ask(Observations()) == {}
+
+
+class Arguments:
+    """As much of TrainingArguments as is asked for."""
+
+    fsdp = ""
+    bf16, fp16 = True, False
+    per_device_train_batch_size, gradient_accumulation_steps = 4, 2
+    optim = "adamw_torch"
+    ddp_find_unused_parameters: bool | None = None
+    gradient_checkpointing = True
+    gradient_checkpointing_kwargs: object = '{"use_reentrant": true}'
+
+    def __init__(self, deepspeed: object = None) -> None:
+        self.deepspeed = deepspeed
+
+    def __post_init__(self) -> None:
+        """Validates; what it sees is what is set."""
+        self.validated = dict(vars(self))
+
+
+ZERO3 = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}
+
+
+def test_arguments_say_what_they_ask_for() -> None:
+    """What is off or left to others isn't said as if it were asked for."""
+    facts = asked_facts.trainer_facts(Arguments(ZERO3))
+    told = {str(name): value for name, value in facts.items() if value is not None}
+    assert told == {
+        "engine": "deepspeed",
+        "zero_stage": 3,
+        "offload": "none",
+        "fp32_accumulation": False,
+        "precision": "bf16",
+        "micro_batch": 4,
+        "accumulation": 2,
+        "gradient_checkpointing": "reentrant",
+        "optimizer": "adamw",
+    }
+    plain = asked_facts.trainer_facts(Arguments())
+    assert plain["engine"] == "ddp"
+    assert plain["static_graph"] is False
+    assert plain["find_unused_parameters"] is None
+
+
+@pytest.mark.parametrize("name", asked_facts.OTHER_ENGINES)
+def test_accelerate_may_take_another_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the arguments don't say which."""
+    monkeypatch.setenv(name, "true")
+    assert "engine" not in asked_facts.trainer_facts(Arguments())
+
+
+def complete(seen: Observations, arguments: Any) -> Any:
+    """Passes arguments through the guard."""
+    module: Any = ModuleType(transformers.HOOKED[0])
+    module.TrainingArguments = type(arguments)
+    original = type(arguments).__post_init__
+    try:
+        transformers.install(module, seen)
+        arguments.__post_init__()
+    finally:
+        type(arguments).__post_init__ = original
+    return arguments
+
+
+def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> None:
+    """Before they are validated; the configuration stays a dict, and the script's own as it is."""
+    launcher.overrides = {"zero_stage": 2, "micro_batch": 2, "accumulation": 4}
+    arguments = complete(seen, Arguments(ZERO3))
+    assert arguments.deepspeed["zero_optimization"] == {"stage": 2}
+    assert arguments.validated["gradient_accumulation_steps"] == 4
+    assert ZERO3["zero_optimization"] == {"stage": 3}
+    (question,) = launcher.asked
+    assert question.framework == "transformers"
+    assert question.boundary is Boundary.TRAINING_ARGUMENTS
+
+
+def test_odd_arguments_are_left_to_others(launcher: Launcher, seen: Observations) -> None:
+    """Whoever validates them says what is wrong."""
+    arguments = complete(seen, Arguments("no-such-file.json"))
+    assert arguments.validated["deepspeed"] == "no-such-file.json"
+    assert launcher.asked == []
+
+
+def initialize(seen: Observations, call: Callable[[Any], Any]) -> dict[str, Any]:
+    """What DeepSpeed gets where a loop makes its engine."""
+    given: dict[str, Any] = {}
+
+    def original(
+        args: object = None,
+        model: object = None,
+        optimizer: object = None,
+        config: object = None,
+        config_params: object = None,
+    ) -> tuple[object, ...]:
+        given.update(config=config, optimizer=optimizer, args=args, params=config_params)
+        return (SimpleNamespace(), model)
+
+    module: Any = ModuleType(deepspeed.HOOKED[0])
+    module.initialize = original
+    deepspeed.install(module, seen)
+    call(module.initialize)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "partitioned", "changeable"),
+    [
+        (None, False, {"gradient_checkpointing", "offload", "zero_stage"}),
+        (object(), False, {"gradient_checkpointing", "zero_stage"}),
+        (object(), True, {"gradient_checkpointing"}),
+    ],
+)
+def test_a_loops_engine(
+    optimizer: object,
+    changeable: set[str],
+    launcher: Launcher,
+    seen: Observations,
+    *,
+    partitioned: bool,
+) -> None:
+    """What it can still be given; its batch is its loader's."""
+    launcher.overrides = {"zero_stage": 2}
+    model = torch.nn.Linear(2, 1)
+    if partitioned:
+        model.weight.ds_id = 0
+    config = {**ZERO3, "optimizer": {"type": "AdamW"}}
+    got = initialize(seen, lambda make: make(model=model, optimizer=optimizer, config=config))
+    assert got["config"]["zero_optimization"]["stage"] == 2
+    (question,) = launcher.asked
+    assert set(question.changeable) == changeable
+    assert question.facts["zero_stage"] == 3
+    assert question.facts["loaded_precision"] == "fp32"
+    assert question.shape is not None
+
+
+def test_a_frameworks_engine_is_not_asked_for(launcher: Launcher, seen: Observations) -> None:
+    """Its copies of the configuration would say something else."""
+    code = "def call(make): make(model=model, config=config)"
+    model = torch.nn.Linear(2, 1)
+    config = {**ZERO3, "optimizer": {"type": "AdamW"}}
+    scope: dict[str, Any] = {"__name__": "accelerate.accelerator", "model": model, "config": config}
+    exec(code, scope)
+    assert initialize(seen, scope["call"])["config"] is config
+    assert launcher.asked == []

@@ -1,0 +1,289 @@
+"""What workers are told where they ask, and whether their attempt may go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from safe_launch.core.request import Fix, Limits
+from safe_launch.core.settings import Fact, Setting, Value
+from safe_launch.diagnosis.attempt import Attempt
+from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
+from safe_launch.planning.estimates.ranks import ranks_of
+from safe_launch.planning.plan import Change, Plan
+from safe_launch.planning.search import Rules, as_asked
+from safe_launch.progress.board import Phase, RankProgress
+from safe_launch.session import settling
+from safe_launch.session.settling import Settling
+from support.models import HARDWARE as GPUS
+from support.models import QWEN2_7B, model_of, workload_of
+from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rules_under, world
+
+RULES = rules_under(known_rules(CURRENT))
+ATTEMPT = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), Path())
+FAILS = {"block_runs_twice": True}
+
+
+def settling_of(attempt: Attempt, rules: Rules) -> Settling:
+    """Decides on an attempt of which the user isn't told."""
+    return Settling(attempt, rules, set(), print, print)
+
+
+def row(rank: int, step: int) -> RankProgress:
+    """How far a rank has come."""
+    return RankProgress(rank, 1, 1, Phase.TRAINING, step, 0.0, 0.0, 0.0)
+
+
+ZERO3 = {
+    "engine": "deepspeed",
+    "zero_stage": 3,
+    "offload": "none",
+    "gradient_checkpointing": "reentrant",
+    "block_runs_twice": True,
+}
+AUTO = Limits()
+CHECKPOINTING = ["gradient_checkpointing"]
+
+
+@dataclass
+class World:
+    """Answers for one attempt, and what the user is told of them."""
+
+    settling: Settling
+    notices: list[str]
+    told: list[tuple[str, dict[str, Value], bool]]
+
+    def ask(self, rank: int, question: Ask) -> Answer | None:
+        """A rank's question, before anything is observed."""
+        return self.settling.answer(rank, question, {}, None)
+
+    def allows(self, observed: Mapping[str, Value] = {}) -> bool:
+        """Whether the attempt may go on."""
+        return self.settling.allows(observed, None)
+
+
+def world_of(
+    folder: Path, limits: Limits = AUTO, nodes: tuple[int, ...] = (2,), *unreached: str
+) -> World:
+    """An attempt as asked of a script of which nothing is known."""
+    request = replace(REQUEST, limits=limits, workers=nodes)
+    plan = as_asked(request, world({}), HARDWARE)
+    told: list[tuple[str, dict[str, Value], bool]] = []
+
+    def tell(where: str, _plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        told.append((where, {change.setting.value: change.new for change in changes}, is_made))
+
+    notices: list[str] = []
+    settling = Settling(Attempt(0, plan, folder), RULES, {*unreached}, notices.append, tell)
+    return World(settling, notices, told)
+
+
+def asked(
+    boundary: Boundary = Boundary.INITIALIZE,
+    changeable: Sequence[str] = CHECKPOINTING,
+    **facts: Value,
+) -> Ask:
+    """A question; the same boundary is the same question."""
+    return Ask(f"{boundary}#1", boundary, list(changeable), {**ZERO3, **facts}, frame="train.py:7")
+
+
+def test_what_is_known_to_fail_is_settled(tmp_path: Path) -> None:
+    """By the first rank's question, in the same way for all, at no cost to the run."""
+    there = world_of(tmp_path)
+    first, second = (there.ask(rank, asked()) for rank in (1, 0))
+    assert first == second
+    assert first == Answer(
+        "deepspeed.initialize#1",
+        {"gradient_checkpointing": "non_reentrant"},
+        {"gradient_checkpointing": "reentrant"},
+    )
+    assert there.told == [
+        ("deepspeed.initialize, train.py:7", {"gradient_checkpointing": "non_reentrant"}, True)
+    ]
+    assert there.allows()
+    assert there.settling.pause() is None
+    plan = there.settling.attempt.plan
+    assert plan.overrides == {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
+    assert json.loads((tmp_path / "plan.json").read_text())["changes"]
+    known = dict(there.settling.seen({}, None).asked)
+    assert known[Setting.GRADIENT_CHECKPOINTING].value == "reentrant"
+    assert known[Setting.ZERO_STAGE].source == "deepspeed.initialize, train.py:7"
+
+
+def test_what_may_go_on_is_as_asked(tmp_path: Path) -> None:
+    """Nothing is told, and nothing waited for."""
+    there = world_of(tmp_path)
+    answer = there.ask(0, asked(block_runs_twice=False))
+    assert answer == Answer("deepspeed.initialize#1")
+    assert there.told == []
+    assert there.settling.pause() is None
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_only_what_can_be_changed_there_is(tmp_path: Path) -> None:
+    """Another setting is taken, or the attempt ends: the next has the plan from its start."""
+    there = world_of(tmp_path)
+    assert there.ask(0, asked(changeable=["micro_batch"])) is None
+    assert not there.allows()
+    assert there.told == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "answer"),
+    [
+        (Limits(Fix.SUGGEST), Answer("deepspeed.initialize#1")),
+        (Limits(strict=True), None),
+        (Limits(asks=False), Answer("deepspeed.initialize#1")),
+    ],
+)
+def test_what_the_user_allows(tmp_path: Path, limits: Limits, answer: Answer | None) -> None:
+    """`suggest` tells once, `strict` ends the attempt, `--ask off` takes no notice."""
+    there = world_of(tmp_path, limits)
+    assert there.ask(0, asked()) == answer
+    assert there.ask(0, asked(Boundary.DATA_PARALLEL)) == (
+        answer and Answer("DistributedDataParallel#1")
+    )
+    assert [made for *_, made in there.told] == ([False] if limits.fix is Fix.SUGGEST else [])
+    assert there.allows() is not limits.strict
+
+
+def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
+    """What was set in the first isn't in force in it; what holds for both is told for each."""
+    there = world_of(tmp_path)
+    first = there.ask(0, asked(Boundary.TRAINING_ARGUMENTS))
+    other = replace(asked(Boundary.TRAINING_ARGUMENTS), key="other#1", frame="train.py:9")
+    second = there.ask(0, other)
+    assert first
+    assert second
+    assert first.overrides == second.overrides == {"gradient_checkpointing": "non_reentrant"}
+    engine = there.ask(0, asked(Boundary.INITIALIZE))  # of one of them
+    assert engine == Answer("deepspeed.initialize#1")
+    assert [where for where, *_ in there.told] == [
+        "TrainingArguments, train.py:7",
+        "TrainingArguments, train.py:9",
+    ]
+
+
+def test_a_later_training_ends_nothing(tmp_path: Path) -> None:
+    """It is settled where that can be, and isn't worth the steps before it."""
+    there = world_of(tmp_path)
+    later = replace(asked(), step=40)
+    settled = there.ask(0, later)
+    assert settled
+    assert settled.overrides == {"gradient_checkpointing": "non_reentrant"}
+    assert there.settling.attempt.plan.changes == ()
+    there.settling.look([row(0, 40), row(1, 40)])
+    assert there.allows()
+    there = world_of(tmp_path)
+    assert there.ask(0, replace(later, changeable=[])) == Answer("deepspeed.initialize#1")
+    assert there.allows()
+
+
+def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:
+    """One plan can't be right for both."""
+    there = world_of(tmp_path)
+    assert there.ask(0, asked())
+    assert there.ask(1, asked(gradient_checkpointing="off")) is None
+    assert not there.allows()
+    (notice,) = there.notices
+    assert notice == (
+        "what was set at deepspeed.initialize, train.py:7 doesn't reach every rank: rank 1 has "
+        "another gradient_checkpointing"
+    )
+    assert there.settling.unreached == {"deepspeed.initialize#1"}
+
+
+def test_a_rank_without_an_answer(tmp_path: Path) -> None:
+    """It trains as asked: the others must not train otherwise."""
+    there = world_of(tmp_path)
+    there.settling.went_on(1, "deepspeed.initialize#1")
+    assert there.allows()  # as all do
+    there = world_of(tmp_path)
+    there.ask(0, asked())
+    there.ask(1, asked())
+    there.settling.went_on(1, "deepspeed.initialize#1")
+    assert not there.allows()
+
+
+def test_a_rank_that_comes_another_way(tmp_path: Path) -> None:
+    """At a later boundary, or in its first step, or never."""
+    there = world_of(tmp_path)
+    there.ask(0, asked(Boundary.TRAINING_ARGUMENTS))
+    there.ask(1, asked(Boundary.INITIALIZE))
+    assert not there.allows()
+    for rows in ((row(0, 3), row(1, 1)), (row(0, 3), row(1, 0))):
+        there = world_of(tmp_path)
+        there.ask(0, asked())
+        assert there.settling.pause() is not None
+        there.settling.look(rows)
+        assert there.allows() is (rows[1].step == 0)
+
+
+def test_a_rank_that_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of another node."""
+    monkeypatch.setattr(settling, "REACH", -1.0)
+    there = world_of(tmp_path, nodes=(1, 1))
+    there.ask(0, asked())
+    there.settling.look([])
+    assert not there.allows()
+    assert "rank 1 hasn't come there" in there.notices[0]
+
+
+def test_what_reached_only_some_is_not_settled_again(tmp_path: Path) -> None:
+    """The next attempt has it from its start; else it may fail as asked."""
+    there = world_of(tmp_path, Limits(), (2,), "deepspeed.initialize#1")
+    assert there.ask(0, asked()) == Answer("deepspeed.initialize#1")
+    assert there.told == []
+
+
+def test_what_is_known_to_fail_may_not_go_on() -> None:
+    """Anything else may."""
+    allows = settling_of(ATTEMPT, RULES).allows
+    assert allows({}, None)
+    assert allows({"block_runs_twice": False}, None)
+    assert not allows(FAILS, None)
+
+
+def test_suggest_changes_nothing() -> None:
+    """Whatever is seen."""
+    request = replace(REQUEST, limits=Limits(Fix.SUGGEST))
+    attempt = replace(ATTEMPT, plan=replace(ATTEMPT.plan, request=request))
+    assert settling_of(attempt, RULES).allows(FAILS, None)
+
+
+def test_the_same_report_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker reports it, and each search takes its time."""
+    judged = []
+    monkeypatch.setattr(
+        settling, "is_hopeless", lambda _attempt, workload, _rules: judged.append(workload)
+    )
+    allows = settling_of(ATTEMPT, RULES).allows
+    for _ in range(3):
+        allows(FAILS, None)
+    assert len(judged) == 1
+    allows({}, None)
+    allows({}, {"config": {}})
+    assert len(judged) == 3
+
+
+@pytest.mark.parametrize("adapter", [None, "none"])
+def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -> None:
+    """Where something speaks of adapters, the estimate forbids nothing until the model is seen."""
+    facts = {
+        Fact.OPTIMIZER: "adamw",
+        Setting.OFFLOAD: "none",
+        Setting.PRECISION: "bf16",
+        Setting.GRADIENT_CHECKPOINTING: "off",
+        Fact.ADAPTER_HINTED: True,
+        Setting.ZERO_STAGE: 0,
+        Setting.MICRO_BATCH: 1,
+        Setting.ACCUMULATION: 1,
+    }
+    workload = workload_of(model_of(QWEN2_7B), dict(facts))
+    attempt = Attempt(0, as_asked(REQUEST, workload, GPUS), Path())
+    allows = settling_of(attempt, Rules((), GPUS, ranks_of(REQUEST, GPUS))).allows
+    observed = {} if adapter is None else {"adapter": adapter}
+    assert allows(observed, None) is (adapter is None)
