@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -188,5 +188,5 @@ def test_watching_ends_with_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that has ended is shown once."""
-    monkeypatch.setattr(time, "sleep", pytest.fail)
+    monkeypatch.setattr("safe_launch.commands.status.time", SimpleNamespace(sleep=pytest.fail))
     assert "exit code 0" in told(capsys, kept(tmp_path, "train-1"), "--watch")
