@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum
+from typing import TypeGuard
 
 from .choices import (
     Adapter,
@@ -233,6 +234,16 @@ def parse_value(name: Setting | Fact, raw: object) -> Value:
     if raw in allowed:
         return str(raw)
     raise ValueError(f"{name} is one of {', '.join(allowed)}, not {raw!r}")
+
+
+def is_value(value: object, name: str) -> TypeGuard[Value]:
+    """Whether it is a value of the setting or fact of that name, of its type and range."""
+    try:
+        known = name_of(name)
+        parsed = parse_value(known, value)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return parsed == value and not (type(value) is int and value not in range_of(known))
 
 
 def range_of(name: Setting | Fact) -> range:

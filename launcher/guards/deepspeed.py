@@ -49,7 +49,7 @@ def _initialize(
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
-        if not _is_frameworks():
+        if model is not None and not _is_frameworks():
             settings = _settled(given.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
@@ -78,7 +78,7 @@ def _is_frameworks() -> bool:
 
 
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
-    """What to set where a loop of the user's own makes its engine.
+    """What to set where the user's own loop makes its engine.
 
     The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
     optimizer of the script's own the offload.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..core.settings import Setting, Value, parse_value
+from ..core.settings import Setting, Value, is_value, parse_value
 from ..evidence.from_exception import is_ours
 from ..evidence.observations import Observations, shape_of
 from ..evidence.worker_messages import Ask, Boundary
@@ -29,7 +29,7 @@ _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 def settings_at(
     boundary: Boundary,
     changeable: Iterable[Setting],
-    facts: Mapping[str, Value | None],
+    facts: Mapping[str, object],
     observations: Observations,
     *,
     framework: str = "",
@@ -40,7 +40,8 @@ def settings_at(
     Args:
         boundary: where the worker stands.
         changeable: what can still be changed there.
-        facts: settings in force and facts, by name; None for what isn't known.
+        facts: settings in force and facts, by name. What isn't known, or no value that a plan could
+            have (a script may give anything, and its framework says so), isn't told.
         observations: of this worker.
         framework: the owner of the training loop, where the boundary tells.
         model: the model, where there is one.
@@ -50,7 +51,7 @@ def settings_at(
         key=f"{boundary}@{zlib.crc32(' '.join(map(_name, frames)).encode()):08x}",
         boundary=boundary,
         changeable=[str(setting) for setting in changeable],
-        facts={name: value for name, value in facts.items() if value is not None},
+        facts={name: value for name, value in facts.items() if is_value(value, name)},
         framework=framework,
         shape=_shape(model),
         frame=_told(*frames[0]) if frames else "",

@@ -20,7 +20,7 @@ from ..core.choices import Framework
 from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
-from ..core.settings import Setting, Value, name_of, parse_value, range_of
+from ..core.settings import Setting, Value, is_value
 from ..evidence.described_model import is_described_model
 from ..evidence.failure_record import FailureRecord
 from ..evidence.worker_messages import Answer
@@ -92,15 +92,7 @@ def pattern(expression: re.Pattern[str], words: str) -> Bound:
 
 def _are_settings(values: Mapping[str, Value]) -> bool:
     """Whether each name is a known setting or fact, and its value has the right type and range."""
-    try:
-        return all(
-            parse_value(name_of(name), value) == value
-            and not (type(value) is int and value not in range_of(name_of(name)))
-            and len(str(value)) <= LINE
-            for name, value in values.items()
-        )
-    except (KeyError, ValueError):
-        return False
+    return all(is_value(value, name) and len(str(value)) <= LINE for name, value in values.items())
 
 
 def _are_named_settings(names: list[str]) -> bool:

@@ -65,6 +65,18 @@ def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
     assert int(line) > 0
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [{"micro_batch": 2.0}, {"micro_batch": -1}, {"accumulation": 10**400}, {"static_graph": "no"}],
+)
+def test_what_no_plan_could_have_is_not_told(
+    launcher: Launcher, seen: Observations, facts: dict[str, Any]
+) -> None:
+    """A script may give anything: its framework says what is wrong, at once."""
+    ask(seen, zero_stage=3, **facts)
+    assert [question.facts for question in launcher.asked] == [{"zero_stage": 3}]
+
+
 def test_the_same_way_twice_is_numbered(launcher: Launcher, seen: Observations) -> None:
     """As in a loop; another way is another key, whichever was gone first."""
     for _ in range(2):
@@ -223,6 +235,13 @@ def test_a_loops_engine(
     assert question.facts["zero_stage"] == 3
     assert question.facts["loaded_precision"] == "fp32"
     assert question.shape is not None
+
+
+def test_an_engine_without_a_model(launcher: Launcher, seen: Observations) -> None:
+    """DeepSpeed says that there is none."""
+    config = {**ZERO3, "optimizer": {"type": "AdamW"}}
+    assert initialize(seen, lambda make: make(config=config))["config"] is config
+    assert launcher.asked == []
 
 
 def test_a_frameworks_engine_is_not_asked_for(launcher: Launcher, seen: Observations) -> None:
