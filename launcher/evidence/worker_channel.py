@@ -90,17 +90,20 @@ class Sender:
         """
         self._is_read = True
         self._arrived.release()
+        chunk = None
         try:
             chunk = self._chunk(seconds)
-        finally:
+        finally:  # Ctrl-C may come here
             self._arrived.acquire()
             self._is_read = False
+            self._arrived.notify_all()
         if chunk is not None:
             *lines, self._partial = (self._partial + chunk).split(b"\n")
-            for answer in map(_decoded, lines):
-                self._answers[answer.key] = answer
+            for line in lines:
+                with suppress(TypeError, ValueError):  # one that was cut off is no answer
+                    answer = Answer(**json.loads(line))
+                    self._answers[answer.key] = answer
             self._is_answered = self._is_answered and bool(chunk)
-        self._arrived.notify_all()
 
     def _chunk(self, seconds: float) -> bytes | None:
         """What has arrived; empty where the launcher is gone, None where nothing has."""
@@ -112,8 +115,3 @@ class Sender:
             return os.read(self._descriptor, CHUNK) if poll.poll(seconds * 1000) else None
         except OSError:
             return b""
-
-
-def _decoded(line: bytes) -> Answer:
-    """The launcher's answer in a line."""
-    return Answer(**json.loads(line))

@@ -21,8 +21,10 @@ MAXIMUM = 16 * 1024 * 1024
 NAME = "launcher"
 """The socket's name in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
-TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Ask)
+TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark)
 """Messages whose texts are printed, written and sent to other nodes: without secrets."""
+FREE = ("frame", "shape")
+"""The fields of a question with texts of the user's: without secrets too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,13 @@ def decoded(line: bytes) -> Envelope | None:
     try:
         content = json.loads(line)
         kind = KINDS[content["kind"]]
+        message = content["message"]
         if kind in TOLD:
-            content = json.loads(redacted(line.decode()))
-        rank = msgspec.convert(content["rank"], int)
-        return Envelope(rank, msgspec.convert(content["message"], kind))
+            message = json.loads(redacted(line.decode()))["message"]
+        if kind is Ask:  # by its key the worker knows the answer, whatever a secret may be
+            texts = {name: message.get(name) for name in FREE}
+            message |= json.loads(redacted(json.dumps(texts)))
+        return Envelope(msgspec.convert(content["rank"], int), msgspec.convert(message, kind))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 

@@ -10,9 +10,18 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from safe_launch.evidence.worker_channel import Sender
-from safe_launch.evidence.worker_messages import Answer, Ask, Boundary, WentOn, encoded_answer
-from safe_launch.evidence.worker_receiver import Envelope, Receiver
+from safe_launch.evidence.worker_messages import (
+    Answer,
+    Ask,
+    Boundary,
+    WentOn,
+    encoded,
+    encoded_answer,
+)
+from safe_launch.evidence.worker_receiver import Envelope, Receiver, decoded
+from safe_launch.system import redaction
 from support.waiting import LONG
 
 QUESTION = Ask(
@@ -67,6 +76,32 @@ def test_a_question_is_answered(tmp_path: Path) -> None:
         reply(receiver, Answer("other#1"), answer)
         thread.join()
     assert found == [answer]
+
+
+def test_a_secret_does_not_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the worker would wait in vain; in what is told it is hidden."""
+    monkeypatch.setattr(redaction, "_known", frozenset())
+    redaction.learn(["initialize", "train.py"])
+    question = replace(QUESTION, key="deepspeed.initialize@00#1")
+    envelope = decoded(encoded(0, question))
+    assert envelope is not None
+    assert isinstance(envelope.message, Ask)
+    assert envelope.message.key == question.key
+    assert envelope.message.boundary is Boundary.INITIALIZE
+    assert "train.py" not in envelope.message.frame
+
+
+def test_an_answer_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    """The next one counts."""
+    with channel(tmp_path) as (sender, receiver):
+        found: list[Answer | None] = []
+        thread = threading.Thread(target=lambda: found.append(sender.ask(QUESTION, LONG)))
+        thread.start()
+        heard(receiver)
+        (connection,) = receiver.partial
+        connection.sendall(b'{"key": "k#\n[]\n' + encoded_answer(Answer("k#1")))
+        thread.join()
+    assert found == [Answer("k#1")]
 
 
 def test_threads_get_each_their_own_answer(tmp_path: Path) -> None:
