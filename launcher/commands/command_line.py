@@ -291,9 +291,7 @@ def request_of(
         log_dir=options.log_dir,
         metrics=options.metrics,
         limits=Limits(
-            Fix(options.fix),
-            options.strict,
-            options.allow_restart,
+            *(Fix(options.fix), options.strict, options.allow_restart),
             forget=options.forget,
             asks=options.ask == "on",
         ),

@@ -215,8 +215,7 @@ def parser() -> Parser:
         "--ask",
         choices=["on", "off"],
         default="on",
-        help="whether workers ask at their frameworks' boundaries what to set there; off: only "
-        "what was planned before the launch is set (default: on)",
+        help="off: set only what is planned before the launch, not where workers ask (default: on)",
     )
     result.add_argument(
         "--forget",

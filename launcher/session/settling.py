@@ -165,7 +165,7 @@ class Settling:
 
     def pause(self) -> float | None:
         """Seconds until the next look; None where every change has reached every rank."""
-        return LOOK if list(self._changing()) else None
+        return LOOK if self._changing() else None
 
     def _changing(self) -> list[tuple[str, Given]]:
         """The answers that change something and haven't reached every rank."""
@@ -264,5 +264,6 @@ class Settling:
 
 
 def _where(question: Ask) -> str:
-    """The boundary and the user's line, in words."""
-    return f"{question.boundary}, {question.frame}" if question.frame else str(question.boundary)
+    """The boundary and the user's line, in words; which training, where it isn't the first."""
+    later = "in a later training" if question.step else ""
+    return ", ".join(filter(None, (str(question.boundary), question.frame, later)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -63,14 +64,14 @@ class Questions:
                 if connection is not None:
                     _reply(connection, answer)
 
-    def look(self, rows: tuple[RankProgress, ...]) -> None:
-        """Has the judge look at how far all ranks have come.
+    def look(self, rows: Callable[[], Sequence[RankProgress]]) -> None:
+        """Has the judge look at how far all ranks have come, where it has something to look for.
 
         Args:
-            rows: this node's ranks.
+            rows: reads how far this node's ranks have come.
         """
-        if self.pause() is not None and self.judge is not None:
-            self.judge.look(chain(rows, *self.peers.progress.values()))
+        if self.judge is not None and self.judge.pause() is not None:
+            self.judge.look(chain(rows(), *self.peers.progress.values()))
 
     def pause(self) -> float | None:
         """Seconds until the judge is to look again; None where there is nothing to look for."""

@@ -99,7 +99,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
-                self._questions.look(tuple(self._hangs.look()))
+                self._questions.look(self._hangs.look)
                 self._end_hung()
                 self._decide()
                 self.stops.send_due(self.workers.alive, self._watch.notice)

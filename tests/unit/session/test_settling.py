@@ -174,6 +174,7 @@ def test_a_later_training_ends_nothing(tmp_path: Path) -> None:
     settled = there.ask(0, later)
     assert settled
     assert settled.overrides == {"gradient_checkpointing": "non_reentrant"}
+    assert there.told[0][0] == "deepspeed.initialize, train.py:7, in a later training"
     assert there.settling.attempt.plan.changes == ()
     there.settling.look([row(0, 40), row(1, 40)])
     assert there.allows()
