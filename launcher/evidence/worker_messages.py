@@ -91,6 +91,7 @@ class Boundary(StrEnum):
     TRAINING_ARGUMENTS = "TrainingArguments"
     INITIALIZE = "deepspeed.initialize"
     DATA_PARALLEL = "DistributedDataParallel"
+    CHECKPOINT = "torch.utils.checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +135,13 @@ class Answer:
         key: the question's.
         overrides: what to set there.
         replaced: what is asked for instead, where it is known.
+        probes: whether the launcher needs to know if a checkpointed block runs twice.
     """
 
     key: str
     overrides: Mapping[str, Value] = field(default_factory=dict)
     replaced: Mapping[str, Value] = field(default_factory=dict)
+    probes: bool = False
 
 
 Message = (

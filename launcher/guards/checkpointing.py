@@ -17,6 +17,7 @@ from ..core.choices import Checkpointing
 from ..core.private_names import CHECKPOINT_FUNCTION, NON_REENTRANT
 from ..core.settings import Setting
 from ..evidence.observations import Observations
+from .block_probe import BlockProbe
 from .enforced import overrides
 from .reduced_early import Recomputations
 
@@ -51,7 +52,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
     with observations.going_on():
         forward = CHECKPOINT_FUNCTION.of(module).forward
         reentrant = {*inspect.signature(forward).parameters}
-    recomputations = Recomputations(observations)
+    recomputations, probe = Recomputations(observations), BlockProbe(observations)
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
         options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
@@ -93,6 +94,14 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
             args = _with_gradient(args) if torch.is_grad_enabled() else args
         elif asked is Checkpointing.NON_REENTRANT:
             options = {**options, "use_reentrant": False}
+        elif asked is None and probe.applies(args, options):
+            watched = probe.watched(function, args)
+            if watched is not None:
+                observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
+                probing = {**options, "use_reentrant": False, "determinism_check": "none"}
+                return checkpointed(watched, probing)(*args, **kwargs)
+            if _mode_asked() is Checkpointing.NON_REENTRANT:
+                options = {**options, "use_reentrant": False}
         if torch.is_grad_enabled():
             # Without the argument torch takes the reentrant implementation.
             is_other = options.get("use_reentrant") is False

@@ -18,7 +18,7 @@ from typing import Any
 from ..core.settings import Setting, Value, is_value, parse_value
 from ..evidence.from_exception import is_ours
 from ..evidence.observations import Observations, shape_of
-from ..evidence.worker_messages import Ask, Boundary
+from ..evidence.worker_messages import Answer, Ask, Boundary
 from . import enforced
 
 PATIENCE = 30.0
@@ -46,6 +46,24 @@ def settings_at(
         framework: the owner of the training loop, where the boundary tells.
         model: the model, where there is one.
     """
+    answer = answer_at(boundary, changeable, facts, observations, framework=framework, model=model)
+    new = {} if answer is None else _parsed(answer.overrides)
+    return {**enforced.overrides(), **new}
+
+
+def answer_at(
+    boundary: Boundary,
+    changeable: Iterable[Setting],
+    facts: Mapping[str, object],
+    observations: Observations,
+    *,
+    framework: str = "",
+    model: object = None,
+) -> Answer | None:
+    """The launcher's answer at a boundary; what of it holds for the process is enforced already.
+
+    None where it gives none, or nobody is to be asked. The arguments are those of `settings_at`.
+    """
     frames = list(_user_frames())
     question = Ask(
         key=f"{boundary}@{zlib.crc32(' '.join(map(_name, frames)).encode()):08x}",
@@ -57,11 +75,9 @@ def settings_at(
         frame=_told(*frames[0]) if frames else "",
     )
     answer = observations.ask(question)
-    if answer is None:
-        return enforced.overrides()
-    new = _parsed(answer.overrides)
-    enforced.settle(new, _parsed(answer.replaced))
-    return {**enforced.overrides(), **new}
+    if answer is not None:
+        enforced.settle(_parsed(answer.overrides), _parsed(answer.replaced))
+    return answer
 
 
 def _shape(model: object) -> dict[str, Any] | None:

@@ -127,13 +127,15 @@ class ConsoleReporter:
 
         After a correction, also what makes it last.
         """
-        if isinstance(state.last, Succeeded) and len(state.outcomes) > 1:
+        has_failed = len(state.outcomes) > 1
+        if isinstance(state.last, Succeeded) and (has_failed or state.last.seen.asked):
             edits = lasting.edits(state.last.attempt.plan)
             rows = [("write", str(edit)) for edit in edits]
             if any(edit.file for edit in edits):
                 rows.append(("patch", f"safe-launch fix {run_directory.named(run)}"))
             if rows:
-                terminal.say("so that no attempt needs to fail again:", *terminal.table(rows))
+                what = "attempt needs to fail" if has_failed else "setting needs to be changed"
+                terminal.say(f"so that no {what} again:", *terminal.table(rows))
         summary.show_end(state.outcomes, state.findings, run, end.code)
         if end.standing is not None:
             first = end.standing + 1

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ..core.choices import Framework
+from ..core.certainty import Origin
+from ..core.choices import Checkpointing, Framework
 from ..core.request import Fix
-from ..core.settings import Setting, Value, name_of
-from ..core.workload import Statement, Workload
+from ..core.settings import Fact, Name, Setting, Value, name_of
+from ..core.workload import Known, Statement, Workload
 from ..diagnosis.attempt import Attempt, Seen
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import statements, tried_settings, with_seen
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from ..planning.plan import Change, NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
-from ..planning.search import Rules
+from ..planning.search import Rules, forbidden_by
 from ..progress.board import RankProgress
 from ..report import plan_table, summary
 
@@ -31,6 +32,8 @@ REACH = 30.0
 LOOK = 1.0
 """Seconds between two looks at the ranks, while a change hasn't reached all of them."""
 ORDER = tuple(Boundary)
+ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
+"""Facts that stay true where another rank says otherwise."""
 
 
 class Told(Protocol):
@@ -205,7 +208,11 @@ class Settling:
         facts = {name_of(name): value for name, value in question.facts.items()}
         stated = statements(base.plan.workload, facts, where)
         if not is_later:
-            self.asked |= {str(name): (name, known) for name, known in stated}
+            self.asked |= {
+                str(name): (name, known)
+                for name, known in stated
+                if not (name in ONCE_IS_ENOUGH and self._is_known(name))
+            }
             self.shape = self.shape or question.shape
         if question.framework:
             self.framework = Framework(question.framework)
@@ -214,7 +221,7 @@ class Settling:
         seen = self.seen(observed, model)
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
         if self._may_go_on(base, workload):
-            return Answer(question.key)
+            return Answer(question.key, probes=self._needs_probe(base, workload, question))
         tried, asked = tried_settings(base, workload), workload.asked
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
         better = self._planned(base, workload, fixed)
@@ -238,6 +245,26 @@ class Settling:
             summary.write_or_warn(base.folder / "plan.json", document)
         replaced = {str(name): value for name, value in asked.items() if str(name) in overrides}
         return Answer(question.key, overrides, replaced)
+
+    def _is_known(self, name: Name) -> bool:
+        """Whether a rank has said that a fact is true."""
+        known = self.asked.get(str(name))
+        return known is not None and bool(known[1].value)
+
+    def _needs_probe(self, attempt: Attempt, workload: Workload, question: Ask) -> bool:
+        """Whether it decides on the attempt if a checkpointed block runs twice.
+
+        Blocks run non-reentrant meanwhile, which must not be known to fail.
+        """
+        limits, name = attempt.plan.request.limits, Fact.BLOCK_RUNS_TWICE
+        is_open = question.boundary is Boundary.CHECKPOINT and name not in workload.known
+        if not is_open or question.step or limits.strict or limits.fix is Fix.SUGGEST:
+            return False
+        twice = workload.informed([(name, Known(True, Origin.OBSERVED, ""))])
+        other = Checkpointing.NON_REENTRANT.value
+        tried = {**tried_settings(attempt, twice), Setting.GRADIENT_CHECKPOINTING: other}
+        rules = replace(self.rules, by_memory=False)
+        return is_hopeless(attempt, twice, rules) and forbidden_by(tried, twice, rules) is None
 
     def _planned(
         self, attempt: Attempt, workload: Workload, fixed: Mapping[Setting, Value]

@@ -248,7 +248,10 @@ def dies_plainly(stack: Stack, case: Case, folder: Path) -> None:
 def trains_corrected(
     stack: Stack, case: Case, folder: Path, beside: Stack | None = None, **variables: str
 ) -> None:
-    """With us it trains to the losses of a single process, of this stack or of another."""
+    """With us it trains to the losses of a single process, of this stack or of another.
+
+    Where blocks are recomputed otherwise, no attempt has to fail for it.
+    """
     expected = reference(beside or stack, case.script, *case.reference)
     fails = (beside or stack).name in case.fails_on
 
@@ -258,13 +261,10 @@ def trains_corrected(
     # The older Trainers round to four digits after the point.
     assert ours == pytest.approx(expected, rel=1e-4, abs=1.01e-4)
     assert (case.change in told) == fails
-    assert attempts(told) <= (2 if fails else 1)
+    is_told_before = case.change in (TO_OTHER, TO_REENTRANT)
+    assert attempts(told) == (2 if fails and not is_told_before else 1)
     if fails and case.entry is not None:
-        assert f"({case.entry})" in told
-    if case.name.startswith("LoRA"):
-        assert " failed: " not in told, (
-            "the arguments and the workers tell everything before a step"
-        )
+        assert (f"[{case.entry}]" if is_told_before else f"({case.entry})") in told
 
 
 def trains_at_once(stack: Stack, case: Case, folder: Path, **variables: str) -> None:

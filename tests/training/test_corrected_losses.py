@@ -166,7 +166,7 @@ def test_gradients_that_ddp_reduces_too_early_are_never_trained_on(
     ours, told = launched(stack, tmp_path, *run)
     assert ours == pytest.approx(expected, rel=1e-4)
     assert TO_OTHER in told
-    assert attempts(told) == 2
+    assert attempts(told) == 1
 
 
 def test_a_frozen_block_may_run_twice_under_ddp(stack: Stack, tmp_path: Path) -> None:

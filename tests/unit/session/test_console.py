@@ -96,6 +96,29 @@ def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "On the Trainer: `--gradient_checkpointing_kwargs" in told
 
 
+def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where, what and why; under `suggest` what would be."""
+    assert isinstance(BETTER, Plan)
+    for is_made in (True, False):
+        SAY.settled("TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=is_made)
+        where, what, *_ = said(capsys)
+        first, second = ("settled  at", "change  ") if is_made else ("asked    at", "suggest ")
+        assert where == f"{first} TrainingArguments, train.py:29, before any step"
+        assert what.startswith(f"{second} gradient_checkpointing: reentrant -> non_reentrant")
+
+
+def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though no attempt has failed."""
+    assert isinstance(BETTER, Plan)
+    known = WORKLOAD.known[Setting.GRADIENT_CHECKPOINTING]
+    seen = Seen({}, asked=((Setting.GRADIENT_CHECKPOINTING, known),))
+    done = Succeeded(replace(ATTEMPT, plan=BETTER), seen=seen)
+    SAY.finished(RunState(REQUEST, WORKLOAD).after(done, None), End(0), Path("run"))
+    first, second, *_ = said(capsys)
+    assert first == "so that no setting needs to be changed again:"
+    assert second.startswith("  write    the script's arguments: ")
+
+
 @pytest.mark.parametrize("name", [None, "zero2-gradient-reduced-twice"])
 def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) -> None:
     """Known or not, with where to read on."""

@@ -20,7 +20,16 @@ from safe_launch.session import settling
 from safe_launch.session.settling import Settling
 from support.models import HARDWARE as GPUS
 from support.models import QWEN2_7B, model_of, workload_of
-from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rules_under, world
+from support.worlds import (
+    CURRENT,
+    HARDWARE,
+    REQUEST,
+    ZERO2,
+    known_rules,
+    rule,
+    rules_under,
+    world,
+)
 
 RULES = rules_under(known_rules(CURRENT))
 ATTEMPT = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), Path())
@@ -181,6 +190,62 @@ def test_a_later_training_ends_nothing(tmp_path: Path) -> None:
     there = world_of(tmp_path)
     assert there.ask(0, replace(later, changeable=[])) == Answer("deepspeed.initialize#1")
     assert there.allows()
+
+
+def checkpointed(**facts: Value) -> Ask:
+    """A question where a block is checkpointed, under ZeRO-2."""
+    values: dict[str, Value] = {
+        "engine": "deepspeed",
+        "zero_stage": 2,
+        "gradient_checkpointing": "reentrant",
+        **facts,
+    }
+    key = f"{Boundary.CHECKPOINT}#{len(facts)}"
+    return Ask(key, Boundary.CHECKPOINT, CHECKPOINTING, values, frame="train.py:7")
+
+
+@pytest.mark.parametrize(
+    ("limits", "facts", "probes"),
+    [
+        (AUTO, {}, True),
+        (AUTO, {"zero_stage": 1}, False),
+        (AUTO, {"gradient_checkpointing": "non_reentrant"}, False),
+        (AUTO, {"block_runs_twice": False}, False),
+        (Limits(strict=True), {}, False),
+        (Limits(Fix.SUGGEST), {}, False),
+    ],
+)
+def test_a_probe_where_it_decides(
+    tmp_path: Path, limits: Limits, facts: dict[str, Value], *, probes: bool
+) -> None:
+    """Only where the attempt would fail if a block ran twice, and may be changed."""
+    there = world_of(tmp_path, limits)
+    answer = there.ask(0, checkpointed(**facts))
+    assert answer
+    assert answer.overrides == {}
+    assert answer.probes is probes
+
+
+def test_no_probe_by_what_fails_itself(tmp_path: Path) -> None:
+    """Blocks run non-reentrant in it: not where that is known to fail."""
+    there = world_of(tmp_path)
+    there.settling.rules = rules_under(
+        [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
+    )
+    answer = there.ask(0, checkpointed())
+    assert answer
+    assert not answer.probes
+
+
+def test_once_is_enough_for_a_block_that_runs_twice(tmp_path: Path) -> None:
+    """Whatever another rank's blocks do; that rank goes on as asked, so the attempt ends."""
+    there = world_of(tmp_path)
+    assert there.ask(0, checkpointed(block_runs_twice=True)).overrides
+    other = replace(checkpointed(block_runs_twice=False), key="other#1")
+    assert there.ask(1, other) == Answer("other#1")
+    assert dict(there.settling.seen({}, None).asked)[Fact.BLOCK_RUNS_TWICE].value is True
+    there.settling.look([row(0, 1), row(1, 1)])
+    assert not there.allows()
 
 
 def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:

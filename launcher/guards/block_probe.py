@@ -1,0 +1,171 @@
+"""Finds out, in a training's first pass, whether a checkpointed block runs twice before a backward.
+
+No boundary before it tells, and with reentrant checkpointing some engines die of it. So while the
+launcher needs to know, blocks run non-reentrant: their values and gradients are the same. A block
+that runs again while its first graph is alive runs twice; the first recomputation says that none
+has. Either is asked for at once, and from then on blocks run as asked, or as answered.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from enum import Enum
+from types import FunctionType
+from typing import Any
+
+from ..core.choices import Checkpointing
+from ..core.settings import Fact, Setting
+from ..evidence.observations import Observations
+from ..evidence.worker_messages import Boundary
+from . import settling
+
+PLAIN = (int, str, bytes, type(None))
+"""What tells two calls of one function apart: `run_layer(3, x)`."""
+
+
+class State(Enum):
+    """How far it is known."""
+
+    UNASKED = 0
+    """Whether the launcher needs to know hasn't been asked."""
+    PROBING = 1
+    OVER = 2
+
+
+class BlockProbe:
+    """The blocks that have run since the process began, until it is known whether one runs twice.
+
+    Attributes:
+        state: how far it is known.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self.state = State.UNASKED
+        self._observations = observations
+        self._runs: dict[Hashable, weakref.ref[Any]] = {}
+        self._lock = threading.Lock()
+
+    def applies(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
+        """Whether a block may be run otherwise: as reentrant checkpointing would train it.
+
+        A block none of whose inputs requires a gradient gets none for its own parameters either.
+
+        Args:
+            args: the block's arguments.
+            options: those of `checkpoint`.
+        """
+        import torch
+
+        return (
+            self.state is not State.OVER
+            and options.get("use_reentrant") is not False
+            and torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
+            and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+        )
+
+    def watched(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """The block to run non-reentrant; None where it is to run as it is asked for by now.
+
+        Args:
+            function: the block.
+            args: its arguments.
+        """
+        if self.state is State.UNASKED:
+            self.state = State.PROBING if self._ask() else State.OVER
+        if self.state is State.OVER:
+            return None
+        block = identity(function, args)
+        earlier = self._runs.get(block)
+        if block is not None and earlier is not None and earlier() is not None:
+            self._end(runs_twice=True)
+            return None
+        runs = 0
+
+        @functools.wraps(function, updated=())
+        def watched(*given: Any, **named: Any) -> Any:
+            nonlocal runs
+            runs += 1
+            if runs > 1:  # recomputed: a backward pass has begun
+                self._end(runs_twice=False)
+            return function(*given, **named)
+
+        # It lives as long as the graph of its run, which recomputes it.
+        self._runs[block] = weakref.ref(watched)
+        return watched
+
+    def _end(self, *, runs_twice: bool) -> None:
+        """Says what is known now, once."""
+        with self._lock:  # autograd recomputes in threads of its own
+            if self.state is State.OVER:
+                return
+            self.state = State.OVER
+        self._runs.clear()
+        self._ask(block_runs_twice=runs_twice)
+
+    def _ask(self, **known: bool) -> bool:
+        """Asks what to do; returns whether the launcher needs to know more."""
+        facts = {str(Fact(name)): value for name, value in known.items()}
+        mode = {str(Setting.GRADIENT_CHECKPOINTING): Checkpointing.REENTRANT.value}
+        changeable = [Setting.GRADIENT_CHECKPOINTING]
+        answer = settling.answer_at(
+            Boundary.CHECKPOINT, changeable, {**mode, **facts}, self._observations
+        )
+        return answer is not None and answer.probes
+
+
+def identity(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:
+    """What makes a block the same: its code, its modules, and plain values that it is called with.
+
+    None where it has no module that is trained: nobody knows what it reaches, or nothing is lost.
+
+    Args:
+        function: the block.
+        args: its arguments.
+    """
+    parts = [*_parts(function, depth=3), *args]
+    return tuple(filter(None, map(_part, parts))) if any(map(_is_trained, parts)) else None
+
+
+def _is_trained(part: Any) -> bool:
+    """Whether a part is a module that gets gradients: a frozen one may run as often as it likes."""
+    import torch
+
+    is_module = isinstance(part, torch.nn.Module)
+    return is_module and any(weight.requires_grad for weight in part.parameters())
+
+
+def _parts(function: Any, depth: int) -> Iterator[Any]:
+    """A callable, what it is bound to and what it closes over."""
+    yield function
+    if depth == 0:
+        return
+    if isinstance(function, functools.partial):
+        yield from function.args
+        yield from function.keywords.values()
+        yield from _parts(function.func, depth - 1)
+    elif isinstance(function, FunctionType):
+        yield from function.__defaults__ or ()
+        yield from (function.__kwdefaults__ or {}).values()
+        for cell in function.__closure__ or ():
+            try:
+                yield from _parts(cell.cell_contents, depth - 1)
+            except ValueError:  # not bound yet
+                continue
+    elif hasattr(function, "__self__"):
+        yield function.__self__
+        yield getattr(function, "__name__", "")
+
+
+def _part(value: Any) -> tuple[str, Hashable] | None:
+    """What of a part tells blocks apart; None for the rest: tensors, containers."""
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        return "module", id(value)
+    if isinstance(value, FunctionType):
+        return "code", id(value.__code__)
+    return ("value", value) if isinstance(value, PLAIN) else None

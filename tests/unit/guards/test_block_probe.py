@@ -1,0 +1,187 @@
+"""Whether a checkpointed block runs twice, found out in the first pass at no cost to its values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from safe_launch.core import preset
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Answer, Ask
+from safe_launch.guards import checkpointing, enforced
+from safe_launch.guards.block_probe import identity
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+torchs = Lazy("torch.utils.checkpoint")
+
+REENTRANT = "CheckpointFunctionBackward"
+
+
+class Launcher:
+    """Needs to know, where it `probes`; a block that runs twice is then checkpointed otherwise."""
+
+    def __init__(self, *, probes: bool = True) -> None:
+        self.probes = probes
+        self.facts: list[bool | None] = []
+
+    def __call__(self, question: Ask) -> Answer:
+        """Its answer."""
+        twice = question.facts.get("block_runs_twice")
+        self.facts.append(None if twice is None else bool(twice))
+        overrides = {"gradient_checkpointing": "non_reentrant"} if twice else {}
+        return Answer(question.key, overrides, probes=self.probes and twice is None)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test settles for the process."""
+    monkeypatch.setattr(enforced, "_settled", {})
+    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
+
+
+def guarded(launcher: Launcher) -> tuple[Callable[..., Any], Observations]:
+    """Torch's `checkpoint` with the guard around it, and what the guard has observed."""
+    seen = Observations()
+    seen.report_to(lambda _message: None, launcher)
+    module: Any = ModuleType("torch.utils.checkpoint")
+    module.checkpoint = torchs.checkpoint
+    module.CheckpointFunction = torchs.CheckpointFunction
+    checkpointing.install(module, seen)
+    return functools.partial(module.checkpoint, use_reentrant=True), seen
+
+
+def block() -> Any:
+    """A block with weights, and dropout, whose recomputation must draw the same numbers."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Tanh())
+
+
+def inputs() -> Any:
+    """An input that requires a gradient."""
+    return torch.ones(2, 4, requires_grad=True)
+
+
+def is_reentrant(output: Any) -> bool:
+    """By which implementation an output was computed."""
+    return type(output.grad_fn).__name__ == REENTRANT
+
+
+def gradients(run: Callable[..., Any], layer: Any, times: int) -> list[Any]:
+    """Those of a block's weights after so many runs before one backward pass."""
+    torch.manual_seed(1)
+    total = sum(run(layer, inputs()).sum() for _ in range(times))
+    total.backward()
+    return [weight.grad.clone() for weight in layer.parameters()]
+
+
+def test_a_block_that_runs_once() -> None:
+    """Gradients are those that were asked for, and from the first backward pass on so is all."""
+    launcher = Launcher()
+    checkpoint, seen = guarded(launcher)
+    layer = block()
+    first = checkpoint(layer, inputs())
+    assert not is_reentrant(first)
+    found = gradients(checkpoint, block(), 1)
+    assert launcher.facts == [None, False]
+    assert is_reentrant(checkpoint(layer, inputs()))
+    asked = gradients(functools.partial(torchs.checkpoint, use_reentrant=True), block(), 1)
+    assert all(map(torch.equal, found, asked))
+    assert seen.observed["gradient_checkpointing"] == "reentrant"
+
+
+def test_a_block_that_runs_twice() -> None:
+    """It is asked for in the second run, before any backward pass; the graph is of one kind."""
+    launcher = Launcher()
+    checkpoint, _ = guarded(launcher)
+    found = gradients(checkpoint, layer := block(), 2)
+    assert launcher.facts == [None, True]
+    plain = gradients(lambda layer, x: layer(x), block(), 2)
+    assert all(map(torch.equal, found, plain))
+    assert not is_reentrant(checkpoint(layer, inputs()))
+
+
+def test_a_run_whose_graph_is_gone_does_not_count() -> None:
+    """As of a first pass that only looks at shapes."""
+    launcher = Launcher()
+    checkpoint, _ = guarded(launcher)
+    layer = block()
+    for _ in range(3):
+        checkpoint(layer, inputs())
+    assert launcher.facts == [None]
+
+
+def test_what_the_launcher_need_not_know() -> None:
+    """Everything is as asked from the first block on."""
+    launcher = Launcher(probes=False)
+    checkpoint, _ = guarded(launcher)
+    layer = block()
+    assert all(is_reentrant(checkpoint(layer, inputs())) for _ in range(2))
+    assert launcher.facts == [None]
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_only_what_reentrant_checkpointing_would_train() -> None:
+    """Without an input that requires a gradient it trains nothing; without gradients neither."""
+    launcher = Launcher()
+    checkpoint, _ = guarded(launcher)
+    assert checkpoint(block(), torch.ones(2, 4)).grad_fn is None
+    with torch.no_grad():
+        checkpoint(block(), inputs())
+    functools.partial(checkpoint, use_reentrant=False)(block(), inputs())
+    assert launcher.facts == []
+
+
+class Stack(torch.nn.Module):  # type: ignore[misc]
+    """Layers that are called in ways of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(2))
+
+    def run(self, number: int, x: Any) -> Any:
+        """One of its layers."""
+        return self.layers[number](x)
+
+
+def ways(stack: Stack, number: int) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """How people have a layer checkpointed."""
+    layer = stack.layers[number]
+
+    def closure(x: Any) -> Any:
+        return layer(x)
+
+    return [
+        (layer, ()),
+        (layer.forward, ()),
+        (closure, ()),
+        (lambda x: stack.run(number, x), ()),
+        (lambda x, layer=layer: layer(x), ()),
+        (functools.partial(layer, scale=1), ()),
+        (functools.partial(stack.run, number), ()),
+        (stack.run, (number,)),
+        (lambda layer, x: layer(x), (layer,)),
+    ]
+
+
+@pytest.mark.parametrize("way", range(9))
+def test_a_block_is_told_from_another(way: int) -> None:
+    """And known again."""
+    stack = Stack()
+    (first, *_), (again, *_), (other, *_) = (
+        [identity(function, (*args, torch.ones(1)))]
+        for function, args in (ways(stack, number)[way] for number in (0, 0, 1))
+    )
+    assert first is not None
+    assert first == again
+    assert first != other
+
+
+def test_what_is_not_known() -> None:
+    """A function may reach any layer by a global name; a frozen block loses no gradient."""
+    assert identity(torch.nn.Linear(1, 1).requires_grad_(requires_grad=False), ()) is None
+    assert identity(lambda x: x, (torch.ones(1), 3)) is None
