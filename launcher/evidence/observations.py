@@ -175,10 +175,7 @@ class Observations:
         own = sum(map(bytes_of, model.parameters()))
         self.before_model = max(from_memory.process_data() - own, 0)
         self._addresses = from_memory.most_addresses()
-        outputs = (
-            output_of(kind.__name__) for part in model.modules() for kind in type(part).mro()
-        )
-        self.see(**{Fact.OUTPUT: next(filter(None, outputs), None)})
+        self.see(**{Fact.OUTPUT: output_made_by(model)})
         self.send(ModelShape(shape_of(model)))
         if self._report_imports is not None:
             self.send(Imports(self._report_imports()))
@@ -251,6 +248,12 @@ def bytes_of(parameter: Any) -> int:
     """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
     own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
     return int(own.numel()) * int(own.element_size())
+
+
+def output_made_by(model: Any) -> str | None:
+    """What a model makes of its last hidden states, by the classes in it; None for others'."""
+    names = (kind.__name__ for part in model.modules() for kind in type(part).mro())
+    return next(filter(None, map(output_of, names)), None)
 
 
 def shape_of(model: Any) -> dict[str, Any]:

@@ -89,6 +89,9 @@ class Boundary(StrEnum):
     """Where a worker asks, in the order in which a training passes them."""
 
     TRAINING_ARGUMENTS = "TrainingArguments"
+    ACCELERATOR = "Accelerator"
+    PARTITION = "deepspeed.zero.Init"
+    TRAINER = "Trainer"
     INITIALIZE = "deepspeed.initialize"
     DATA_PARALLEL = "DistributedDataParallel"
     CHECKPOINT = "torch.utils.checkpoint"

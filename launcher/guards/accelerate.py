@@ -1,4 +1,4 @@
-"""Observes what a loop around accelerate accumulates, and the type that it computes in."""
+"""Applies the preset where a loop of the user's own makes an Accelerator, and observes the loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,46 @@ from typing import Any
 
 import wrapt
 
-from ..core.choices import Engine
-from ..core.settings import Fact
+from ..core.choices import Engine, Framework
+from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
+from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
+from . import deepspeed_plugin, settling
+from .asked_facts import deepspeed_facts
+from .callers import is_called_by
 from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)
+SETTABLE = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.GRADIENT_CHECKPOINTING)
+"""What an Accelerator can still be given: the batch is the loop's."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps `Accelerator.accumulate`, which loops of the user's own call; the Trainer doesn't."""
-    accumulates = partial(_accumulate, observations)
-    wrapt.wrap_function_wrapper(module, "Accelerator.accumulate", accumulates)
+    """Wraps the constructor, and `accumulate`, which loops of the user's own call."""
+    wrap = wrapt.wrap_function_wrapper
+    wrap(module, "Accelerator.__init__", partial(_construct, observations))
+    wrap(module, "Accelerator.accumulate", partial(_accumulate, observations))
+
+
+def _construct(
+    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Any:
+    """Settles DeepSpeed's configuration as accelerate has merged it from all that states it."""
+    wrapped(*args, **kwargs)
+    plugin = getattr(getattr(instance, "state", None), "deepspeed_plugin", None)
+    config = deepspeed_plugin.config_of(plugin)
+    if config is None or is_called_by("transformers"):
+        return
+    facts = {
+        Setting.ACCUMULATION: int(instance.gradient_accumulation_steps),
+        **{name: value for name, value in deepspeed_facts(config).items() if value is not None},
+    }
+    settings = settling.settings_at(
+        Boundary.ACCELERATOR, SETTABLE, facts, observations, framework=Framework.ACCELERATE.value
+    )
+    settable = {name: value for name, value in settings.items() if name in SETTABLE}
+    deepspeed_plugin.change(plugin, settable)
 
 
 def _accumulate(

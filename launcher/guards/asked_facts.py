@@ -12,7 +12,8 @@ from ..core.choices import Checkpointing, Engine, Precision
 from ..core.settings import Fact, Setting, Value
 from ..workload.config_files.deepspeed import Config, load
 from ..workload.config_files.deepspeed_statements import of_config
-from ..workload.config_files.vocabulary import optimizer_named
+from ..workload.config_files.vocabulary import STEPS, dtype_named, optimizer_named
+from .deepspeed_plugin import config_of
 from .model_facts import NAMES
 
 OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_MEGATRON_LM")
@@ -34,40 +35,46 @@ def deepspeed_facts(config: Config) -> dict[str, Value | None]:
     return {str(name): known.value for name, known in stated}
 
 
-def trainer_facts(arguments: Any) -> dict[str, Value | None]:
-    """What TrainingArguments ask for, before they are validated.
+def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value | None]:
+    """What TrainingArguments ask for.
 
     Without autocast the weights' own type decides the precision, and a model may checkpoint without
     the Trainer's switch: neither is said here.
+
+    Args:
+        arguments: those of a Trainer.
+        validated: they are: of two names for the same, transformers reads only the newer by then.
     """
     facts: dict[str, Value | None] = {}
-    if arguments.deepspeed:
-        facts |= deepspeed_facts(load(arguments.deepspeed))
+    in_force = config_of(getattr(arguments, "deepspeed_plugin", None))
+    if in_force is not None or arguments.deepspeed:
+        facts |= deepspeed_facts(load(in_force or arguments.deepspeed))
     elif not arguments.fsdp and not any(
         os.environ.get(name, "").lower() in ("true", "1") for name in OTHER_ENGINES
     ):
         facts[Fact.ENGINE] = Engine.DDP.value
         facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
         facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
+    named = str(getattr(arguments.optim, "value", arguments.optim))
     precisions = [each for each in (Precision.BF16, Precision.FP16) if getattr(arguments, each)]
+    around = dtype_named(os.environ.get("ACCELERATE_MIXED_PRECISION", ""))
     return {
         **facts,
         Setting.MICRO_BATCH: arguments.per_device_train_batch_size,
         Setting.ACCUMULATION: arguments.gradient_accumulation_steps,
-        Setting.PRECISION: next(iter(precisions), facts.get(Setting.PRECISION)),
-        Setting.GRADIENT_CHECKPOINTING: _checkpointing(arguments),
-        Fact.OPTIMIZER: facts.get(Fact.OPTIMIZER) or _optimizer(arguments),
+        Setting.PRECISION: next(iter(precisions), facts.get(Setting.PRECISION) or around),
+        Setting.GRADIENT_CHECKPOINTING: _checkpointing(arguments, validated=validated),
+        Fact.OPTIMIZER: facts.get(Fact.OPTIMIZER) or optimizer_named(named),
+        Fact.FUSED_STEP: facts.get(Fact.FUSED_STEP, STEPS.get(named)),
     }
 
 
-def _optimizer(arguments: Any) -> Value | None:
-    return optimizer_named(str(getattr(arguments.optim, "value", arguments.optim)))
-
-
-def _checkpointing(arguments: Any) -> Value | None:
+def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
     """The implementation that the switch's kwargs name; None where they don't, or it is off."""
-    names = [name for name in NAMES if getattr(arguments, name, False)]
-    for name in names:
+    names = [name for name in NAMES if hasattr(arguments, name)]
+    for name in names[:1] if validated else names:
+        if not getattr(arguments, name):
+            continue
         kwargs = getattr(arguments, f"{name}_kwargs", None) or {}
         kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
         asked = kwargs.get("use_reentrant")

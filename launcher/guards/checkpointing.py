@@ -85,6 +85,13 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
         import torch
 
         asked = _mode_asked()
+        if asked is None and probe.applies(args, options):
+            watched = probe.watched(function, args)
+            if watched is not None:
+                observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
+                probing = {**options, "use_reentrant": False, "determinism_check": "none"}
+                return checkpointed(watched, probing)(*args, **kwargs)
+            asked = _mode_asked()  # as has just been answered
         if asked is Checkpointing.OFF:
             return function(*args, **kwargs)
         if asked is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
@@ -94,14 +101,6 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
             args = _with_gradient(args) if torch.is_grad_enabled() else args
         elif asked is Checkpointing.NON_REENTRANT:
             options = {**options, "use_reentrant": False}
-        elif asked is None and probe.applies(args, options):
-            watched = probe.watched(function, args)
-            if watched is not None:
-                observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
-                probing = {**options, "use_reentrant": False, "determinism_check": "none"}
-                return checkpointed(watched, probing)(*args, **kwargs)
-            if _mode_asked() is Checkpointing.NON_REENTRANT:
-                options = {**options, "use_reentrant": False}
         if torch.is_grad_enabled():
             # Without the argument torch takes the reentrant implementation.
             is_other = options.get("use_reentrant") is False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,8 @@ from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
 from . import first_batch, settling
 from .asked_facts import deepspeed_facts
+from .callers import is_called_by
+from .deepspeed_plugin import is_partitioned
 from .enforced import overrides
 from .model_facts import facts_of, see_facts
 from .step_times import times_of
@@ -38,7 +39,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     if module.__name__ == HOOKED[0]:
         wrapt.wrap_function_wrapper(module, "initialize", partial(_initialize, observations))
     else:
-        wrapt.wrap_function_wrapper(module, "Init.__init__", _partition)
+        wrapt.wrap_function_wrapper(module, "Init.__init__", partial(_partition, observations))
 
 
 def _initialize(
@@ -49,7 +50,7 @@ def _initialize(
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
-        if model is not None and not _is_frameworks():
+        if model is not None and not is_called_by(*FRAMEWORKS):
             settings = _settled(given.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
@@ -67,16 +68,6 @@ def _initialize(
     return result
 
 
-def _is_frameworks() -> bool:
-    """Whether the Trainer or accelerate makes the engine: they keep copies of its configuration."""
-    frame = sys._getframe(1)  # inspect.stack() would read the sources
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in FRAMEWORKS:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
     """What to set where the user's own loop makes its engine.
 
@@ -89,7 +80,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
     except ConfigError:  # DeepSpeed says what is wrong with it
         return overrides()
     fixed = {Setting.MICRO_BATCH, Setting.ACCUMULATION}
-    if any(hasattr(weight, "ds_id") for weight in model.parameters()):
+    if is_partitioned(model):
         fixed.add(Setting.ZERO_STAGE)
     if arguments.get("optimizer") is not None:
         fixed.add(Setting.OFFLOAD)
@@ -162,9 +153,21 @@ def _see_engine(engine: Any, observations: Observations) -> None:
         observations.see(offload=offload_of(config).value)
 
 
-def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only."""
+def _partition(
+    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
+) -> Any:
+    """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only.
+
+    A loop of the user's own is asked for there: once weights are partitioned, the stage is fixed.
+    """
     given = inspect.signature(wrapped).bind(*args, **kwargs)
-    if overrides().get(Setting.ZERO_STAGE, 3) != 3:
+    settings = overrides()
+    config = given.arguments.get("config_dict_or_path") or given.arguments.get("config")
+    if config is not None and not is_called_by(*FRAMEWORKS):
+        with suppress(ConfigError):  # DeepSpeed says what is wrong with it
+            facts = deepspeed_facts(load(config))
+            changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
+            settings = settling.settings_at(Boundary.PARTITION, changeable, facts, observations)
+    if settings.get(Setting.ZERO_STAGE, 3) != 3:
         given.arguments["enabled"] = False
     return wrapped(*given.args, **given.kwargs)

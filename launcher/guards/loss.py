@@ -10,19 +10,25 @@ from ..core.choices import Loss
 OWN = "transformers."
 
 
-def loss_of(trainer: Any) -> str | None:
+def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
     """The kind of loss; None where code that isn't transformers' may compute it otherwise.
 
     A loss of the user's is a method or an argument of the Trainer (transformers/trainer.py,
     `compute_loss`).
+
+    Args:
+        trainer: the Trainer, which need not be constructed yet.
+        model: its model.
+        arguments: its TrainingArguments.
+        own: the loss that it is given; None for none.
     """
     is_replaced = (
-        getattr(trainer, "compute_loss_func", None) is not None
-        or getattr(trainer, "label_smoother", None) is not None
-        or getattr(trainer.args, "use_liger_kernel", False)
+        own is not None
+        or getattr(arguments, "label_smoothing_factor", None)
+        or getattr(arguments, "use_liger_kernel", False)
         or not _is_own(type(trainer).compute_loss)
     )
-    return None if is_replaced else loss_of_labels(trainer.model)
+    return None if is_replaced else loss_of_labels(model)
 
 
 def loss_of_labels(model: Any) -> str | None:

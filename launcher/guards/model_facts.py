@@ -8,7 +8,7 @@ from typing import Any
 from ..core.choices import Checkpointing
 from ..core.private_names import ATTENTION
 from ..core.settings import Fact, Setting, Value
-from ..evidence.observations import Observations
+from ..evidence.observations import Observations, output_made_by
 from ..workload.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
@@ -20,12 +20,13 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
-    """The attention, and the type in which the weights are; None for what isn't known."""
+    """The attention, the output, and the type of the weights; None for what isn't known."""
     found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
         weight = next(floating, None)
         found[Fact.LOADED_PRECISION] = None if weight is None else dtype_named(str(weight.dtype))
+        found[Fact.OUTPUT] = output_made_by(model)
         found[Fact.ATTENTION] = _attention(getattr(model, "config", None), observations)
     return found
 
@@ -44,11 +45,14 @@ def _attention(config: Any, observations: Observations) -> str | None:
     return None
 
 
-def see_no_checkpointing(model: Any, observations: Observations) -> None:
-    """Notes that nothing is checkpointed: the model's switch is off, and no code of others runs."""
-    if Setting.GRADIENT_CHECKPOINTING in observations.observed:
-        return
+def checkpoints_nothing(model: Any) -> bool:
+    """Whether nothing is checkpointed: the model's switch is off, and no code of others runs."""
     packages = {type(module).__module__.partition(".")[0] for module in model.modules()}
     switch = next((name for name in NAMES if hasattr(model, f"is_{name}")), None)
-    if switch and not getattr(model, f"is_{switch}") and packages <= SWITCHED:
+    return switch is not None and not getattr(model, f"is_{switch}") and packages <= SWITCHED
+
+
+def see_no_checkpointing(model: Any, observations: Observations) -> None:
+    """Notes that nothing is checkpointed, where a model tells."""
+    if Setting.GRADIENT_CHECKPOINTING not in observations.observed and checkpoints_nothing(model):
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

@@ -46,9 +46,27 @@ def settings_at(
         framework: the owner of the training loop, where the boundary tells.
         model: the model, where there is one.
     """
+    changes = changes_at(
+        boundary, changeable, facts, observations, framework=framework, model=model
+    )
+    return {**enforced.overrides(), **changes}
+
+
+def changes_at(
+    boundary: Boundary,
+    changeable: Iterable[Setting],
+    facts: Mapping[str, object],
+    observations: Observations,
+    *,
+    framework: str = "",
+    model: object = None,
+) -> dict[Setting, Value]:
+    """What the answer at a boundary changes, where what was enforced before is in force already.
+
+    The arguments are those of `settings_at`.
+    """
     answer = answer_at(boundary, changeable, facts, observations, framework=framework, model=model)
-    new = {} if answer is None else _parsed(answer.overrides)
-    return {**enforced.overrides(), **new}
+    return {} if answer is None else _parsed(answer.overrides)
 
 
 def answer_at(

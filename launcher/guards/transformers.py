@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import inspect
 import warnings
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -12,28 +13,20 @@ from typing import Any
 
 import wrapt
 
-from ..core.choices import Checkpointing, Framework
+from ..core.choices import Checkpointing, Engine, Framework
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files import edited_deepspeed
 from ..workload.config_files.vocabulary import dtype_named, optimizer_named
-from . import batches, first_batch, fsdp, settling
+from . import batches, first_batch, settling, trainer_arguments
 from .asked_facts import trainer_facts
-from .enforced import overrides, replaced
+from .enforced import overrides
 from .loss import loss_of
-from .model_facts import NAMES, see_facts, see_no_checkpointing
+from .model_facts import NAMES, checkpoints_nothing, facts_of, see_facts, see_no_checkpointing
 from .step_times import times_of
+from .trainer_arguments import is_turned_on
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
-SETTABLE = (
-    Setting.ZERO_STAGE,
-    Setting.OFFLOAD,
-    Setting.GRADIENT_CHECKPOINTING,
-    Setting.MICRO_BATCH,
-    Setting.ACCUMULATION,
-)
-"""What TrainingArguments can still be given before they are validated."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -52,19 +45,7 @@ def _complete(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
     """Sets the arguments before they are validated and passed to DeepSpeed."""
-    settings = _settled(instance, observations)
-    if Setting.GRADIENT_CHECKPOINTING in settings:
-        _set_checkpointing(instance, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
-    if Setting.MICRO_BATCH in settings:
-        instance.per_device_train_batch_size = settings[Setting.MICRO_BATCH]
-    if Setting.ACCUMULATION in settings:
-        instance.gradient_accumulation_steps = settings[Setting.ACCUMULATION]
-    if instance.deepspeed:
-        instance.deepspeed = edited_deepspeed.edited(instance.deepspeed, settings)
-    elif Setting.ZERO_STAGE in settings:
-        instance.deepspeed = edited_deepspeed.new(settings)
-    elif Setting.RESHARD_AFTER_FORWARD in settings and not instance.fsdp:
-        os.environ.update(fsdp.VARIABLES)
+    trainer_arguments.give(instance, _settled(instance, observations))
     return wrapped(*args, **kwargs)
 
 
@@ -76,31 +57,9 @@ def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]
         return overrides()
     framework = Framework.TRANSFORMERS.value
     where = Boundary.TRAINING_ARGUMENTS
-    return settling.settings_at(where, SETTABLE, facts, observations, framework=framework)
-
-
-def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
-    """Sets the switch and its kwargs under every name that this version has for them.
-
-    A switch that is off stays off where the plan changes only the implementation: the model then
-    calls `checkpoint` itself, where the preset is applied, and may lack the Trainer's switch.
-    """
-    names = [name for name in NAMES if hasattr(arguments, name)]
-    was_on = any(getattr(arguments, name) for name in names)
-    is_on = mode is not Checkpointing.OFF and (was_on or _is_turned_on())
-    for name in names:
-        setattr(arguments, name, is_on)
-        kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
-        kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
-        if is_on:
-            setattr(arguments, f"{name}_kwargs", kwargs)
-
-
-def _is_turned_on() -> bool:
-    """Whether the plan turns on checkpointing that the script doesn't, as far as is known, use."""
-    name = Setting.GRADIENT_CHECKPOINTING
-    asked = overrides().get(name, Checkpointing.OFF)
-    return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
+    return settling.settings_at(
+        where, trainer_arguments.SETTABLE, facts, observations, framework=framework
+    )
 
 
 def _can_checkpoint(model: Any) -> bool:
@@ -112,16 +71,11 @@ def _can_checkpoint(model: Any) -> bool:
     return has_switch and getattr(model, "supports_gradient_checkpointing", True)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    """The kwargs, given as a dict by a script or as JSON on a command line."""
-    import json
-
-    return dict(json.loads(value) if isinstance(value, str) else value or {})
-
-
 def _construct(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
+    given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+    _settle(instance, given, observations)
     wrapped(*args, **kwargs)
     reference = weakref.ref(instance)
 
@@ -130,7 +84,7 @@ def _construct(
         return None if trainer is None else int(trainer.state.global_step)
 
     observations.count_steps(steps)
-    if _is_turned_on() and not _can_checkpoint(instance.model):
+    if is_turned_on() and not _can_checkpoint(instance.model):
         kind = type(instance.model).__name__
         warnings.warn(
             f"{kind} has no gradient checkpointing to switch on: it stays off", stacklevel=1
@@ -146,6 +100,37 @@ def _construct(
         accumulation=instance.args.gradient_accumulation_steps,
     )
     observations.see_model(instance.model)  # the last: then the launcher estimates again
+
+
+def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) -> None:
+    """Changes the arguments of a Trainer by what its model tells, which they didn't."""
+    model, arguments = given.get("model"), given.get("args")
+    if arguments is None or not _is_module(model) or not observations.is_first(model):
+        return
+    try:
+        facts = {**facts_of(model, observations), **trainer_facts(arguments, validated=True)}
+        facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
+    except (AttributeError, TypeError, ValueError):  # others say what is odd
+        return
+    if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts[Setting.PRECISION] is None:
+        facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
+    if not any(getattr(arguments, name, False) for name in NAMES) and checkpoints_nothing(model):
+        facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
+    changes = settling.changes_at(
+        Boundary.TRAINER,
+        trainer_arguments.settable_late(arguments, model),
+        facts,
+        observations,
+        framework=Framework.TRANSFORMERS.value,
+        model=model,
+    )
+    trainer_arguments.give_late(arguments, changes)
+
+
+def _is_module(model: Any) -> bool:
+    import torch
+
+    return isinstance(model, torch.nn.Module)
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -192,7 +177,9 @@ def _see_arguments(trainer: Any, observations: Observations) -> None:
         # Without autocast the weights' own type decides, unless an engine casts them.
         precision=half or (None if arguments.deepspeed else loaded),
         optimizer=optimizer,
-        loss=loss_of(trainer),
+        loss=loss_of(
+            trainer, trainer.model, arguments, getattr(trainer, "compute_loss_func", None)
+        ),
     )
     if not any(getattr(arguments, name, False) for name in NAMES):
         see_no_checkpointing(trainer.model, observations)

@@ -41,6 +41,9 @@ SHOWN_WHEN_QUIET = (
 class ConsoleReporter:
     """Reports events on stderr."""
 
+    def __init__(self) -> None:
+        self._has_settled = False
+
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the plan, briefly if as asked; under `--quiet`, only what differs from that."""
         told = suspect_rows(suspects, plan.workload)
@@ -78,6 +81,8 @@ class ConsoleReporter:
             found = spots_of(root, attempt.plan.request)
             rows = explain_failure.failure_rows(root, attempt, found, follows=follows, whole=whole)
         rows += explain_failure.other_rows(diagnosis)
+        if self._has_settled:
+            rows.append(("note", "settings were changed in this attempt, as told above"))
         if suspect is not None:
             rows.append(explain_failure.suspect_row(suspect.changed, suspect.first))
         head = summary.attempt_line(Failed(attempt, (root.record,)), {attempt.number: root})
@@ -85,6 +90,7 @@ class ConsoleReporter:
 
     def relaunching(self, following: Plan, state: RunState, start: Start) -> None:
         """Prints what the next attempt changes, and where it begins."""
+        self._has_settled = False
         if isinstance(state.last, Superseded):
             terminal.say(summary.attempt_line(state.last, state.findings))
             changes = following.changes
@@ -106,8 +112,11 @@ class ConsoleReporter:
 
     def settled(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
         """Prints what is changed in the running attempt, and where; or what would be."""
+        self._has_settled |= is_made
         label = "change" if is_made else "suggest"
         rows = [(label, explain_plan.change_text(plan, change)) for change in changes]
+        if not rows:
+            rows = [(label, "none: as asked; the plan had assumed other values")]
         _show([("settled" if is_made else "asked", f"at {where}, before any step"), *rows])
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
@@ -128,7 +137,7 @@ class ConsoleReporter:
         After a correction, also what makes it last.
         """
         has_failed = len(state.outcomes) > 1
-        if isinstance(state.last, Succeeded) and (has_failed or state.last.seen.asked):
+        if isinstance(state.last, Succeeded) and (has_failed or self._has_settled):
             edits = lasting.edits(state.last.attempt.plan)
             rows = [("write", str(edit)) for edit in edits]
             if any(edit.file for edit in edits):

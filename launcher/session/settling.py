@@ -206,7 +206,12 @@ class Settling:
         where, is_later = _where(question), bool(question.step)
         base = self.before.get(question.boundary, self.attempt)
         facts = {name_of(name): value for name, value in question.facts.items()}
-        stated = statements(base.plan.workload, facts, where)
+        # A setting that has been changed before is the plan's, not what was asked for.
+        stated = [
+            (name, known)
+            for name, known in statements(base.plan.workload, facts, where)
+            if not (isinstance(name, Setting) and base.plan.overrides.get(name) == known.value)
+        ]
         if not is_later:
             self.asked |= {
                 str(name): (name, known)
@@ -220,7 +225,7 @@ class Settling:
             return Answer(question.key)
         seen = self.seen(observed, model)
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
-        if self._may_go_on(base, workload):
+        if self._may_go_on(base, workload) and not _is_mistaken(base, stated):
             return Answer(question.key, probes=self._needs_probe(base, workload, question))
         tried, asked = tried_settings(base, workload), workload.asked
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
@@ -230,6 +235,10 @@ class Settling:
         if isinstance(better, NoPlan) or refused_by_strict(request, better) is not None:
             return Answer(question.key) if is_suggested or is_later else None
         after = {**asked, **better.overrides}
+        name = Setting.GRADIENT_CHECKPOINTING
+        if question.boundary is Boundary.CHECKPOINT and after.get(name) == Checkpointing.OFF:
+            # Other settings, which can't be changed there any more, cost less memory.
+            return Answer(question.key) if is_suggested or is_later else None
         overrides = {str(name): value for name, value in after.items() if tried.get(name) != value}
         changes = [change for change in better.changes if change.setting in overrides]
         if is_suggested:
@@ -288,6 +297,21 @@ class Settling:
         is_unsure = isinstance(better, Plan) and better.doubt is not None
         rules = replace(self.rules, by_memory=False)
         return is_unsure and not is_hopeless(attempt, workload, rules)
+
+
+def _is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
+    """Whether a change rests on another value than the script asks for.
+
+    It may have been read or learnt where it isn't so any more. The global batch would then be
+    another.
+    """
+    plan = attempt.plan
+    believed = plan.workload.asked
+    return any(
+        name in plan.overrides and name in believed and believed[name] != known.value
+        for name, known in stated
+        if isinstance(name, Setting)
+    )
 
 
 def _where(question: Ask) -> str:

@@ -68,7 +68,7 @@ def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> Non
 
 
 def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
-    """No argument names the model: the guard reports it, and the plan is made anew at once."""
+    """No argument names the model: it asks at the Trainer, and gets a smaller micro batch there."""
     common = (*SHORT, "--max_steps=4", "--model_max_length=128")
     expected = reference(CURRENT, MEMORY, *common, "--per_device_train_batch_size=64")
     host = tmp_path / "host.yaml"
@@ -76,7 +76,8 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
     options = ("--nproc=2", "--log-dir=runs", f"--hardware={host}")
     own = (*common, "--per_device_train_batch_size=32")
     ours, told = launched(CURRENT, tmp_path, "safe-launch", *options, MEMORY, *own)
-    assert "stopped before a failure" in told
+    assert "settled  at Trainer, " in told
+    assert attempts(told) == 1
     assert "micro_batch: 32 -> " in told
     assert "GiB a rank at most" in " ".join(told.replace("[safe-launch]", "").split())
     assert ours == pytest.approx(expected, rel=1e-4)

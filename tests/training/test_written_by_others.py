@@ -299,18 +299,16 @@ def test_what_cannot_fit_is_corrected_before_the_first_step(
     (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=2.0))
     done = launch(tmp_path, models, case, "--hardware=host.yaml")
     assert done.returncode == 0, done.stderr[-6000:]
-    plans, reports = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
-    assert plans[0]["changes"] == []
-    assert "loss (not stated)" in plans[0]["doubt"]["missing"]
-    changed = {change["setting"]: change["new"] for change in plans[1]["changes"]}
+    (plan,), (report,) = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
+    changed = {change["setting"]: change["new"] for change in plan["changes"]}
     assert changed == {"micro_batch": 2, "accumulation": 8}
-    assert [report["observed"]["micro_batch"] for report in reports] == [16, 2]
-    first, second = (path.read_text() for path in sorted(tmp_path.glob("runs/*/*/rank-0.log")))
-    assert "'loss'" not in first
-    assert second.count("'loss'") == 2
+    assert report["observed"]["micro_batch"] == 2
+    assert report["asked"]["micro_batch"] == 16
+    (log,) = (path.read_text() for path in tmp_path.glob("runs/*/*/rank-0.log"))
+    assert log.count("'loss'") == 2
     did = json.loads((tmp_path / "witness.json").read_text())
     assert (did["rows"], did["steps"]) == (2, [8, 16])
-    assert elements(reports[1]["model"]) == (did["trained"], did["frozen"])
+    assert elements(report["model"]) == (did["trained"], did["frozen"])
 
 
 def test_what_fits_nowhere_ends_before_the_first_step(models: Path, tmp_path: Path) -> None:
@@ -321,7 +319,7 @@ def test_what_fits_nowhere_ends_before_the_first_step(models: Path, tmp_path: Pa
     assert done.returncode == 78, done.stderr[-6000:]
     (plan,), (report,) = documents(tmp_path, "plan.json"), documents(tmp_path, "observed.json")
     assert "loss (not stated)" in plan["doubt"]["missing"]
-    assert report["observed"]["loss"] == "cross_entropy"
+    assert report["asked"]["loss"] == "cross_entropy"
     assert not (tmp_path / "witness.json").exists()
     told = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert "0.62 are usable" in told

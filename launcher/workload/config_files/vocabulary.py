@@ -53,6 +53,14 @@ DTYPES = {
     "fp32": Precision.FP32,
     "float": Precision.FP32,
 }
+STEPS = {
+    "adamw_torch": False,
+    "adamw_torch_fused": True,
+    "adamw_apex_fused": True,
+    "adamw_hf": True,
+}
+"""AdamW by transformers' names for it, and whether its step is fused or takes one tensor at a time
+(transformers/training_args.py, `OptimizerNames`)."""
 
 
 def optimizer_named(name: str) -> Optimizer | None:

@@ -11,7 +11,7 @@ from ...core.count_of import count_of
 from ...core.hardware import VISIBLE
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ..config_files.vocabulary import attention_named, dtype_named, optimizer_named
+from ..config_files.vocabulary import STEPS, attention_named, dtype_named, optimizer_named
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script
 
@@ -41,14 +41,6 @@ PARALLEL = (
 """ms-swift's, Megatron's, InternVL's and others'."""
 DTYPES = ("torch_dtype", "dtype", "model_dtype")
 """Where a script's own options have one of these names, only its source tells what it is for."""
-STEPS = {
-    "adamw_torch": False,
-    "adamw_torch_fused": True,
-    "adamw_apex_fused": True,
-    "adamw_hf": True,
-}
-"""AdamW by transformers' names for it, and whether its step is fused or takes one tensor at a time
-(transformers/training_args.py, `OptimizerNames`)."""
 PACKING = ("packing", "neat_packing")
 """ms-swift's and trl's; LLaMA-Factory's."""
 AMONG_SAMPLES = ("infonce", "online_contrastive")

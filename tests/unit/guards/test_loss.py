@@ -40,19 +40,26 @@ def trainer(
     forward.__module__ = forward_in
     holder = of_module("Trainer", "train", compute_loss=compute_loss)()
     compute_loss.__module__ = compute_loss_in
-    holder.args = SimpleNamespace(use_liger_kernel=more.pop("use_liger_kernel", False))
+    names = ("use_liger_kernel", "label_smoothing_factor")
+    holder.args = SimpleNamespace(**{name: more.pop(name, None) for name in names})
     holder.model = kind()
     vars(holder).update(more)
     return holder
 
 
+def loss_in(holder: Any) -> str | None:
+    """The loss of a Trainer that is constructed."""
+    own = getattr(holder, "compute_loss_func", None)
+    return loss_of(holder, holder.model, holder.args, own)
+
+
 def test_transformers_own_loss() -> None:
     """Also where peft's adapters are around the model."""
     plain = trainer()
-    assert loss_of(plain) == "cross_entropy"
+    assert loss_in(plain) == "cross_entropy"
     inner = plain.model
     plain.model = SimpleNamespace(get_base_model=lambda: inner)
-    assert loss_of(plain) == "cross_entropy"
+    assert loss_in(plain) == "cross_entropy"
 
 
 @pytest.mark.parametrize(
@@ -64,16 +71,16 @@ def test_transformers_own_loss() -> None:
         {"compute_loss_in": "__main__"},
         {"use_liger_kernel": True},
         {"compute_loss_func": print},
-        {"label_smoother": print},
+        {"label_smoothing_factor": 0.1},
     ],
 )
 def test_a_loss_that_may_be_another(other: dict[str, Any]) -> None:
     """Nothing is said of it, so it is taken to need as little as can be."""
-    assert loss_of(trainer(**other)) is None
+    assert loss_in(trainer(**other)) is None
 
 
 def test_a_forward_of_one_model_alone() -> None:
     """A function that was put into the object itself."""
     patched = trainer()
     patched.model.forward = print
-    assert loss_of(patched) is None
+    assert loss_in(patched) is None

@@ -139,11 +139,21 @@ def test_arguments_say_what_they_ask_for() -> None:
         "accumulation": 2,
         "gradient_checkpointing": "reentrant",
         "optimizer": "adamw",
+        "fused_step": False,
     }
     plain = asked_facts.trainer_facts(Arguments())
     assert plain["engine"] == "ddp"
     assert plain["static_graph"] is False
     assert plain["find_unused_parameters"] is None
+
+
+def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
+    """The older has no effect any more, whatever a script writes into it."""
+    arguments: Any = Arguments()
+    arguments.activation_checkpointing = True
+    arguments.activation_checkpointing_kwargs = None
+    told = [asked_facts.trainer_facts(arguments, validated=late)[MODE] for late in (False, True)]
+    assert told == ["reentrant", None]
 
 
 @pytest.mark.parametrize("name", asked_facts.OTHER_ENGINES)

@@ -100,11 +100,20 @@ def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[st
     """Where, what and why; under `suggest` what would be."""
     assert isinstance(BETTER, Plan)
     for is_made in (True, False):
-        SAY.settled("TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=is_made)
+        ConsoleReporter().settled(
+            "TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=is_made
+        )
         where, what, *_ = said(capsys)
         first, second = ("settled  at", "change  ") if is_made else ("asked    at", "suggest ")
         assert where == f"{first} TrainingArguments, train.py:29, before any step"
         assert what.startswith(f"{second} gradient_checkpointing: reentrant -> non_reentrant")
+
+
+def test_a_plan_that_had_assumed_other_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its changes are taken back."""
+    assert isinstance(BETTER, Plan)
+    ConsoleReporter().settled("TrainingArguments, train.py:29", BETTER, [], is_made=True)
+    assert said(capsys)[1].startswith("change   none: as asked; the plan had assumed")
 
 
 def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +122,12 @@ def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]
     known = WORKLOAD.known[Setting.GRADIENT_CHECKPOINTING]
     seen = Seen({}, asked=((Setting.GRADIENT_CHECKPOINTING, known),))
     done = Succeeded(replace(ATTEMPT, plan=BETTER), seen=seen)
-    SAY.finished(RunState(REQUEST, WORKLOAD).after(done, None), End(0), Path("run"))
+    state, say = RunState(REQUEST, WORKLOAD).after(done, None), ConsoleReporter()
+    say.finished(state, End(0), Path("run"))
+    assert "so that" not in " ".join(said(capsys))
+    say.settled("TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=True)
+    said(capsys)
+    say.finished(state, End(0), Path("run"))
     first, second, *_ = said(capsys)
     assert first == "so that no setting needs to be changed again:"
     assert second.startswith("  write    the script's arguments: ")

@@ -14,6 +14,7 @@ from safe_launch.diagnosis.attempt import Attempt
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
 from safe_launch.planning.estimates.ranks import ranks_of
 from safe_launch.planning.plan import Change, Plan
+from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules, as_asked
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session import settling
@@ -132,6 +133,37 @@ def test_what_may_go_on_is_as_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "plan.json").exists()
 
 
+BATCH = ["micro_batch", "accumulation"]
+
+
+@pytest.mark.parametrize(
+    ("micro", "overrides"),
+    [
+        (8, {}),
+        (16, {"micro_batch": 16, "accumulation": 1}),
+        (2, {"micro_batch": 2, "accumulation": 1}),
+    ],
+)
+def test_a_change_that_rests_on_what_is_not_so(
+    tmp_path: Path, micro: int, overrides: dict[str, Value]
+) -> None:
+    """The plan had halved a micro batch of 8 that the script doesn't ask for: its batch stays."""
+    there = world_of(tmp_path)
+    believed = world({Setting.MICRO_BATCH: 8, Setting.ACCUMULATION: 1})
+    halved = planned(REQUEST, believed, HARDWARE, [rule(micro_batch=8)])
+    assert isinstance(halved, Plan)
+    assert halved.overrides == {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2}
+    there.settling.attempt = Attempt(0, halved, tmp_path)
+    question = Ask(
+        *("TrainingArguments#1", Boundary.TRAINING_ARGUMENTS, BATCH),
+        {"micro_batch": micro, "accumulation": 1},
+    )
+    answer = there.ask(0, question)
+    assert answer
+    assert dict(answer.overrides) == overrides
+    assert [changes for _, changes, _ in there.told] == [{}] * bool(overrides)
+
+
 def test_only_what_can_be_changed_there_is(tmp_path: Path) -> None:
     """Another setting is taken, or the attempt ends: the next has the plan from its start."""
     there = world_of(tmp_path)
@@ -224,6 +256,16 @@ def test_a_probe_where_it_decides(
     assert answer
     assert answer.overrides == {}
     assert answer.probes is probes
+
+
+def test_checkpointing_is_not_given_up_where_it_is_done(tmp_path: Path) -> None:
+    """Another attempt has remedies that cost less memory."""
+    there = world_of(tmp_path)
+    there.settling.rules = rules_under(
+        [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
+    )
+    assert there.ask(0, checkpointed(block_runs_twice=True)) is None
+    assert there.told == []
 
 
 def test_no_probe_by_what_fails_itself(tmp_path: Path) -> None:

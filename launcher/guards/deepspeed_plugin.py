@@ -1,0 +1,62 @@
+"""DeepSpeed's configuration in force where accelerate makes the engine: read, and changed in place.
+
+transformers and accelerate hold further references to the same dict, and copies of some values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.settings import Setting, Value
+from ..workload.config_files.deepspeed import Config, section, with_settings
+
+COPIES = {
+    "zero_stage": ("zero_optimization", "stage"),
+    "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
+    "offload_param_device": ("zero_optimization", "offload_param", "device"),
+    "gradient_accumulation_steps": ("gradient_accumulation_steps",),
+}
+"""Fields of the plugin (accelerate/utils/dataclasses.py), and what they repeat."""
+
+
+def config_of(plugin: Any) -> Config | None:
+    """The configuration of a `DeepSpeedPlugin`; None where there is none."""
+    config = getattr(getattr(plugin, "hf_ds_config", None), "config", None)
+    return config if isinstance(config, dict) else None
+
+
+def is_partitioned(model: Any) -> bool:
+    """Whether a model's weights have been divided among the ranks, as ZeRO-3 does on loading."""
+    return any(hasattr(weight, "ds_id") for weight in model.parameters())
+
+
+def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
+    """Changes the configuration of a plugin before an engine is made of it.
+
+    Args:
+        plugin: accelerate's, which has a configuration.
+        settings: what to set; those that aren't DeepSpeed's are left out.
+    """
+    held = plugin.hf_ds_config
+    changed = with_settings(held.config, settings)
+    if changed == held.config:
+        return
+    held.config.clear()
+    held.config.update(changed)
+    held.set_stage_and_offload()
+    for name, path in COPIES.items():
+        if hasattr(plugin, name):
+            setattr(plugin, name, _at(changed, path))
+    if not held.is_zero3():
+        plugin.zero3_init_flag = False  # else models are still made partitioned
+    if hasattr(plugin, "dschf"):  # the copy that transformers asks on loading a model
+        plugin.set_deepspeed_weakref()
+
+
+def _at(config: Config, path: tuple[str, ...]) -> Any:
+    """A value in a configuration; "none" for a device that isn't named, as the plugin has it."""
+    *sections, key = path
+    for name in sections:
+        config = section(config, name)
+    return config.get(key, "none" if key == "device" else None)

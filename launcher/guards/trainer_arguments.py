@@ -1,0 +1,112 @@
+"""Sets what is changed in TrainingArguments, before they are validated or before a Trainer is made.
+
+What they ask for is read in `asked_facts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.choices import Checkpointing
+from ..core.settings import Setting, Value
+from ..workload.config_files import edited_deepspeed
+from . import deepspeed_plugin, fsdp
+from .enforced import overrides, replaced
+from .model_facts import NAMES
+
+SETTABLE = (
+    Setting.ZERO_STAGE,
+    Setting.OFFLOAD,
+    Setting.GRADIENT_CHECKPOINTING,
+    Setting.MICRO_BATCH,
+    Setting.ACCUMULATION,
+)
+"""What can still be given before they are validated."""
+
+
+def settable_late(arguments: Any, model: Any) -> list[Setting]:
+    """What can still be given once they are validated, before a Trainer is made of them.
+
+    Partitioned weights fix the stage and what is offloaded. The batch is fixed where a subclass has
+    sizes that it has derived from it, as GRPOConfig has.
+
+    Args:
+        arguments: the validated arguments.
+        model: the model that the Trainer gets.
+    """
+    fixed: set[Setting] = set()
+    config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
+    if config is None or deepspeed_plugin.is_partitioned(model):
+        fixed |= {Setting.ZERO_STAGE, Setting.OFFLOAD}
+    if _has_batch_of_its_own(type(arguments)):
+        fixed |= {Setting.MICRO_BATCH, Setting.ACCUMULATION}
+    return [setting for setting in SETTABLE if setting not in fixed]
+
+
+def give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
+    """Sets them before they are validated and passed to DeepSpeed."""
+    _give(arguments, settings)
+    if arguments.deepspeed:
+        arguments.deepspeed = edited_deepspeed.edited(arguments.deepspeed, settings)
+    elif Setting.ZERO_STAGE in settings:
+        arguments.deepspeed = edited_deepspeed.new(settings)
+    elif Setting.RESHARD_AFTER_FORWARD in settings and not arguments.fsdp:
+        os.environ.update(fsdp.VARIABLES)
+
+
+def give_late(arguments: Any, settings: Mapping[Setting, Value]) -> None:
+    """Sets them in validated arguments, whose DeepSpeed configuration is in force already."""
+    _give(arguments, settings)
+    plugin = getattr(arguments, "deepspeed_plugin", None)
+    if deepspeed_plugin.config_of(plugin) is not None:
+        deepspeed_plugin.change(plugin, settings)
+
+
+def is_turned_on() -> bool:
+    """Whether the plan turns on checkpointing that the script doesn't, as far as is known, use."""
+    name = Setting.GRADIENT_CHECKPOINTING
+    asked = overrides().get(name, Checkpointing.OFF)
+    return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
+
+
+def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
+    if Setting.GRADIENT_CHECKPOINTING in settings:
+        _set_checkpointing(arguments, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
+    if Setting.MICRO_BATCH in settings:
+        arguments.per_device_train_batch_size = settings[Setting.MICRO_BATCH]
+    if Setting.ACCUMULATION in settings:
+        arguments.gradient_accumulation_steps = settings[Setting.ACCUMULATION]
+
+
+def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
+    """Sets the switch and its kwargs under every name that this version has for them.
+
+    A switch that is off stays off where the plan changes only the implementation: the model then
+    calls `checkpoint` itself, where the preset is applied, and may lack the Trainer's switch.
+    """
+    names = [name for name in NAMES if hasattr(arguments, name)]
+    was_on = any(getattr(arguments, name) for name in names)
+    is_on = mode is not Checkpointing.OFF and (was_on or is_turned_on())
+    for name in names:
+        setattr(arguments, name, is_on)
+        kwargs = _mapping(getattr(arguments, f"{name}_kwargs"))
+        kwargs["use_reentrant"] = mode is Checkpointing.REENTRANT
+        if is_on:
+            setattr(arguments, f"{name}_kwargs", kwargs)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """The kwargs, given as a dict by a script or as JSON on a command line."""
+    import json
+
+    return dict(json.loads(value) if isinstance(value, str) else value or {})
+
+
+def _has_batch_of_its_own(kind: type) -> bool:
+    """Whether a class of arguments adds fields that name a batch to those of TrainingArguments."""
+    names = {field.name for field in dataclasses.fields(kind) if "batch" in field.name}
+    bases = (base for base in kind.__mro__ if base.__name__ == "TrainingArguments")
+    return any(not names <= {field.name for field in dataclasses.fields(base)} for base in bases)

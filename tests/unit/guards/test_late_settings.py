@@ -1,0 +1,272 @@
+"""What is still changed once arguments are validated: at a Trainer, an Accelerator, `zero.Init`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.core import preset
+from safe_launch.core.settings import Setting
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
+from safe_launch.guards import (
+    accelerate,
+    deepspeed,
+    deepspeed_plugin,
+    enforced,
+    trainer_arguments,
+    transformers,
+)
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+OVERRIDES: dict[str, Any] = {}
+ASKED: list[Ask] = []
+
+
+def answer(question: Ask) -> Answer:
+    """A launcher's, which changes the same everywhere."""
+    ASKED.append(question)
+    return Answer(question.key, dict(OVERRIDES))
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Observations:
+    """Those of a worker whose launcher changes nothing yet."""
+    monkeypatch.setattr(enforced, "_settled", {})
+    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
+    OVERRIDES.clear()
+    ASKED.clear()
+    seen = Observations()
+    seen.report_to(lambda _message: None, answer)
+    return seen
+
+
+class Held:
+    """As much of accelerate's HfDeepSpeedConfig as is used."""
+
+    def __init__(self, stage: int, offload: str | None = None) -> None:
+        zero: dict[str, Any] = {"stage": stage}
+        if offload:
+            zero["offload_optimizer"] = {"device": offload}
+        self.config = {"zero_optimization": zero, "gradient_accumulation_steps": 4}
+        self.stages = 0
+
+    def set_stage_and_offload(self) -> None:
+        """Counts how often it was told to look again."""
+        self.stages += 1
+
+    def is_zero3(self) -> bool:
+        """By the configuration in force."""
+        return bool(self.config["zero_optimization"]["stage"] == 3)  # type: ignore[index]
+
+
+class Plugin:
+    """As much of accelerate's DeepSpeedPlugin as is used."""
+
+    zero3_init_flag = True
+    offload_optimizer_device = "none"
+    offload_param_device = "none"
+    gradient_accumulation_steps = 4
+
+    def __init__(self, stage: int, offload: str | None = None) -> None:
+        self.hf_ds_config = Held(stage, offload)
+        self.zero_stage = stage
+        self.registered: list[int] = []
+        self.dschf = object()
+
+    def set_deepspeed_weakref(self) -> None:
+        """Registers a copy, which is what transformers asks."""
+        self.registered.append(self.hf_ds_config.config["zero_optimization"]["stage"])  # type: ignore[index]
+
+
+@dataclass
+class TrainingArguments:
+    """As much of transformers' as is used, validated."""
+
+    deepspeed: object = None
+    fsdp: str = ""
+    bf16: bool = False
+    fp16: bool = False
+    optim: str = "adamw_torch"
+    per_device_train_batch_size: int = 4
+    gradient_accumulation_steps: int = 1
+    gradient_checkpointing: bool = False
+    gradient_checkpointing_kwargs: object = None
+    ddp_find_unused_parameters: bool | None = None
+    deepspeed_plugin: Any = field(default=None, init=False)
+
+
+@dataclass
+class OwnArguments(TrainingArguments):
+    """Further ones that have nothing to do with a batch."""
+
+    beta: float = 0.1
+
+
+@dataclass
+class BatchArguments(TrainingArguments):
+    """Further ones, of which one has been derived from the batch."""
+
+    generation_batch_size: int = 8
+
+
+def test_a_configuration_in_force_is_changed_in_place() -> None:
+    """Whoever holds it sees the change; so do the plugin's copies, and transformers."""
+    plugin = Plugin(3)
+    config = plugin.hf_ds_config.config
+    deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 2, Setting.OFFLOAD: "optimizer"})
+    assert plugin.hf_ds_config.config is config
+    assert config["zero_optimization"] == {
+        "stage": 2,
+        "offload_optimizer": {"pin_memory": True, "device": "cpu"},
+    }
+    assert (plugin.zero_stage, plugin.offload_optimizer_device) == (2, "cpu")
+    assert plugin.offload_param_device == "none"
+    assert plugin.zero3_init_flag is False
+    assert plugin.hf_ds_config.stages == 1
+    assert plugin.registered == [2]
+
+
+def test_what_is_in_force_already_is_left_alone() -> None:
+    """Nothing is written or registered again."""
+    plugin = Plugin(2)
+    deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1})
+    assert plugin.hf_ds_config.config["train_micro_batch_size_per_gpu"] == 1
+    deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 2, Setting.STATIC_GRAPH: True})
+    assert plugin.hf_ds_config.stages == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "partitioned", "settable"),
+    [
+        (TrainingArguments(), False, {"gradient_checkpointing", "micro_batch", "accumulation"}),
+        (OwnArguments(), False, {"gradient_checkpointing", "micro_batch", "accumulation"}),
+        (BatchArguments(), False, {"gradient_checkpointing"}),
+        (TrainingArguments("zero2.json"), False, set(trainer_arguments.SETTABLE)),
+        (TrainingArguments("zero3.json"), True, {"gradient_checkpointing", "micro_batch"}),
+    ],
+)
+def test_what_a_trainer_can_still_be_given(
+    arguments: Any, settable: set[str], *, partitioned: bool
+) -> None:
+    """No stage without DeepSpeed or with divided weights, no batch that others derive from."""
+    given = dataclasses.replace(arguments)
+    given.deepspeed_plugin = Plugin(3 if partitioned else 2) if arguments.deepspeed else None
+    model = torch.nn.Linear(2, 1)
+    if partitioned:
+        model.weight.ds_id = 0
+        settable = settable | {"accumulation"}
+    assert set(trainer_arguments.settable_late(given, model)) == settable
+
+
+def construct(seen: Observations, **given: Any) -> Any:
+    """Makes a Trainer behind the guard; returns what its constructor saw of the batch."""
+    states: list[tuple[int, int]] = []
+
+    class Trainer:
+        def __init__(self, model: Any = None, args: Any = None) -> None:
+            states.append((args.per_device_train_batch_size, args.gradient_accumulation_steps))
+            self.model, self.args, self.state = model, args, SimpleNamespace(global_step=0)
+
+        def train(self) -> None: ...
+
+        def training_step(self) -> None: ...
+
+        def compute_loss(self) -> None: ...
+
+    module: Any = ModuleType(transformers.HOOKED[1])
+    module.Trainer = Trainer
+    transformers.install(module, seen)
+    module.Trainer(**given)
+    return states[0]
+
+
+def test_a_trainer_gets_the_answer(seen: Observations) -> None:
+    """Before it is constructed; it says what its model is like, and what is off."""
+    OVERRIDES.update(micro_batch=2, accumulation=2, zero_stage=1)
+    arguments = TrainingArguments("zero2.json")
+    arguments.deepspeed_plugin = Plugin(2)
+    assert construct(seen, model=torch.nn.Linear(2, 1), args=arguments) == (2, 2)
+    assert arguments.deepspeed_plugin.hf_ds_config.config["zero_optimization"]["stage"] == 1  # type: ignore[index]
+    (question,) = ASKED
+    assert question.boundary is Boundary.TRAINER
+    assert question.framework == "transformers"
+    assert question.facts["zero_stage"] == 2
+    assert question.facts["loaded_precision"] == "fp32"
+    assert question.shape is not None
+
+
+@pytest.mark.parametrize("given", [{}, {"model": None}])
+def test_a_trainer_without_a_model_yet(given: dict[str, Any], seen: Observations) -> None:
+    """Nothing is asked: who makes it later knows more."""
+    assert construct(seen, args=TrainingArguments(), **given) == (4, 1)
+    assert ASKED == []
+
+
+def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
+    """Makes an Accelerator in a module of that name, behind the guard."""
+
+    class Accelerator:
+        gradient_accumulation_steps = 4
+
+        def __init__(self) -> None:
+            self.state = SimpleNamespace(deepspeed_plugin=plugin)
+
+        def accumulate(self) -> None: ...
+
+    module: Any = ModuleType(accelerate.HOOKED[0])
+    module.Accelerator = Accelerator
+    accelerate.install(module, seen)
+    scope: dict[str, Any] = {"__name__": name, "make": module.Accelerator}
+    exec("def call(): make()", scope)
+    scope["call"]()
+
+
+def test_an_accelerator_gets_the_answer(seen: Observations) -> None:
+    """As it has merged its configuration; the batch is its loop's."""
+    OVERRIDES.update(zero_stage=1)
+    plugin = Plugin(2, "cpu")
+    accelerator(seen, plugin)
+    assert plugin.hf_ds_config.config["zero_optimization"]["stage"] == 1  # type: ignore[index]
+    (question,) = ASKED
+    assert question.boundary is Boundary.ACCELERATOR
+    assert question.framework == "accelerate"
+    assert set(question.changeable) == {"zero_stage", "offload", "gradient_checkpointing"}
+    told = {name: question.facts[name] for name in ("zero_stage", "offload", "accumulation")}
+    assert told == {"zero_stage": 2, "offload": "optimizer", "accumulation": 4}
+
+
+def test_an_accelerator_of_the_trainers_or_without_deepspeed(seen: Observations) -> None:
+    """The first asks elsewhere, the second has nothing that could be changed."""
+    accelerator(seen, Plugin(2), "transformers.trainer")
+    accelerator(seen, None)
+    assert ASKED == []
+
+
+def partition(seen: Observations, **given: Any) -> bool:
+    """Makes a `zero.Init` behind the guard; returns whether it partitions."""
+
+    class Init:
+        def __init__(self, config_dict_or_path: object = None, *, enabled: bool = True) -> None:
+            self.config, self.enabled = config_dict_or_path, enabled
+
+    module: Any = ModuleType(deepspeed.HOOKED[1])
+    module.Init = Init
+    deepspeed.install(module, seen)
+    return bool(module.Init(**given).enabled)
+
+
+@pytest.mark.parametrize(
+    ("config", "asks"),
+    [({"zero_optimization": {"stage": 3}}, True), (None, False), ("no-such-file.json", False)],
+)
+def test_partitioning_gets_the_answer(config: object, seen: Observations, *, asks: bool) -> None:
+    """Before weights are divided, where the loop gives its configuration."""
+    OVERRIDES.update(zero_stage=2)
+    assert partition(seen, config_dict_or_path=config) is not asks
+    assert [question.boundary for question in ASKED] == [Boundary.PARTITION] * asks
