@@ -20,7 +20,7 @@ from ...core.plain_json import plain
 from ...core.reasons import file_and_reason, reason_of
 from ...core.refused import Refused
 from ...core.request import LaunchRequest
-from ...core.settings import Fact
+from ...core.settings import Fact, Value
 from ...core.workload import Measured, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
 from ...diagnosis.memory_calibration import trained_of
@@ -207,7 +207,7 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 def memory_lesson(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
     """What a run that succeeded has needed; None where no estimate would be the better for it.
 
-    What another batch needs hangs on the length of a sequence, so that is kept with it.
+    What the workers told is kept with it: the next plan of the script need not wait for them.
 
     Args and errors: as of `lessons_of`.
     """
@@ -218,14 +218,24 @@ def memory_lesson(state: RunState, before: Workload, hardware: Hardware, run: st
     ranks = ranks_of(state.request, hardware)
     if trained is None or calibrated_sizes(workload, hardware, ranks) is None:
         return None
-    length = workload.known.get(Fact.SEQUENCE_LENGTH)
-    is_seen = length != before.known.get(Fact.SEQUENCE_LENGTH)
     lesson = _on_machine(_blank(state, before, run), state, before, hardware)
-    return msgspec.structs.replace(
-        lesson,
-        trained=_measurement(trained),
-        known={Fact.SEQUENCE_LENGTH.value: length.value} if length and is_seen else {},
-    )
+    known = dict(_told(state.last, workload, before))
+    return msgspec.structs.replace(lesson, trained=_measurement(trained), known=known)
+
+
+def _told(last: Succeeded, workload: Workload, before: Workload) -> Iterator[tuple[str, Value]]:
+    """What the workers told that wasn't known; the length alone where a plan hid what is asked.
+
+    A setting that was changed before they could say what the script asks for hides it.
+    """
+    asked = {name for name, _ in last.seen.asked}
+    is_all = set(last.attempt.plan.overrides) <= asked
+    for name, known in workload.known.items():
+        earlier = before.known.get(name)
+        is_new = earlier is None or earlier.value != known.value
+        is_told = known.origin in (Origin.OBSERVED, Origin.LEARNT)
+        if is_told and is_new and (is_all or name is Fact.SEQUENCE_LENGTH):
+            yield name.value, known.value
 
 
 def _blank(state: RunState, before: Workload, run: str) -> Lesson:

@@ -109,6 +109,8 @@ class Lesson(Struct, frozen=True):
     def statements(self, workload: Workload) -> Iterator[Statement]:
         """What it says of a workload; what the user now asks for is not overridden.
 
+        Facts that belong to a failure count more than what is read.
+
         Raises:
             ValueError: a value isn't one of its setting or fact.
             KeyError: there is no such setting or fact.
@@ -118,7 +120,8 @@ class Lesson(Struct, frozen=True):
             value = _value(name, plain)
             given = workload.known.get(name)
             is_asked = given is not None and given.origin >= Origin.PRESET
-            if isinstance(name, Fact) or not (is_asked or name in workload.wanted):
+            is_proven = isinstance(name, Fact) and self.trained is None
+            if is_proven or not (is_asked or name in workload.wanted):
                 yield name, Known(value, Origin.LEARNT, self.source)
 
     def constraints(self) -> Iterator[Constraint]:

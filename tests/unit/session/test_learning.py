@@ -17,8 +17,8 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.core.workload import Known, Workload
-from safe_launch.diagnosis.attempt import Seen, Succeeded
-from safe_launch.planning.plan import Plan
+from safe_launch.diagnosis.attempt import Attempt, Seen, Succeeded
+from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
@@ -27,7 +27,7 @@ from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
 from support.models import GIB, QWEN2_7B, model_of, workload_of
 from support.other_user import OTHER, needs_root
-from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, world
+from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rule, world
 
 TWICE = "zero2-gradient-reduced-twice"
 SECOND = {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
@@ -483,6 +483,31 @@ def test_what_was_needed_is_known(place: Place) -> None:
     other = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, memory=40 * GIB))
     request = place.request()
     assert not learnt(request, world, other, CATALOGUE, place.environment).lessons
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_second_plan_knows_what_the_workers_told(place: Place, *, hidden: bool) -> None:
+    """Unless a setting had been changed before they could say what the script asks for."""
+    world = replace(workload_of(model_of(QWEN2_7B), {}), versions=CURRENT)
+    world = replace(world, known={Fact.ENGINE: world.known[Fact.ENGINE]})
+    asked = (Setting.ACCUMULATION, Known(8, Origin.OBSERVED, "TrainingArguments"))
+
+    def tells(attempt: Attempt) -> Succeeded:
+        done = holds(6 * GIB)(attempt)
+        assert isinstance(done, Succeeded)
+        changes = (Change(Setting.MICRO_BATCH, 8, "", 4, rule(micro_batch=8)),)
+        plan = replace(attempt.plan, changes=changes if hidden else ())
+        seen = replace(
+            done.seen, observed={"sequence_length": 512, "loss": "cross_entropy"}, asked=(asked,)
+        )
+        return replace(done, attempt=replace(attempt, plan=plan), seen=seen)
+
+    run = ran(place.run, world, tells, request=place.request())
+    assert [*keep(run.state, world, HARDWARE, "train-1", place.environment)] == []
+    known = place.known(workload=world).workload
+    assert known.value(Fact.SEQUENCE_LENGTH) == 512
+    told = known.value(Setting.ACCUMULATION), known.value(Fact.LOSS)
+    assert told == ((None, None) if hidden else (8, "cross_entropy"))
 
 
 def test_memory_without_an_estimate_is_not_kept(place: Place) -> None:
