@@ -22,6 +22,7 @@ from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import planned
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
+from safe_launch.session.lessons.circumstances import circumstances
 from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep, learnt
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
@@ -158,6 +159,14 @@ def test_it_lapses_with_another_script(place: Place, name: str) -> None:
     with (place.script.parent / name).open("a") as file:
         file.write("# mended\n")
     assert place.known().lessons == ()
+
+
+def test_a_pipe_among_the_arguments(place: Place, tmp_path: Path) -> None:
+    """Nobody waits for who writes to it."""
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    for name in ("config.json", "endless.yaml"):
+        assert len(circumstances(place.request("--config", str(tmp_path / name)), WORLD)) == 12
 
 
 def test_it_holds_beside_files_that_the_script_doesnt_import(place: Place) -> None:
