@@ -74,7 +74,7 @@ def page(run: PastRun) -> str:
         ranks=rows[:MOST_RANKS],
         left=max(0, len(rows) - MOST_RANKS),
         slow=[found.text(hosts[found.rank]) for found in slow],
-        speed=line_of(speed) if isinstance(speed, dict) else "",
+        speed=line_of(speed) if speed else "",
         entries={path.stem: read_entry(path) for path in catalogue if path.stem in entries},
     )
 
