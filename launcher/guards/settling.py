@@ -47,8 +47,9 @@ def settings_at(
         model: the model, where there is one.
     """
     frames = list(_user_frames())
+    names = " ".join(map(_name, frames)).encode(errors="surrogateescape")
     question = Ask(
-        key=f"{boundary}@{zlib.crc32(' '.join(map(_name, frames)).encode()):08x}",
+        key=f"{boundary}@{zlib.crc32(names):08x}",
         boundary=boundary,
         changeable=[str(setting) for setting in changeable],
         facts={name: value for name, value in facts.items() if is_value(value, name)},
