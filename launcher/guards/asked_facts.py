@@ -47,6 +47,7 @@ def trainer_facts(arguments: Any) -> dict[str, Value | None]:
         os.environ.get(name, "").lower() in ("true", "1") for name in OTHER_ENGINES
     ):
         facts[Fact.ENGINE] = Engine.DDP.value
+        facts[Fact.UNSYNCED_PASSES] = True
         facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
         facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
     precisions = [each for each in (Precision.BF16, Precision.FP16) if getattr(arguments, each)]
