@@ -26,7 +26,7 @@ from .guards import answering, install, settling
 from .machine import cpu_affinity
 from .progress import board
 from .progress.board import Phase
-from .system import orphans
+from .system import orphans, regular_files
 from .system.signals import REPORT, STOPS
 from .workers import local_rank_macro
 from .workers.forkserver.messages import WARM
@@ -186,7 +186,8 @@ def run_script(path: str, arguments: list[str]) -> None:
     loader = SourceFileLoader("__main__", absolute)
     known = {"__file__": absolute, "__cached__": None, "__spec__": None, "__loader__": loader}
     module = _become_main(known)
-    _execute(compile(Path(absolute).read_bytes(), absolute, "exec", dont_inherit=True), module)
+    source = regular_files.read(Path(absolute))
+    _execute(compile(source, absolute, "exec", dont_inherit=True), module)
 
 
 def run_module(name: str, arguments: list[str]) -> None:

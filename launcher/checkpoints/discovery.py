@@ -21,6 +21,8 @@ from typing import Any
 from ..core.choices import Engine
 from ..core.plain_json import parsed
 from ..core.reasons import reason_of
+from ..core.units import GIB
+from ..system import regular_files
 from .checkpoint import (
     STATE,
     Checkpoint,
@@ -42,6 +44,8 @@ ARCHIVE = re.compile(
 )
 """Files of `torch.save` are zip archives, with their directory at the end."""
 DEEPSPEED_STEPS = "global_step*"
+LARGEST = GIB
+"""Bytes of a checkpoint's JSON, at most: its history of losses grows with the steps."""
 
 
 class _CutOffError(Exception):
@@ -151,7 +155,7 @@ def _document(path: Path) -> dict[str, Any]:
         _CutOffError: it is missing, or isn't one.
     """
     try:
-        return dict(parsed(path.read_text(encoding="utf-8")))
+        return dict(parsed(regular_files.read(path, LARGEST).decode()))
     except FileNotFoundError:
         raise _CutOffError(f"{path.name} is missing") from None
     except (TypeError, ValueError):
@@ -175,7 +179,7 @@ def _check_whole(path: Path) -> None:
 def _is_whole_safetensors(path: Path) -> bool:
     """Whether it ends with the last tensor, as the header says (JSON after 8 bytes of length)."""
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if 8 + length > size:
@@ -190,13 +194,13 @@ def _is_whole_safetensors(path: Path) -> bool:
 
 
 def _begins_as_archive(path: Path) -> bool:
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         return file.read(4) == b"PK\x03\x04"
 
 
 def _has_directory(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with regular_files.opened(path) as file, zipfile.ZipFile(file) as archive:
             return bool(archive.namelist())
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         return False
@@ -204,7 +208,7 @@ def _has_directory(path: Path) -> bool:
 
 def _is_json(path: Path) -> bool:
     """Whether the first JSON document is complete; users' callbacks may write anything."""
-    text = path.read_text(encoding="utf-8", errors="replace").lstrip()
+    text = regular_files.read(path, LARGEST).decode(errors="replace").lstrip()
     try:
         json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -265,7 +269,7 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
     `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
     """
     try:
-        inner = folder / (folder / "latest").read_text(errors="replace").strip()
+        inner = folder / regular_files.read(folder / "latest").decode(errors="replace").strip()
     except FileNotFoundError:
         raise _CutOffError("DeepSpeed's file `latest` is missing") from None
     if inner == folder or not inner.is_dir():
@@ -324,7 +328,7 @@ def _number_after(key: str, path: Path) -> int | None:
 def _arguments(path: Path) -> Iterator[object]:
     """The arguments of the pickle's operations, except for indices into its memo."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with regular_files.opened(path) as file, zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if name.endswith("data.pkl")]
             pickled = archive.read(names[0]) if names else b"."
         for operation, argument, _ in pickletools.genops(pickled):

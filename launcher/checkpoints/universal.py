@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
+from ..system import regular_files
 from .checkpoint import UNIVERSAL, Checkpoint
 
 CONVERTER = "safe_launch.conversion"
@@ -29,11 +30,11 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
         checkpoint: the checkpoint to convert.
         variables: variables for the converter's environment, in addition to the launcher's.
     """
-    tag = (checkpoint.folder / "latest").read_text(encoding="utf-8").strip()
     target = next(_free(checkpoint))
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
+        tag = regular_files.read(checkpoint.folder / "latest").decode(errors="replace").strip()
         partial.mkdir()
         # transformers looks for `global_step*` in the folder.
         folders = [checkpoint.folder.absolute() / tag, partial.absolute() / f"{tag}_universal"]

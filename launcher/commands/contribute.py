@@ -109,7 +109,7 @@ def contribute(found: Judgement, catalogue: Sequence[KnownFailure], folder: Path
         for name, text in texts.items():
             if text:
                 with private_files.create(folder / name) as file:
-                    file.write(text.encode())
+                    file.write(text.encode(errors="backslashreplace"))
                 terminal.say(f"written: {folder / name}")
     except OSError as error:
         problem = f"--contribute {folder}: it can't be written: {reason_of(error)}"
@@ -151,7 +151,7 @@ def contribution(
 
 def _judged(text: str, catalogue: Sequence[KnownFailure]) -> Judgement:
     """The judgement on a text; one that was copied by hand is restored first."""
-    log = text.encode()
+    log = text.encode(errors="backslashreplace")
     results = []
     for content in dict.fromkeys((pasted.mended(log) or log, log)):
         reader = Reader(catalogue)

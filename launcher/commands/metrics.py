@@ -98,7 +98,8 @@ def _write_until_the_end(run: Path, file: Path) -> None:
                 regular_files.overwrite(file, text)
         except OSError as error:
             if not is_told:
-                terminal.say(f"{file} can't be written: {reason_of(error)}; the run continues")
+                problem = f"{file} can't be written: {reason_of(error)}"
+                terminal.say(f"{problem}; the training doesn't depend on it")
             is_told = True
         if is_over:
             return

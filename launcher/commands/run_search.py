@@ -17,6 +17,7 @@ from ..core.nearest import near
 from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..progress import board, snapshot
+from ..report import throughput
 from ..report.past_run import PastRun
 from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record, regular_files
@@ -109,10 +110,7 @@ def status_of(run: Path) -> RunStatus:
             notes.append(found.sentence)
         else:
             launchers.append(found)
-    outcome = _mapping(run / "outcome.json", notes)
-    if outcome is not None and outcome.get("exit_code") not in EXIT_CODES:
-        notes.append(f"{run / 'outcome.json'} doesn't say how the run ended")
-        outcome = None
+    outcome = _outcome(run / "outcome.json", notes)
     attempts = sorted(filter(None, map(_number, run.glob("attempt-*"))))
     failures = {number: _failure(run / f"attempt-{number}", notes) for number in attempts}
     ranks: list[RankStatus] = []
@@ -128,6 +126,24 @@ def status_of(run: Path) -> RunStatus:
         outcome,
         tuple(notes),
     )
+
+
+def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    """How the run ended; what isn't of its form is left out, and noted."""
+    outcome = _mapping(path, notes)
+    if outcome is None:
+        return None
+    code = outcome.get("exit_code")
+    if type(code) is not int or code not in EXIT_CODES:
+        notes.append(f"{path} doesn't say how the run ended")
+        return None
+    if "throughput" in outcome:
+        try:
+            msgspec.convert(outcome["throughput"], throughput.Told)
+        except msgspec.ValidationError as error:
+            notes.append(f"{path}: the throughput isn't one: {error}")
+            return {name: value for name, value in outcome.items() if name != "throughput"}
+    return outcome
 
 
 def past(run: Path) -> PastRun:

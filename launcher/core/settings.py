@@ -52,6 +52,8 @@ class Fact(StrEnum):
     """Some trainable parameters don't contribute to the loss of a step."""
     GRAPH_CHANGES = "graph_changes"
     """Which parameters take part in the loss differs from step to step."""
+    UNSYNCED_PASSES = "unsynced_passes"
+    """Under accumulation all backward passes but the last of a step are under DDP's `no_sync`."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
     """A checkpointed block's inputs take no gradient, since everything before it is frozen."""
     CHECKPOINTED = "checkpointed"
@@ -163,6 +165,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.PARAMETER_OUTSIDE_FORWARD: bool,
     Fact.UNUSED_PARAMETERS: bool,
     Fact.GRAPH_CHANGES: bool,
+    Fact.UNSYNCED_PASSES: bool,
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
     Fact.CHECKPOINTED: bool,
     Fact.RANKS_DIVERGE: bool,

@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -49,12 +49,16 @@ def full_record(
         first: the first record.
         observations: the observations of this worker's guards.
     """
+    found = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
+    led = (raised.frame.file for raised in chain(error) if raised.frame is not None)
+    # A module whose import has failed isn't loaded.
+    passed = filter(_is_users(), (*(frame.file for frame in found), *led))
     text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
     return replace(
         first,
         message=message_of(error)[:MOST_TEXT],
         chain=tuple(chain(error)),
-        frames=tuple(frames(trimmed(error.__traceback__)))[-MOST_FRAMES:],
+        frames=found[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=or_none(observations.step),
         has_trained=observations.has_trained,
@@ -68,7 +72,7 @@ def full_record(
             for name in FRAMEWORKS
             if name in sys.modules
         },
-        user_files=tuple(dict.fromkeys(user_files())),
+        user_files=tuple(dict.fromkeys((*user_files(), *passed))),
         memory=or_none(lambda: memory(error, observations.before_model)) or {},
     )
 
@@ -213,15 +217,35 @@ def user_files() -> Iterator[str]:
 
     Each is named as in its frames, links unresolved.
     """
+    is_users = _is_users()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None
+        if path and is_users(path):
+            yield path
+
+
+def _is_users() -> Callable[[str], bool]:
+    """Tells whether a file is a source file that isn't Python's, installed or the launcher's."""
     installed = tuple(
         str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
     )
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None
-        if path and path.endswith(".py"):
-            resolved = str(Path(path).resolve())
-            if not resolved.startswith(installed) and not is_ours(resolved):
-                yield path
+
+    def is_users(path: str) -> bool:
+        if not path.endswith(".py"):
+            return False
+        resolved = str(Path(path).resolve())
+        return not resolved.startswith(installed) and not is_ours(resolved)
+
+    return is_users
+
+
+def _unparsed(error: BaseException) -> Iterator[Frame]:
+    """The line of a user's file that Python can't read, as if it had been run."""
+    if not isinstance(error, SyntaxError) or error.filename is None or not error.lineno:
+        return
+    if _is_users()(error.filename):
+        source = (error.text or "").strip()
+        yield Frame(error.filename, error.lineno, "<module>", source[:MOST_TEXT])
 
 
 def _site_folders() -> list[str]:

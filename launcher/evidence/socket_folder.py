@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
+from ..system import private_files
 
 OTHERWISE = "name another place with --log-dir"
 SHARED = "/dev/shm"
@@ -43,7 +44,8 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
 
     It is in the attempt's folder, where nothing is swept away in a long run, as it is in /tmp, and
     where a killed launcher leaves nothing that isn't with its run. Where that file system has no
-    sockets, or no room, it is a temporary folder, of shared memory at last.
+    sockets or no room, or others could put a folder of theirs in its place, it is a temporary
+    folder, of shared memory at last.
 
     Args:
         attempt: the attempt's folder.
@@ -94,6 +96,8 @@ def _first_of(makers: Sequence[Callable[[], str]], *places: Path) -> Iterator[Pa
 
 
 def _made(folder: Path) -> str:
+    if (above := private_files.open_above(folder)) is not None:
+        raise OSError(errno.EACCES, f"everybody may rename what is in {above}")
     folder.mkdir(mode=0o700, exist_ok=True)
     return str(folder)
 

@@ -53,6 +53,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
         os.environ.get(name, "").lower() in ("true", "1") for name in OTHER_ENGINES
     ):
         facts[Fact.ENGINE] = Engine.DDP.value
+        facts[Fact.UNSYNCED_PASSES] = True
         facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
         facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
     named = str(getattr(arguments.optim, "value", arguments.optim))

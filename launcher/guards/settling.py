@@ -83,8 +83,9 @@ def answer_at(
     None where it gives none, or nobody is to be asked. The arguments are those of `settings_at`.
     """
     frames = list(_user_frames())
+    names = " ".join(map(_name, frames)).encode(errors="surrogateescape")
     question = Ask(
-        key=f"{boundary}@{zlib.crc32(' '.join(map(_name, frames)).encode()):08x}",
+        key=f"{boundary}@{zlib.crc32(names):08x}",
         boundary=boundary,
         changeable=[str(setting) for setting in changeable],
         facts={name: value for name, value in facts.items() if is_value(value, name)},

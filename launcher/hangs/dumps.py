@@ -22,6 +22,7 @@ from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import Phase
+from ..system import files_below, regular_files
 from .attribution import attributed
 from .recorder import latest, parsed
 from .report import HangReport
@@ -72,7 +73,7 @@ def is_dump(path: Path) -> bool:
     try:
         if _RANK.search(path.name) is None or not path.is_file():
             return False
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             head = file.read(HEAD)
     except OSError:
         return False
@@ -81,11 +82,8 @@ def is_dump(path: Path) -> bool:
 
 def find(paths: Sequence[str]) -> tuple[Path, ...]:
     """The dumps among files and below folders, each rank's newest."""
-    files: list[Path] = []
-    for path in map(Path, paths):
-        files += sorted(path.rglob("*")) if path.is_dir() else [path]
     newest: dict[int, Path] = {}
-    for file in filter(is_dump, files):
+    for file in filter(is_dump, files_below.find([*map(Path, paths)]).files):
         rank = _rank(file)
         if rank not in newest or newest[rank].stat().st_mtime < file.stat().st_mtime:
             newest[rank] = file
@@ -137,9 +135,7 @@ def report_on(found: Sequence[Standing]) -> HangReport:
 def read(file: Path) -> Mapping[str, Any] | Refused:
     """A recorder's document, from a pickle or from JSON."""
     try:
-        if file.stat().st_size > LARGEST:
-            return Refused(f"{file} is too large for a flight recorder's dump")
-        content = file.read_bytes()
+        content = regular_files.read(file, LARGEST)
         if content.lstrip()[:1] == b"{":
             document = json.loads(content)
         else:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..evidence.failure_record import Frame
+from ..system import regular_files
 
 _LIBRARY = re.compile(r"/(torch|deepspeed|accelerate)/")
 """Whose loops are over buckets and parameters, not over batches."""
@@ -49,10 +50,7 @@ def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = Fal
 def _loops(file: str) -> tuple[range, ...] | None:
     """The lines of each loop of a file; None where it can't be read as Python."""
     try:
-        path = Path(file)
-        if path.stat().st_size > LONGEST:
-            return None
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(regular_files.read(Path(file), LONGEST))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     return tuple(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
+from ..system import files_below, regular_files
 from .sources import BOMS, STDIN
 
 ATTEMPT = re.compile(r"attempt[-_]\d+")
@@ -24,7 +25,8 @@ NO_LOGS = (
 """Suffixes of files that are skipped in folders."""
 NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
-
+MOST = 20_000
+"""Logs of folders that are read, the newest: of 10,000 ranks stdout and stderr."""
 
 RANK_IN_PATH = re.compile(
     r"(?:^|/)(?:rank[-_]?(\d+)\D?[^/]*|(\d+)/std(?:out|err)(?:\.log)?|[^/]*_rank(\d+)\.\w+)$"
@@ -61,13 +63,16 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     """
     named: list[str] = []
     found: list[Path] = []
+    notes: list[str] = []
     for path in paths:
         if Path(path) in besides:
             continue
         if path == STDIN:
             named.append(path)
         elif os.path.isdir(path):  # noqa: PTH112
-            found += [file for file in _in_folder(Path(path)) if file not in besides]
+            below = files_below.find([Path(path)])
+            found += [file for file in below.files if file not in besides and _looks_like_log(file)]
+            notes += below.left_out
         elif os.path.exists(path):  # noqa: PTH110
             named.append(path)
         else:
@@ -76,26 +81,23 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
-    notes = []
     if len(runs) > 1:
         notes.append(f"of {count_of(len(runs), 'run')} the newest is read, {newest}")
+    if len(kept) > MOST:
+        notes.append(f"of {len(kept):,} logs the newest {MOST:,} are read")
+        newest_logs = {*sorted(kept, key=_changed)[-MOST:]}
+        kept = [path for path in kept if path in newest_logs]
     if not named and not kept and not besides:
-        problem = f"{', '.join(paths)}: nothing in it looks like a log"
+        problem = "; ".join((f"{', '.join(paths)}: nothing in it looks like a log", *notes))
         raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
     return LogFiles((*named, *map(str, kept)), tuple(notes))
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if _looks_like_log(path)]
 
 
 def _looks_like_log(path: Path) -> bool:
     if path.suffix.lower() in NO_LOGS or path.name.startswith(NAMES_OF_NO_LOGS):
         return False
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             head = file.read(PEEK)
         return path.suffix == ".gz" or head[:2] in BOMS or b"\0" not in head
     except OSError:
@@ -115,7 +117,15 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
 
 
 def _latest_change(files: Sequence[Path]) -> float:
-    return max(path.stat().st_mtime for path in files)
+    return max(map(_changed, files))
+
+
+def _changed(path: Path) -> float:
+    """When a file was last written; 0 for one that has just gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def rank_of(path: str) -> int | None:

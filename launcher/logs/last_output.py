@@ -93,7 +93,10 @@ def _by_code(
 def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
     """The record with the root cause by its output, as if that were a log from elsewhere."""
     reader = Reader(catalogue)
-    reader.read(f"rank-{record.rank}.log", BytesIO("\n".join(record.log_tail).encode()))
+    reader.read(
+        f"rank-{record.rank}.log",
+        BytesIO("\n".join(record.log_tail).encode(errors="backslashreplace")),
+    )
     root = decisive(judge(reader.attempts, catalogue)).root
     if root is None:
         return None

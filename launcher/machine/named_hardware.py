@@ -13,7 +13,7 @@ from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
 from ..core.units import GIB
 from ..system.typed_yaml import DocumentError, line_of, text_of
-from . import device_names
+from . import device_names, instances
 from .device_names import Candidate
 from .profiles import (
     TOLERANCE,
@@ -22,11 +22,20 @@ from .profiles import (
     has_alias,
     in_use_note,
     is_file,
+    profile_named,
     raw,
     read_node,
     read_profile,
     shipped,
 )
+
+COUNTED = (
+    re.compile(r"(?P<count>\d{1,4})\s*[x\xd7*]\s*(?P<name>.+)", re.IGNORECASE),
+    re.compile(r"(?:gpu:)?(?P<name>.+?)\s*(?:[\xd7*:]|x(?=\s*\d+$))\s*(?P<count>\d{1,4})", re.I),
+)
+"""How people, Slurm and clouds write a number of devices: `8xH100`, `gpu:a100:4`."""
+MOST = 1025
+"""No host has so many devices."""
 
 
 def hardware_of(name: str, found: Hardware) -> Hardware:
@@ -47,15 +56,37 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         if NODES_OWN.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
+    if (instance := instances.named(name)) is not None:
+        return Hardware(
+            accelerator=accelerator_of(profile_named(instance.accelerator)),
+            accelerators=instance.accelerators,
+            cores=instance.cores,
+            host_memory=int(instance.host_memory_gib * GIB),
+            source=source,
+        )
     known_nodes, known_devices = shipped("nodes"), shipped("accelerators")
-    chosen, note = name, ""
-    if name not in known_nodes and name not in known_devices:
-        chosen, note = _meant(name, found)
+    count, chosen = _counted(name)
+    note = ""
+    if chosen not in known_nodes and chosen not in known_devices:
+        chosen, note = _meant(chosen, found)
     if chosen in known_nodes:
         hardware = _hardware_of_node(known_nodes[chosen], source)
+        if count is not None:
+            has = count_of(hardware.accelerators, "device")
+            problem = f"{source}: the node {chosen} has {has}, so that {count} isn't understood"
+            raise LaunchError(ExitCode.USAGE, problem, "--nnodes says how many nodes there are")
     else:
-        hardware = _hardware_of_profile(read_profile(known_devices[chosen]), source, found)
+        profile = read_profile(known_devices[chosen])
+        hardware = _hardware_of_profile(profile, source, found, count)
     return replace(hardware, notes=(note, *hardware.notes)) if note else hardware
+
+
+def _counted(name: str) -> tuple[int | None, str]:
+    """How many devices a name asks for, None for no number, and the name without that."""
+    for form in COUNTED:
+        if (match := form.fullmatch(name.strip())) and 0 < (count := int(match["count"])) < MOST:
+            return count, match["name"].strip()
+    return None, name
 
 
 def _meant(name: str, found: Hardware) -> tuple[str, str]:
@@ -87,7 +118,7 @@ def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candid
     """What to name instead: those of the model, or the nearest of all."""
     if len(relatives) > 1:
         return f"name one of {', '.join(each.name for each in relatives)}"
-    known = [each.name for each in candidates]
+    known = [*(each.name for each in candidates), *(each.name for each in instances.every())]
     alike = relatives or device_names.of_the_beginning(name, candidates)
     word = alike[0].name if alike else name
     return near(word, known, key=lambda text: device_names.read(text).model)
@@ -145,17 +176,31 @@ MOST_DEVICES = 8
 """Assumed devices of a node if only the device is named."""
 
 
-def _hardware_of_profile(profile: Profile, source: str, found: Hardware) -> Hardware:
-    """This host's devices if they may be of this kind; otherwise a usual node of them."""
+def _hardware_of_profile(
+    profile: Profile, source: str, found: Hardware, count: int | None = None
+) -> Hardware:
+    """This host's devices if they may be of this kind; otherwise a usual node of them.
+
+    Args:
+        profile: of the device.
+        source: where it was named.
+        found: this host.
+        count: how many devices are asked for.
+    """
     device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)
     if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
         notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
-        return replace(found, accelerator=device, source=source, notes=notes)
-    note = f"only the device is named: {MOST_DEVICES} of them with 1 TiB of host memory are assumed"
-    memory = MOST_DEVICES * ASSUMED_PER_DEVICE
-    return Hardware(device, MOST_DEVICES, 64, memory, source=source, notes=(note,))
+        here = found.accelerators if count is None else count
+        return replace(found, accelerator=device, accelerators=here, source=source, notes=notes)
+    many = count or MOST_DEVICES
+    memory = many * ASSUMED_PER_DEVICE
+    host = f"{memory // GIB:,} GiB" if memory % (1024 * GIB) else f"{memory // (1024 * GIB)} TiB"
+    note = f"only the device is named: {many} of them with {host} of host memory are assumed"
+    if count is not None:
+        note = f"only the devices are named: {host} of host memory are assumed"
+    return Hardware(device, many, 8 * many, memory, source=source, notes=(note,))
 
 
 def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:

@@ -8,6 +8,7 @@ each host signs and encrypts with the cluster's key; libmunge asks it over a loc
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,7 +40,7 @@ def _context(socket: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
         raise OSError("munge has no memory left")
     try:
         if socket:
-            library.munge_ctx_set(context, SOCKET, ctypes.c_char_p(socket.encode()))
+            library.munge_ctx_set(context, SOCKET, ctypes.c_char_p(os.fsencode(socket)))
         yield library, context
     finally:
         library.munge_ctx_destroy(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import platform
 import selectors
 import socket
@@ -16,11 +17,12 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
-from ..core.reasons import reason_of
+from ..core.reasons import hint_of, reason_of
 from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
 from ..machine import host
+from ..system import regular_files
 from .callers import STRANGERS
 from .compatibility import in_rank_order
 from .connection import Connection, Listener, broadcast, joined_to, listening
@@ -59,9 +61,14 @@ class Joined:
 
 
 def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
-    """This node's join."""
+    """This node's join.
+
+    Raises:
+        LaunchError: the script can't be read.
+    """
     is_file = not request.is_module and not request.is_program
-    script = _digest(Path(request.script).read_bytes() if is_file else request.script.encode())
+    name = os.fsencode(request.script)
+    script = _digest_of_script(Path(request.script)) if is_file else _digest(name)
     return Join(
         job=request.placement.job,
         rank=request.placement.rank,
@@ -74,9 +81,25 @@ def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
             **versions,
         },
         script=script,
-        arguments=_digest("\0".join(hidden_arguments(request.arguments)).encode()),
+        arguments=_digest(
+            "\0".join(hidden_arguments(request.arguments)).encode(errors="surrogateescape")
+        ),
         nnodes=request.placement.range_text,
     )
+
+
+def _digest_of_script(path: Path) -> str:
+    """The digest of a file, or of a folder's `__main__.py`.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
+    try:
+        with regular_files.opened(path / "__main__.py" if path.is_dir() else path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        problem = f"{path} can't be read: {reason_of(error)}"
+        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
 
 
 def _digest(content: bytes) -> str:

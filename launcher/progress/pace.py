@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..system import private_files
+from ..system import private_files, regular_files
 from .board import RankProgress
 
 MOST = 512
@@ -37,7 +37,7 @@ def write(folder: Path, points: Sequence[Point]) -> None:
 def read(folder: Path) -> tuple[Point, ...]:
     """The points of an attempt; none where there are none, or none that can be read."""
     try:
-        content = (folder / "pace.json").read_bytes()
+        content = regular_files.read(folder / "pace.json")
         return msgspec.json.decode(content, type=tuple[Point, ...])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()

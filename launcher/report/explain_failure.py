@@ -235,7 +235,7 @@ def user_frame(record: FailureRecord) -> Frame | None:
 
 def short(path: str) -> str:
     """A path relative to the working directory where that is shorter."""
-    relative = os.path.relpath(path)
+    relative = os.path.relpath(path) if path else path
     return relative if len(relative) < len(path) else path
 
 

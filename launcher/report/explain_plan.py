@@ -59,7 +59,7 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
         rows += [("command", plan.request.command), on_row(plan.request, plan.hardware)]
         if plan.chosen.estimate is not None:
             rows.append(("largest", components_text(plan.chosen.estimate)))
-    return rows
+    return _each_once(rows)
 
 
 def launch_rows(plan: Plan) -> list[Row]:
@@ -71,7 +71,12 @@ def launch_rows(plan: Plan) -> list[Row]:
     if not _is_plainly_as_asked(plan):
         return plan_rows(plan)
     text = verdict_text(plan) + _batch_text(plan)
-    return [("plan", text), *(("note", note) for note in _notes(plan)), *placed]
+    return _each_once([("plan", text), *(("note", note) for note in _notes(plan)), *placed])
+
+
+def _each_once(rows: list[Row]) -> list[Row]:
+    """The rows; what several sources have found is told once."""
+    return list(dict.fromkeys(rows))
 
 
 def _is_plainly_as_asked(plan: Plan) -> bool:

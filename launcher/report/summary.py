@@ -104,8 +104,11 @@ def write_pod_status(end: RunEnded) -> None:
 
 
 def write_or_warn(path: Path, content: object) -> None:
-    """Writes to the run directory; prints an error, e.g. of a full disk, and continues."""
+    """Writes to the run directory; prints an error, e.g. of a full disk, and continues.
+
+    Whether the run goes on as well isn't known here.
+    """
     try:
         run_directory.write(path, content)
     except LaunchError as error:
-        terminal.say(f"{error.problem}; the run continues")
+        terminal.say(f"{error.problem}; the training doesn't depend on it")

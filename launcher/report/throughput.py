@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from ..core.count_of import count_of
 from ..core.settings import Fact, Setting
 from ..diagnosis.attempt import Outcome
 from ..diagnosis.observed import with_seen
 from ..progress.board import RankProgress
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Rate = Annotated[float, Meta(ge=0, lt=1e18)]
+
+
+class Told(TypedDict):
+    """A throughput as `outcome.json` has it; what isn't known is missing."""
+
+    steps: Count
+    seconds: Rate
+    steps_per_second: Rate
+    samples_per_second: NotRequired[Rate]
+    tokens_per_sample: NotRequired[Count]
+    tokens_per_second: NotRequired[Rate]
+    reached: NotRequired[Count]
+    lost: Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +59,11 @@ class Throughput:
         """Steps a second."""
         return self.timed / self.seconds
 
-    def document(self) -> dict[str, float]:
+    def document(self) -> Told:
         """What is known, for programs."""
-        known = {"steps": self.steps, "seconds": self.seconds, "steps_per_second": self.rate}
+        known = Told(
+            steps=self.steps, seconds=self.seconds, steps_per_second=self.rate, lost=self.lost
+        )
         if self.batch is not None:
             known["samples_per_second"] = self.rate * self.batch
         if self.batch is not None and self.length is not None:
@@ -50,10 +71,10 @@ class Throughput:
             known["tokens_per_second"] = self.rate * self.batch * self.length
         if self.reached is not None:
             known["reached"] = self.reached
-        return {**known, "lost": self.lost}
+        return known
 
 
-def line_of(document: Mapping[str, float]) -> str:
+def line_of(document: Told) -> str:
     """A throughput as one line for a person.
 
     Args:
@@ -62,13 +83,13 @@ def line_of(document: Mapping[str, float]) -> str:
     parts = [f"{_number(document['steps_per_second'])} steps/s"]
     if "samples_per_second" in document:
         parts.append(f"{_number(document['samples_per_second'])} samples/s")
-    if "tokens_per_second" in document:
+    if "tokens_per_second" in document and "tokens_per_sample" in document:
         length = f"{document['tokens_per_sample']:,} a sample"
         parts.append(f"{_number(document['tokens_per_second'])} tokens/s at {length}")
     lost = document["lost"]
     failures = f"; {lost:.0%} of the time lost to failures" if lost >= 0.005 else ""
     steps = document["steps"]
-    done = count_of(int(steps), "step")
+    done = count_of(steps, "step")
     if "reached" in document:
         done += f", up to step {document['reached']:,}"
     return f"trained {done}: {', '.join(parts)}{failures}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
+from ..system import regular_files
 from .reported import Reported, number
 from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
@@ -176,7 +177,7 @@ def munge_socket(environment: Mapping[str, str]) -> str:
     with suppress(OSError):
         found = re.search(
             r"^\s*AuthInfo\s*=\s*(?:[^#\n]*,)?\s*socket=([^\s,#]+)",
-            path.read_text(errors="replace"),
+            regular_files.read(path).decode(errors="replace"),
             re.IGNORECASE | re.MULTILINE,
         )
         return found[1] if found else ""

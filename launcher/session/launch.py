@@ -23,7 +23,7 @@ from ..nodes.messages import RunEnded, RunStarted
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary
-from ..system import kept_runs, launcher_record, orphans, run_directory, terminal
+from ..system import kept_runs, launcher_record, orphans, private_files, run_directory, terminal
 from ..workers.forkserver.client import Server
 from ..workload.script.versions import installed
 from . import metrics_process
@@ -140,6 +140,10 @@ def _train(
         return plan
     target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
+    if (above := private_files.open_above(run)) is not None:
+        reporter.note(
+            f"everybody may replace what is in {above}, this run's files too: chmod +t it"
+        )
     run_directory.write(run / "request.json", request.document())
     nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled)
     resume = partial(prepare, run_id=server.mark)

@@ -90,8 +90,9 @@ def recorded(run: Path, node: int, command: str) -> Iterator[None]:
         command: the script with its arguments.
     """
     pid = os.getpid()
+    text = command.encode(errors="backslashreplace").decode()  # its words may have any bytes
     own = LauncherRecord(
-        node, os.uname().nodename, _place(), pid, _started(pid) or 0, command, time.time()
+        node, os.uname().nodename, _place(), pid, _started(pid) or 0, text, time.time()
     )
     _write(run, own)
     try:

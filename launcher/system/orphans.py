@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ SHARED = Path("/dev/shm")
 """The folder of POSIX shared memory on Linux."""
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+BEGINNING = 1.0
+"""Seconds that a new program may take to get its environment; it takes microseconds."""
 REAPING = 5.0
 """Seconds between checks for orphans that have ended, as a container's first process."""
 
@@ -37,12 +39,30 @@ def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
 def is_marked(pid: int, run_id: str, variable: str = VARIABLE) -> bool:
     """Whether a process lives, and belongs to a run."""
     folder = Path(f"/proc/{pid}")
-    try:
-        environment = (folder / "environ").read_bytes()
-        state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in (b"Z", b"X") and f"{variable}={run_id}".encode() in environment.split(b"\0")
+    end = time.monotonic() + BEGINNING
+    while True:
+        try:
+            environment = (folder / "environ").read_bytes()
+            fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        if fields[0] in (b"Z", b"X"):
+            return False
+        if environment or not _is_beginning(fields) or time.monotonic() > end:
+            return f"{variable}={run_id}".encode() in environment.split(b"\0")
+        time.sleep(0.001)
+
+
+def _is_beginning(fields: Sequence[bytes]) -> bool:
+    """Whether a process has its new program's memory, and the kernel its environment not yet there.
+
+    Whoever has started it may go on before that: execve(2) closes its descriptors first.
+
+    Args:
+        fields: of /proc/PID/stat from the state on: vsize, which kernel threads don't have, and
+            env_end (proc_pid_stat(5)).
+    """
+    return fields[20] != b"0" and fields[48] == b"0"
 
 
 def rewrite_mark(run_id: str) -> bool:

@@ -48,8 +48,11 @@ def make_unshared(path: Path) -> None:
     Its owner is this user, whoever that is: nothing is allowed to root that isn't to others.
 
     Raises:
-        OSError: it can't be made, or somebody else may have put something into it.
+        OSError: it can't be made, or somebody else may have put something into it, or may put
+            another folder in its place.
     """
+    if (above := open_above(path)) is not None:
+        raise OSError(errno.EACCES, f"everybody may rename what is in {above}: chmod +t it")
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     if not is_unshared(path):
@@ -57,14 +60,27 @@ def make_unshared(path: Path) -> None:
 
 
 def is_unshared(path: Path) -> bool:
-    """Whether it is a folder of this user's that nobody else can enter.
+    """Whether it is a folder of this user's that nobody else can enter or replace.
 
     Raises:
         OSError: there is none.
     """
     found = path.lstat()
     is_private = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o777 == 0o700
-    return is_private and found.st_uid == os.geteuid()
+    return is_private and found.st_uid == os.geteuid() and open_above(path) is None
+
+
+def open_above(path: Path) -> Path | None:
+    """The folder above a path in which everybody may rename what is others'; None without one.
+
+    That is one that everybody can write to, without the sticky bit (inode(7)).
+    """
+    for folder in Path(os.path.realpath(path.parent)), *Path(os.path.realpath(path.parent)).parents:
+        with suppress(OSError):
+            mode = folder.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                return folder
+    return None
 
 
 def _is_ours(owner: int, parent: Path) -> bool:

@@ -6,6 +6,9 @@ import errno
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 from ..core.units import MIB
@@ -17,6 +20,22 @@ LARGEST = 64 * MIB
 """Bytes of a file that is parsed as a whole, at most."""
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file to read parts of it.
+
+    Raises:
+        OSError: it can't be read, or isn't a regular file: a pipe would hang, a device never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check(os.fstat(descriptor).st_mode)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
+
+
 def read(path: Path, largest: int = LARGEST) -> bytes:
     """A file's content.
 
@@ -25,16 +44,10 @@ def read(path: Path, largest: int = LARGEST) -> bytes:
         largest: bytes that it may have.
 
     Raises:
-        OSError: it can't be read, is too large, or isn't a regular file: a pipe would hang, a
-            device never end.
+        OSError: it can't be read, is too large, or isn't a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        _check(os.fstat(descriptor).st_mode)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(largest + 1)
-    finally:
-        os.close(descriptor)
+    with opened(path) as file:
+        content = file.read(largest + 1)
     if len(content) > largest:
         raise OSError(errno.EINVAL, f"it is larger than {largest / MIB:g} MiB")
     return content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import time
@@ -17,6 +18,10 @@ from ..core.plain_json import plain
 from ..core.reasons import hint_of, reason_of
 from . import private_files
 from .redaction import redacted
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+UNFIT = re.compile(r"[^\w.,=@%+-]")
+"""What a script's name may have and a run's hasn't: it would break a line, or need quotes."""
 
 
 def new_id() -> str:
@@ -33,7 +38,8 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
         LaunchError: it can't be created.
     """
     root = default_root() if log_dir is None else log_dir
-    folder = root / f"{Path(script).name.removesuffix('.py')}-{run_id}"
+    name = UNFIT.sub("_", Path(script).name.removesuffix(".py"))
+    folder = root / f"{name}-{run_id}"
     try:
         private_files.make_folders(root)
         private_files.make_folder(folder)
@@ -95,10 +101,17 @@ def lines(content: object, depth: int = 2) -> str:
     """
     content = plain(content) if is_dataclass(content) else content
     if depth and content and isinstance(content, Mapping):
-        rows = [
-            f"{json.dumps(name)}: {lines(member, depth - 1)}" for name, member in content.items()
-        ]
+        rows = [f"{_json(name)}: {lines(member, depth - 1)}" for name, member in content.items()]
         return "{\n" + ",\n".join(rows) + "\n}"
     if depth and content and isinstance(content, list | tuple):
         return "[\n" + ",\n".join(lines(member, depth - 1) for member in content) + "\n]"
-    return json.dumps(content, default=plain)
+    return _json(content)
+
+
+def _json(value: object) -> str:
+    """A value as JSON that every reader takes: what isn't Unicode in it is written as its code.
+
+    Names of files and arguments may have any bytes, which Python takes for lone surrogates.
+    """
+    text = json.dumps(value, default=plain, ensure_ascii=False)
+    return text if text.isascii() else SURROGATE.sub(lambda one: f"\\\\u{ord(one[0]):x}", text)

@@ -127,8 +127,10 @@ class Output:
                 if self.asked.is_split(local, console):
                     stream.logs += self._open_log(self.folder / f"rank-{rank}.{name}.log", whose)
                 stream.is_terminal = ends is not None
-                stream.head = self.asked.head(local, rank, self.role).encode()
-                stream.words = tuple(word.encode() for word in words.get(console, ()))
+                stream.head = self.asked.head(local, rank, self.role).encode(
+                    errors="surrogateescape"
+                )
+                stream.words = tuple(os.fsencode(word) for word in words.get(console, ()))
                 self.streams.append(stream)
 
     def _open_log(self, path: Path, whose: str) -> list[BinaryIO]:

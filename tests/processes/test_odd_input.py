@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,46 @@ def test_few_descriptors(workshop: Path, descriptors: int) -> None:
     if done.returncode:
         assert done.returncode == USAGE
         assert "ulimit -n" in done.stderr
+
+
+ECHO = """
+import os, sys
+sys.stdout.flush()
+with open("rank-" + os.environ["RANK"], "wb") as file:
+    file.write(b"\\0".join(map(os.fsencode, [__file__, *sys.argv[1:]])))
+if "die" in sys.argv:
+    raise RuntimeError("boom \\udcff")
+"""
+BYTES = os.fsdecode(b"--name=\xff")
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": 0, "PYTHONCOERCECLOCALE": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "locale"),
+    [
+        (b"train.py", "forkserver", ASCII),
+        (b"new\nline.py", "forkserver", {}),
+        (b"b\xff.py", "forkserver", {}),
+        (b"fold\ner/b\xff.py", "spawn", ASCII),
+    ],
+)
+def test_names_of_any_bytes(
+    workshop: Path, name: bytes, method: str, locale: dict[str, object]
+) -> None:
+    """The script gets them as they are; records, lists and pages can be read."""
+    script = Path(os.fsdecode(name))
+    (workshop / script.parent).mkdir(exist_ok=True)
+    (workshop / script).write_text(ECHO)
+    words = ("--log-dir=.", "--nproc=2", f"--start-method={method}", script, BYTES, "é", "die")
+    done = launch(workshop, *words, ours=False, **locale)
+    assert done.returncode == 1, done.stderr
+    assert "safe-launch itself failed" not in done.stderr
+    for written in [next(workshop.glob("rank-?")), *workshop.glob("rank-?")]:  # of who came so far
+        path, *given = written.read_bytes().split(b"\0")
+        assert (path, given) == (bytes(workshop / script), [*map(os.fsencode, (BYTES, "é", "die"))])
+    (run,) = workshop.glob("*-20*")
+    assert run.name.isprintable()
+    listed = launch(workshop, "runs", "--json", "--log-dir=.", ours=False, **locale)
+    assert "boom" in json.loads(listed.stdout)["runs"][0]["attempts"][0]["failure"]
+    for command in ("report", "status", "fix", "runs"):
+        assert launch(workshop, command, "--log-dir=.", ours=False, **locale).returncode == 0

@@ -72,6 +72,39 @@ def test_one_module_prints() -> None:
             assert len(calls) == (path.name == "worker.py"), path
 
 
+UNCHECKED = {
+    "terminal.py": "/dev/null",
+    "failed_workers.py": "a temporary file of our own",
+    "metrics.py": "a file of our own, beside the page that is served",
+    "reader.py": "the entries that are installed with us",
+    "ascend.py": "the machine's own libraries and their cache",
+    "host.py": "the kernel's files",
+    "file_calls.py": "the kernel's files",
+    "answering.py": "the kernel's files",
+    "from_memory.py": "the kernel's files",
+    "orphans.py": "the kernel's files",
+    "warm_key.py": "the kernel's files",
+    "server.py": "the kernel's files",
+    "stacks.py": "the kernel's files",
+    "job.py": "the templates that are installed with us",
+}
+"""Modules that open files by themselves, and which."""
+
+
+def test_one_module_opens_what_users_name() -> None:
+    """A pipe would hang whoever reads it: `regular_files` looks first, and bounds what is read."""
+    for path in MODULES:
+        if path.name in {"regular_files.py", *UNCHECKED}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                text = ast.unparse(node.func.value)
+                is_kernels = "/proc/" in text or "/sys/" in text
+                is_read = node.func.attr in ("read_text", "read_bytes", "open") and not is_kernels
+                is_ours = text.startswith(("os", "regular_files", "Store", "output", "self"))
+                assert not is_read or is_ours, f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
 def test_the_packages_are_those_that_are_there() -> None:
     """The explicit list in pyproject.toml matches the folders."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]

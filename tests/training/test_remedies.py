@@ -175,3 +175,17 @@ def test_a_preset_for_a_script_without_deepspeed(stack: Stack, tmp_path: Path) -
     ours, told = launched(stack, tmp_path, "safe-launch", *options, script, *own)
     assert "zero_stage: 2 (not set by the script)" in told
     assert ours == pytest.approx(expected, rel=1e-4)
+
+
+def test_no_static_graph_where_the_first_pass_is_not_synchronized(tmp_path: Path) -> None:
+    """The Trainer's accumulation begins under `no_sync`: what was asked for is taken back."""
+    stack, script = CURRENT, SCENARIOS / "hf_lora.py"
+    own = (*TRAINER, "--use_lora=True", "--gradient_accumulation_steps=2")
+    expected = reference(stack, script, *own, "--per_device_train_batch_size=8")
+    asked = (*own, "--per_device_train_batch_size=4", "--ddp_static_graph=True")
+    options = ("--nproc=2", "--log-dir=runs")
+    ours, told = launched(stack, tmp_path, "safe-launch", *options, script, *asked)
+    assert "attempt 1: stopped before a failure" in told
+    assert "static_graph: True -> False" in told
+    assert attempts(told) == 2
+    assert ours == pytest.approx(expected, rel=1e-4)

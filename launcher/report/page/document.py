@@ -16,6 +16,7 @@ from ...core.control_sequences import cleaned
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
 from ...progress.stragglers import stragglers
+from ...system import regular_files
 from ...system.redaction import redacted
 from ..past_run import HEAD, PastRun
 from ..run_status import span
@@ -73,7 +74,7 @@ def page(run: PastRun) -> str:
         ranks=rows[:MOST_RANKS],
         left=max(0, len(rows) - MOST_RANKS),
         slow=[found.text(hosts[found.rank]) for found in slow],
-        speed=line_of(speed) if isinstance(speed, dict) else "",
+        speed=line_of(speed) if speed else "",
         entries={path.stem: read_entry(path) for path in catalogue if path.stem in entries},
     )
 
@@ -91,7 +92,7 @@ def is_page(path: Path) -> bool:
     """
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         return MARK in file.read(HEAD_SIZE)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...system import regular_files
+
 LINE = re.compile(rb"\{'loss': '?([-+.\deE]+|nan|inf)'?,[^{}]*?'epoch': '?([.\deE+-]+)'?\}")
 """A line of the Trainer's, by its callback for printing or for a progress bar."""
 LONGEST = 64 << 20
@@ -30,7 +32,7 @@ def losses(attempt: Path) -> tuple[Loss, ...]:
         log = attempt / "rank-0.log"
         if not log.is_file():
             return ()
-        with log.open("rb") as file:
+        with regular_files.opened(log) as file:
             found = list(_found(file.read(LONGEST)))
     except OSError:
         return ()

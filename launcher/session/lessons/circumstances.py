@@ -15,6 +15,7 @@ from ...core.certainty import Origin
 from ...core.plain_json import plain
 from ...core.request import LaunchRequest
 from ...core.workload import Workload
+from ...system import regular_files
 from ...workload.script.read_script import read_script
 from ...workload.script.source_files import source_files
 from ...workload.script.versions import installed
@@ -71,7 +72,7 @@ def _sources(request: LaunchRequest) -> Iterator[str]:
     top = os.path.commonpath([file.path.absolute().parent for file in files]) if files else ""
     yield script_name(request)
     for path in sorted(file.path.absolute() for file in files):
-        yield f"{path.relative_to(top)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        yield f"{path.relative_to(top)} {hashlib.sha256(regular_files.read(path)).hexdigest()}"
 
 
 def _arguments(request: LaunchRequest) -> Iterator[str]:
@@ -98,8 +99,7 @@ def _deciding(name: str, word: str) -> str:
     with suppress(OSError, ValueError):
         if path.is_dir():
             path /= "config.json"  # of a model
-        is_read = CONFIGURING.fullmatch(name) and path.suffix in CONFIGURATION
-        if is_read and path.stat().st_size <= LARGEST:
-            return hashlib.sha256(path.read_bytes()).hexdigest()
+        if CONFIGURING.fullmatch(name) and path.suffix in CONFIGURATION:
+            return hashlib.sha256(regular_files.read(path, LARGEST)).hexdigest()
     is_path = word.startswith(("/", "./", "../", "~")) or Path(word).suffix in CONFIGURATION
     return "" if is_path else word

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...core.settings import Setting, Value
-from ...system import private_files
+from ...system import private_files, regular_files
 from .deepspeed import Config, load, minimal, with_settings
 
 VARIABLE = "SAFE_LAUNCH_EDITED"
@@ -60,7 +60,7 @@ def _written(name: Path, config: Config) -> object:
         return config
     path, content = Path(folder, name), json.dumps(config, indent=2).encode()
     with suppress(OSError):
-        if path.read_bytes() == content:
+        if regular_files.read(path) == content:
             return str(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,8 @@ def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
     for cache in _hub_caches(environment):
         snapshots = cache / f"models--{'--'.join(parts)}" / "snapshots"
         main = snapshots.parent / "refs" / "main"
-        if main.is_file():
-            folder = snapshots / main.read_text(encoding="utf-8", errors="replace").strip()
+        with suppress(OSError):
+            folder = snapshots / regular_files.read(main).decode(errors="replace").strip()
             if folder.is_dir() and folder != snapshots:
                 return folder
         revisions = list(snapshots.iterdir()) if snapshots.is_dir() else []

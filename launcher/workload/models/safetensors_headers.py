@@ -7,7 +7,7 @@ text, that text, the tensors' bytes.
 from __future__ import annotations
 
 import json
-import stat
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Tensor:
 
     def content(self) -> bytes:
         """Its bytes."""
-        with self.path.open("rb") as file:
+        with regular_files.opened(self.path) as file:
             file.seek(self.begin)
             return file.read(self.end - self.begin)
 
@@ -62,11 +62,8 @@ def read_tensors(paths: Iterable[Path]) -> dict[str, Tensor]:
 def _header(path: Path) -> list[Tensor]:
     """The tensors of a file."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise _broken(path, "it isn't a regular file")
-        size = found.st_size
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
             pointer = first == b"version "

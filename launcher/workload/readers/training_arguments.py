@@ -77,6 +77,7 @@ def _engine(script: Script) -> Iterator[Statement]:
     ):
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
+        yield Fact.UNSYNCED_PASSES, Known(True, Origin.DEFAULT, "the Trainer's accumulation")
 
 
 def _known(where: Given, value: Any) -> Known:

@@ -53,7 +53,7 @@ def refusal_of_syntax(path: Path, line: int | None, problem: str, hint: str) -> 
         problem: Python's message.
         hint: what to do if it is meant to be Python.
     """
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         first = file.readline(200)
     shell = first[2:].replace(b"/", b" ").split() if first.startswith(b"#!") else []
     where = f"{path}:{line}" if line else str(path)

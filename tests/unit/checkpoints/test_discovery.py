@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,27 @@ def test_adapters_are_weights_too(tmp_path: Path) -> None:
     (folder / "default").mkdir()
     safetensors(folder / "default" / "adapter_model.safetensors")
     assert found(tmp_path).complete
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("trainer_state.json", "latest", "model.safetensors", "scheduler.pt"),
+        *(
+            f"{INNER}/mp_rank_00_model_states.pt",
+            f"{INNER}/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        ),
+    ],
+)
+def test_a_pipe_in_place_of_a_file(tmp_path: Path, name: str) -> None:
+    """Nobody waits for who writes to it; the checkpoint can't be used, or doesn't need the file."""
+    folder = zero_checkpoint(tmp_path, 4, stage=2)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    now = found(tmp_path)
+    if now.unusable:
+        assert "it isn't a regular file" in now.unusable[0].reason
+    assert not now.complete or name in ("model.safetensors", "scheduler.pt")
 
 
 def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from safe_launch.evidence import from_exception
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.evidence.observations import Observations
+from safe_launch.report.explain_failure import user_frame
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -57,6 +60,30 @@ def test_the_whole_record() -> None:
     assert record.memory == {}
     assert record.versions["torch"] == str(imported.__version__)
     assert __file__ in record.user_files
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "text"),
+    [
+        ("x = 1\ny = undefined\n", 2, "y = undefined"),
+        ("x = 1\ndef f(:\n    pass\n", 2, "def f(:"),
+        ("if True:\nx = 1\n", 2, "x = 1"),
+        ("import nothing_of_this_name\n", 1, "import nothing_of_this_name"),
+        ("import json\n\njson.loads('{')\n", 3, "json.loads('{')"),
+    ],
+)
+def test_a_file_whose_import_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, line: int, text: str
+) -> None:
+    """It isn't loaded, and yet the user's: its own line is told, and not who imports it."""
+    (tmp_path / "own_part.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    error = caught(lambda: importlib.import_module("own_part"))
+    first = from_exception.first_record(error, 0, 1.0, 1)
+    record = from_exception.full_record(error, first, Observations())
+    frame = user_frame(record)
+    assert frame is not None
+    assert (Path(frame.file).name, frame.line, frame.source) == ("own_part.py", line, text)
 
 
 def test_what_led_to_it() -> None:

@@ -35,6 +35,14 @@ def test_a_folder_of_this_user(tmp_path: Path) -> None:
     assert list(attempt.iterdir()) == []
 
 
+def test_where_others_may_rename_the_runs_folder(tmp_path: Path) -> None:
+    """The sockets are elsewhere: a worker would send to who has put another folder there."""
+    (attempt := tmp_path / "run" / "attempt-1").mkdir(parents=True)
+    tmp_path.chmod(0o777)
+    with socket_folder.socket_folder(attempt, 0) as folder:
+        assert not folder.is_relative_to(tmp_path)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_connect() -> None:
     """Not even where all folders above are open to everybody."""

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from safe_launch.cli import run
 from safe_launch.core.errors import LaunchError
+from safe_launch.logs import files
 from support.stacks import TESTS
 
 LOGS = TESTS / "logs"
@@ -371,3 +372,21 @@ def test_secrets_of_a_log_are_not_quoted(
         assert "https://***@git.host/x" in text
         assert "planted" not in text
         assert key[:8] not in text
+
+
+def test_a_folder_without_an_end(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too deep isn't read, and of many logs the newest are; both is said."""
+    monkeypatch.setattr(files, "MOST", 2)
+    (deep := Path(tmp_path, *"abcdefghijklmn")).mkdir(parents=True)
+    (deep / "log").write_bytes(UNKNOWN.read_bytes())
+    os.mkfifo(tmp_path / "pipe.log")
+    for number, log in enumerate((UNKNOWN, KNOWN, HEALTHY)):
+        (path := tmp_path / f"{log.stem}.log").write_bytes(log.read_bytes())
+        os.utime(path, (number, number))
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 1
+    assert "KeyError" not in text
+    assert "of 3 logs the newest 2 are read" in text
+    assert "left out: more than 12 folders deep" in " ".join(text.split())

@@ -62,6 +62,7 @@ def test_profiles_are_plausible() -> None:
         ("cuda", "A100-PCIE-40GB", 40960, "a100-40gb"),
         ("cuda", "NVIDIA A800-SXM4-80GB", 81920, "a800-80gb"),
         ("cuda", "NVIDIA H20", 97871, "h20-96gb"),
+        ("cuda", "NVIDIA H20-3e", 143771, "h20-3e-141gb"),
         ("cuda", "NVIDIA H100 80GB HBM3", 81559, "h100-80gb"),
         ("cuda", "NVIDIA H100 PCIe", 81559, "h100-80gb-pcie"),
         ("cuda", "NVIDIA H800", 81559, "h800-80gb"),

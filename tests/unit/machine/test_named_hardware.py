@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
+from safe_launch.machine import instances
 from safe_launch.machine.named_hardware import hardware_of
 from safe_launch.machine.profiles import accelerator_of, profile_named
 from support.tables import table
@@ -51,6 +52,13 @@ HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * 2**30)
         ("910B4 64GB", "ascend-910b4-1"),
         ("Ascend 910B3", "ascend-910b3"),
         ("Ascend910_9362", "ascend-910c"),
+        ("H20-3e", "h20-3e-141gb"),
+        ("NVIDIA H20-3e", "h20-3e-141gb"),
+        ("H20 141GB", "h20-3e-141gb"),
+        ("H20", "h20-96gb"),
+        ("P100", "p100-16gb"),
+        ("GH200", "gh200-96gb"),
+        ("MI250", "mi250x"),
         ("DGX H100", "h100-80gb"),
         ("p4de.24xlarge", "a100-80gb"),
         ("a2-highgpu-8g", "a100-40gb"),
@@ -109,3 +117,96 @@ def test_what_is_said_of_an_unknown_name(name: str, hint: str) -> None:
         hardware_of(name, HERE)
     assert caught.value.problem == f"--hardware `{name}`: no such profile, and no .yaml file"
     assert caught.value.hint == hint
+
+
+@table(
+    ("name", "device", "count"),
+    [
+        ("8xH100", "h100-80gb", 8),
+        ("4x4090", "rtx-4090", 4),
+        ("8 x A100 80GB", "a100-80gb", 8),
+        ("2*L4", "l4", 2),
+        ("4090x4", "rtx-4090", 4),
+        ("8\xd7H100", "h100-80gb", 8),
+        ("A100:8", "a100-40gb", 8),
+        ("gpu:a100:4", "a100-40gb", 4),
+        ("H100x8", "h100-80gb", 8),
+        ("A100-80GB*8", "a100-80gb", 8),
+        ("V100-32GB x 2", "v100-32gb", 2),
+        ("16xAscend910B3", "ascend-910b3", 16),
+        ("mi300x:8", "mi300x", 8),
+        ("8xmi300x", "mi300x", 8),
+    ],
+)
+def test_a_number_of_devices(name: str, device: str, count: int) -> None:
+    """As people, Slurm and clouds write it: so many are planned for, with memory for each."""
+    found = hardware_of(name, HERE)
+    assert (found.accelerator.name, found.accelerators) == (device, count)
+    assert found.host_memory == count * 128 * 2**30
+    assert found.notes[-1].startswith("only the devices are named: ")
+
+
+def test_a_number_of_devices_of_this_hosts_kind() -> None:
+    """Its memory and cores are this host's."""
+    device = accelerator_of(profile_named("a100-80gb"))
+    here = replace(HERE, accelerator=device, accelerators=8)
+    found = hardware_of("4xA100-80GB", here)
+    assert (found.accelerators, found.cores, found.host_memory) == (4, 4, 64 * 2**30)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "gb200", "b200", "h20"])
+def test_a_name_that_ends_in_a_number_has_none(name: str) -> None:
+    """The number is the model's."""
+    assert hardware_of(name, HERE).accelerators == 8
+
+
+@pytest.mark.parametrize("name", ["2xDGX H100", "p4d.24xlarge:2"])
+def test_a_number_of_nodes(name: str) -> None:
+    """Is another option's."""
+    with pytest.raises(LaunchError) as caught:
+        hardware_of(name, HERE)
+    assert caught.value.hint == "--nnodes says how many nodes there are"
+
+
+@table(
+    ("name", "device", "count", "cores", "gib"),
+    [
+        ("g5.xlarge", "a10g", 1, 4, 16),
+        ("g5.12xlarge", "a10g", 4, 48, 192),
+        ("ml.g5.2xlarge", "a10g", 1, 8, 32),
+        ("g6e.12xlarge", "l40s", 4, 48, 384),
+        ("p3.8xlarge", "v100-16gb", 4, 32, 244),
+        ("p6-b200.48xlarge", "b200-180gb", 8, 192, 2048),
+        ("Standard_NC24ads_A100_v4", "a100-80gb", 1, 24, 220),
+        ("standard_nc64as_t4_v3", "t4", 4, 64, 440),
+        ("NC6s_v3", "v100-16gb", 1, 6, 112),
+        ("Standard_ND96isr_H200_v5", "h200-141gb", 8, 96, 1850),
+        ("g2-standard-24", "l4", 2, 24, 89),
+        ("a2-highgpu-1g", "a100-40gb", 1, 12, 79),
+        ("a2-megagpu-16g", "a100-40gb", 16, 96, 1266),
+        ("a3-megagpu-8g", "h100-80gb", 8, 208, 1743),
+    ],
+)
+def test_an_instance_of_a_cloud(name: str, device: str, count: int, cores: int, gib: int) -> None:
+    """It is planned for as a whole, without a note."""
+    found = hardware_of(name, HERE)
+    assert (found.accelerator.name, found.accelerators, found.cores) == (device, count, cores)
+    assert (found.host_memory, found.notes) == (gib * 2**30, ())
+
+
+def test_instances_are_plausible() -> None:
+    """Each has a profile, and at least 3 GiB of memory and two threads a device; names once."""
+    found = list(instances.every())
+    assert len({each.name.lower() for each in found}) == len(found) > 80
+    for each in found:
+        assert profile_named(each.accelerator)
+        assert 0 < each.accelerators <= 16, each.name
+        assert 2 * each.accelerators <= each.cores <= 384, each.name
+        assert 3 * each.accelerators <= each.host_memory_gib <= 4096, each.name
+
+
+def test_an_instance_that_is_not_known() -> None:
+    """The nearest are named."""
+    with pytest.raises(LaunchError) as caught:
+        hardware_of("g5.3xlarge", HERE)
+    assert "g5." in caught.value.hint

@@ -113,6 +113,25 @@ def test_unknown_settings_stay_the_scripts_own() -> None:
     assert plan.preset.settings() == {}
 
 
+@pytest.mark.parametrize(
+    ("steps", "unsynced", "expected"),
+    [
+        (1, {Fact.UNSYNCED_PASSES: True}, {STATIC: True}),
+        (2, {}, {STATIC: True}),
+        (2, {Fact.UNSYNCED_PASSES: True}, {MODE: "off"}),
+    ],
+)
+def test_no_static_graph_where_the_first_pass_is_not_synchronized(
+    steps: int, unsynced: dict[Name, Value], expected: dict[Setting, Value]
+) -> None:
+    """It would die of an assertion of torch's; the remedy after it in the order is taken."""
+    asked = {ENGINE: "ddp", MODE: "reentrant", TWICE: True, STATIC: False, STEPS: steps}
+    rules = [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
+    plan = resolve(REQUEST, world({**asked, **unsynced}), HARDWARE, rules)
+    assert isinstance(plan, Plan)
+    assert {change.setting: change.new for change in plan.changes} == expected
+
+
 EVERYTHING = {
     STAGE: 3,
     Setting.OFFLOAD: "none",

@@ -33,6 +33,7 @@ from safe_launch.report.explain_plan import (
     change_text,
     correction_rows,
     dead_end_rows,
+    launch_rows,
     plan_rows,
     preset_text,
     suggestion_rows,
@@ -277,6 +278,16 @@ def test_a_quoted_traceback_is_told_by_its_error(message: str, told: str) -> Non
     """The lines between would be all that there is room for."""
     record = FailureRecord(0, 0.0, exception="builtins.KeyError", message=message)
     assert raised_rows(record) == [("what", told)]
+
+
+def test_a_note_that_several_have_found_is_told_once() -> None:
+    """By a reader, by the machine's detection, or of the placement."""
+    workload = replace(world(ZERO2), notes=("one", "two", "one"), unmodelled=("two",))
+    hardware = replace(HARDWARE, notes=("one",))
+    plan = resolve(REQUEST, workload, hardware, [])
+    assert isinstance(plan, Plan)
+    for rows in (plan_rows(plan), plan_rows(plan, whole=True), launch_rows(plan)):
+        assert sorted(text for label, text in rows if label == "note") == ["one", "two"]
 
 
 def test_an_entry_as_a_page(tmp_path: Path) -> None:

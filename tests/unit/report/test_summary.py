@@ -99,9 +99,9 @@ def test_a_traceback_is_printed_once(
 
 
 def test_a_full_disk_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And the run continues."""
+    """Also at the very end, where no run goes on."""
     summary.write_or_warn(tmp_path / "nowhere" / "plan.json", {})
-    assert "the run continues" in capsys.readouterr().err
+    assert "the training doesn't depend on it" in capsys.readouterr().err
     summary.write_or_warn(tmp_path / "plan.json", {"a": 1})
     assert (tmp_path / "plan.json").read_text() == '{\n"a": 1\n}\n'
     assert capsys.readouterr().err == ""

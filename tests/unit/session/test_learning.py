@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from safe_launch.catalogue.catalogue import Catalogue
+from safe_launch.cli import run as cli
 from safe_launch.core.certainty import Origin
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
@@ -22,9 +23,11 @@ from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
+from safe_launch.session.lessons.circumstances import circumstances
 from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep, learnt
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
+from support.full_run import other_forms
 from support.models import GIB, QWEN2_7B, model_of, workload_of
 from support.other_user import OTHER, needs_root
 from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rule, world
@@ -160,6 +163,14 @@ def test_it_lapses_with_another_script(place: Place, name: str) -> None:
     assert place.known().lessons == ()
 
 
+def test_a_pipe_among_the_arguments(place: Place, tmp_path: Path) -> None:
+    """Nobody waits for who writes to it."""
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    for name in ("config.json", "endless.yaml"):
+        assert len(circumstances(place.request("--config", str(tmp_path / name)), WORLD)) == 12
+
+
 def test_it_holds_beside_files_that_the_script_doesnt_import(place: Place) -> None:
     """What it writes, and other scripts."""
     place.learn(fails(TWICE), succeeds)
@@ -263,6 +274,31 @@ def test_a_model_that_none_is(place: Place, model: dict[str, object]) -> None:
     path.write_text(with_part(path.read_text(), "model", model))
     found = place.known(workload=replace(WORLD, model=None))
     assert found.workload.model is None
+
+
+def test_each_value_as_each_other_type(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lesson says nothing then, or what it says can be told; it never ends a launch."""
+    monkeypatch.setenv(store.SHARED, str(place.lessons))
+    place.learn(fails(TWICE, observed={"zero_stage": 2}), succeeds)
+    (path,) = place.lessons.iterdir()
+    measured = {"settings": {"zero_stage": 2}, "needed": GIB, "context": GIB, "limit": GIB}
+    whole = {
+        **json.loads(with_memory(path.read_text())),
+        "forbidden": [{"terms": {"zero_stage": [2]}, "summary": "an attempt failed"}],
+        "measured": [measured],
+        "trained": measured,
+        "model": {"config": QWEN2_7B, "weights": [["layer", [2, 2], True]]},
+    }
+    for where, changed in other_forms(whole):
+        path.write_text(json.dumps(changed))
+        try:
+            found = place.known()
+            assert isinstance([*found.sentences(CATALOGUE)], list)
+            planned(REQUEST, found.workload, HARDWARE, known_rules(CURRENT), has_failed=False)
+            cli(["lessons", "--json"])
+            cli(["lessons"])
+        except Exception as error:
+            raise AssertionError(where) from error
 
 
 def test_a_pipe_or_link_among_lessons(place: Place, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +54,23 @@ def test_marked_processes_are_found_and_killed(mark: str, start: Start) -> None:
     assert spared.poll() is None
     assert orphans.kill(mark) == 1
     assert orphans.kill(mark) == 0
+
+
+def test_a_process_that_has_just_begun(mark: str, start: Start) -> None:
+    """It is the run's at once, although the kernel shows its environment a moment later."""
+    for _ in range(50):
+        assert orphans.is_marked(start("sleep", "600").pid, mark)
+
+
+def test_who_has_no_environment(mark: str) -> None:
+    """It is nobody's, and isn't waited for."""
+    with subprocess.Popen(["sleep", "600"], env={}) as process:
+        try:
+            began = time.monotonic()
+            wait_for(lambda: not orphans.is_marked(process.pid, mark))
+            assert time.monotonic() - began < orphans.BEGINNING
+        finally:
+            process.kill()
 
 
 def test_who_is_told_to_stop_may_save(mark: str, start: Start, tmp_path: Path) -> None:

@@ -102,6 +102,25 @@ def test_what_is_executed_lies_in_no_open_folder(tmp_path: Path, bits: int) -> N
         private_files.make_unshared(folder)
 
 
+def test_what_others_may_rename_holds_nothing_that_is_executed(tmp_path: Path) -> None:
+    """A folder above that everybody can write to is safe with the sticky bit alone, as /tmp is."""
+    (above := tmp_path / "open").mkdir(mode=0o755)
+    built = above / "own" / "built"
+    built.parent.mkdir(mode=0o755)
+    private_files.make_unshared(built)
+    assert private_files.open_above(built) is None
+    above.chmod(0o777)
+    assert private_files.open_above(built) == above
+    assert not private_files.is_unshared(built)
+    with pytest.raises(OSError, match=f"everybody may rename what is in {above}: "):
+        private_files.make_unshared(built)
+    above.chmod(0o1777)
+    private_files.make_unshared(built)
+    (tmp_path / "link").symlink_to(above)
+    above.chmod(0o777)
+    assert private_files.open_above(tmp_path / "link" / "built") == above
+
+
 def test_new_folders_of_runs_are_their_users_alone(tmp_path: Path) -> None:
     """Those above a run as well, as far as they are missing; the user's own stay as they are."""
     (tmp_path / "given").mkdir(mode=0o755)

@@ -187,6 +187,7 @@ def test_who_reduces_the_gradients(arguments: tuple[str, ...], engine: str) -> N
     workload = read(*arguments)
     assert workload.value(Fact.ENGINE) == engine
     assert (workload.value(Setting.STATIC_GRAPH) is not None) == (engine == "ddp")
+    assert workload.value(Fact.UNSYNCED_PASSES) is (True if engine == "ddp" else None)
     assert workload.notes == ()
 
 

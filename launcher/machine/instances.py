@@ -1,0 +1,44 @@
+"""Virtual machines that clouds rent with accelerators, by name: `hardware/instances/*.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .profiles import raw, shipped
+
+PREFIX = re.compile(r"^(standard_|ml\.)", re.IGNORECASE)
+"""What Azure and SageMaker put before the names of their machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A virtual machine.
+
+    Attributes:
+        name: as its cloud has it.
+        accelerator: the name of its devices' profile.
+        accelerators: how many of them it has.
+        cores: its hardware threads.
+        host_memory_gib: its memory.
+    """
+
+    name: str
+    accelerator: str
+    accelerators: int
+    cores: int
+    host_memory_gib: float
+
+
+def every() -> Iterator[Instance]:
+    """All that are known."""
+    for path in shipped("instances").values():
+        for name, facts in raw(path)["instances"].items():
+            yield Instance(name, *facts)
+
+
+def named(name: str) -> Instance | None:
+    """The one of this name, in any spelling; None if there is none."""
+    asked = PREFIX.sub("", name.strip()).lower()
+    return next((each for each in every() if each.name.lower() == asked), None)

@@ -1,0 +1,91 @@
+"""The files below folders that a user has named: no more than somebody would wait for."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.count_of import count_of
+
+DEEPEST = 12
+"""Folders between the named one and a file; torchrun's logs lie 3 deep, in a job's folder 6."""
+MOST = 100_000
+"""Files and folders that are looked at below a named one; a local disk takes a second for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesBelow:
+    """What was found.
+
+    Attributes:
+        files: the named files, and those below the named folders, in the order of their paths.
+        left_out: what wasn't looked at, in sentences.
+    """
+
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> FilesBelow:
+    """The files among the paths, and below them; links to folders aren't followed.
+
+    Args:
+        paths: files and folders.
+        deepest: how many folders may be between a named folder and a file.
+        most: how many files and folders are looked at below each, those nearest to it first.
+    """
+    found: list[Path] = []
+    left_out: list[str] = []
+    for path in paths:
+        if path.is_dir():
+            below = _below(path, deepest, most)
+            found += below.files
+            left_out += below.left_out
+        else:
+            found.append(path)
+    return FilesBelow(tuple(found), tuple(left_out))
+
+
+def _below(top: Path, deepest: int, most: int) -> FilesBelow:
+    files: list[Path] = []
+    deep: list[str] = []
+    closed: list[str] = []
+    is_cut, seen = False, 0
+    waiting = deque([(str(top), 0)])
+    while waiting and not is_cut:
+        folder, depth = waiting.popleft()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if seen == most:
+                        is_cut = True
+                        break
+                    seen += 1
+                    if not entry.is_dir(follow_symlinks=False):
+                        files.append(Path(entry.path))
+                    elif depth < deepest:
+                        waiting.append((entry.path, depth + 1))
+                    else:
+                        deep.append(entry.path)
+        except OSError:
+            closed.append(folder)
+    left_out = []
+    if is_cut:
+        left_out.append(
+            f"{top} holds more than {most:,} files and folders: the others are left out"
+        )
+    if deep:
+        left_out.append(f"{_named(deep)} left out: more than {deepest} folders deep")
+    if closed:
+        left_out.append(f"{_named(closed)} left out: not readable")
+    return FilesBelow(tuple(sorted(files)), tuple(left_out))
+
+
+def _named(folders: Sequence[str]) -> str:
+    """A folder and how many others there are, with their verb."""
+    if len(folders) == 1:
+        return f"{folders[0]} is"
+    return f"{folders[0]} and {count_of(len(folders) - 1, 'other folder')} are"

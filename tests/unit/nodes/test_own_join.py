@@ -1,0 +1,43 @@
+"""What a node says of itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from safe_launch.core.errors import LaunchError
+from safe_launch.core.request import LaunchRequest
+from safe_launch.nodes.rendezvous import own_join
+from support.worlds import HARDWARE
+
+
+def digest(script: Path | str, *arguments: str) -> tuple[str, str]:
+    """Of the script and of its arguments."""
+    joined = own_join(LaunchRequest(str(script), False, arguments, 2, "--nproc 2"), HARDWARE, {})
+    return joined.script, joined.arguments
+
+
+def test_a_folder_is_its_main(tmp_path: Path) -> None:
+    """As Python runs it."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "__main__.py").write_text("pass\n")
+    (tmp_path / "same.py").write_text("pass\n")
+    assert digest(tmp_path / "one") == digest(tmp_path / "same.py")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "gone", "device"])
+def test_a_script_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
+    """Nobody waits for who writes to a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    with pytest.raises(LaunchError, match=f"{kind} can't be read: "):
+        digest(tmp_path / kind)
+
+
+@pytest.mark.skipif(sys.getfilesystemencoding() != "utf-8", reason="names are bytes here")
+def test_names_and_arguments_of_any_bytes(tmp_path: Path) -> None:
+    """As the kernel passes them."""
+    (path := tmp_path / os.fsdecode(b"\xff.py")).write_text("pass\n")
+    assert len({digest(path, os.fsdecode(b"--a=\xff")), digest(path, "--a=b")}) == 2
