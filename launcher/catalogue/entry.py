@@ -156,7 +156,8 @@ class Diagnosis:
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
     """The constraints of an entry."""
     reference = entry.sources[0] if entry.sources else ""
-    cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
+    is_silent = entry.kind is Kind.SILENT
+    cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference, is_silent)
     return tuple(Constraint(terms, cause) for terms in entry.forbids)
 
 
