@@ -60,6 +60,7 @@ class KnownFailure:
         when: affected version ranges, by distribution; all must apply.
         proves: facts that are known once it has occurred.
         forbids: conjunctions of terms that lead to it.
+        tells: conjunctions of terms that lead to it and that no setting avoids: told, not refused.
         is_general: it holds for much that others name better: it counts where no other entry does.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
@@ -78,6 +79,7 @@ class KnownFailure:
     when: Mapping[str, str]
     proves: Mapping[Fact, Value]
     forbids: tuple[tuple[Term, ...], ...]
+    tells: tuple[tuple[Term, ...], ...]
     is_general: bool
     points_at: str | None
     proof: tuple[str, ...]

@@ -10,6 +10,7 @@ from .choices import (
     Attention,
     Checkpointing,
     Engine,
+    Framework,
     Loss,
     Objective,
     Offload,
@@ -38,6 +39,8 @@ class Fact(StrEnum):
     """A fact of the run that a constraint may name but no preset can change."""
 
     ENGINE = "engine"
+    FRAMEWORK = "framework"
+    """Who owns the training loop."""
     FROZEN_PARAMETERS = "frozen_parameters"
     """Some parameters take no gradient: adapters, frozen towers."""
     BLOCK_RUNS_TWICE = "block_runs_twice"
@@ -58,6 +61,10 @@ class Fact(StrEnum):
     """Activations are recomputed, by an unknown implementation."""
     RANKS_DIVERGE = "ranks_diverge"
     """In one step different ranks train different parameters: experts, towers."""
+    SEVERAL_BACKWARDS = "several_backwards"
+    """An engine goes backward several times before a step, and isn't told which is the last."""
+    DEVICE = "device"
+    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known where an entry tells of a plan."""
     FP32_ACCUMULATION = "fp32_accumulation"
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length"
@@ -156,6 +163,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Setting.FIND_UNUSED_PARAMETERS: bool,
     Setting.RESHARD_AFTER_FORWARD: bool,
     Fact.ENGINE: Engine,
+    Fact.FRAMEWORK: Framework,
     Fact.FROZEN_PARAMETERS: bool,
     Fact.BLOCK_RUNS_TWICE: bool,
     Fact.BLOCKS_SHARE_UNIT: bool,
@@ -166,6 +174,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
     Fact.CHECKPOINTED: bool,
     Fact.RANKS_DIVERGE: bool,
+    Fact.SEVERAL_BACKWARDS: bool,
+    Fact.DEVICE: str,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
     Fact.LENGTHS_VARY: bool,
