@@ -103,6 +103,8 @@ class Fact(StrEnum):
     regular expression that must match whole names."""
     LORA_SAVED = "lora_saved"
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
+    TIED_SAVED = "tied_saved"
+    """One end of tied embeddings, or each, is trained as a copy of its own beside adapters."""
     MODEL_PARALLEL = "model_parallel"
     """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
     DEVICE_MAP = "device_map"
@@ -136,6 +138,10 @@ class Fact(StrEnum):
     AUTO_BUCKETS = "auto_buckets"
     """Hugging Face fills in DeepSpeed's bucket sizes by the hidden width ("auto")."""
     OVERLAP_COMM = "overlap_comm"
+    FETCHED_BY_ALL_REDUCE = "fetched_by_all_reduce"
+    """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
+    REDUCE_SCATTER = "reduce_scatter"
+    """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
     FSDP_VERSION = "fsdp_version"
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
@@ -197,6 +203,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.LORA_RANK: int,
     Fact.LORA_TARGETS: str,
     Fact.LORA_SAVED: str,
+    Fact.TIED_SAVED: bool,
     Fact.MODEL_PARALLEL: int,
     Fact.DEVICE_MAP: bool,
     Fact.QUANTIZATION_BITS: int,
@@ -214,6 +221,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.SUB_GROUP: int,
     Fact.AUTO_BUCKETS: bool,
     Fact.OVERLAP_COMM: bool,
+    Fact.FETCHED_BY_ALL_REDUCE: bool,
+    Fact.REDUCE_SCATTER: bool,
     Fact.CONTIGUOUS_GRADIENTS: bool,
     Fact.FSDP_VERSION: int,
     Fact.FSDP_UNITS: Units,

@@ -42,9 +42,10 @@ SIZES = {
     Fact.SUB_GROUP: "sub_group_size",
     Fact.OVERLAP_COMM: "overlap_comm",
     Fact.CONTIGUOUS_GRADIENTS: "contiguous_gradients",
+    Fact.FETCHED_BY_ALL_REDUCE: "stage3_use_all_reduce_for_fetch_params",
 }
 """Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
-SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
+SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS, Fact.FETCHED_BY_ALL_REDUCE)
 AUTO = {
     Fact.REDUCE_BUCKET: 500_000_000,
     Fact.PREFETCH_BUCKET: 50_000_000,
@@ -90,6 +91,8 @@ def of_config(
     if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
     yield from _sizes(zero, label, reader, origin)
+    scattered = zero.get("reduce_scatter", True) is not False  # deepspeed/runtime/zero/config.py
+    yield Fact.REDUCE_SCATTER, known(scattered, "zero_optimization.reduce_scatter")
     yield from _optimizer(config, label, reader, origin)
     ranks = section(config, "tensor_parallel").get("autotp_size")
     if isinstance(ranks, int) and ranks > 1:

@@ -76,6 +76,27 @@ def told(
             {"deepspeed": "0.17.5"},
         ),
         (
+            "zero-muon-reduce-scatter",
+            {**ZERO2, Fact.OPTIMIZER: "muon", Fact.REDUCE_SCATTER: True},
+            {"deepspeed": "0.19.2"},
+            {Fact.REDUCE_SCATTER: False},
+            {"deepspeed": "0.19.3"},
+        ),
+        (
+            "zero3-padding-added-to-parameters",
+            {**ZERO3, Fact.FETCHED_BY_ALL_REDUCE: True},
+            {"deepspeed": "0.19.3"},
+            {Fact.FETCHED_BY_ALL_REDUCE: False},
+            {"deepspeed": "0.19.4"},
+        ),
+        (
+            "peft-tied-embeddings-trained-apart",
+            {**TRAINED, Fact.TIED_SAVED: True},
+            {"peft": "0.18.1"},
+            {Fact.TIED_SAVED: False},
+            {"peft": "0.19.0"},
+        ),
+        (
             "zero3-gradient-read-early",
             ZERO3,
             {"deepspeed": "0.18.7", "torch": "2.10.0"},

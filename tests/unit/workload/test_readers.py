@@ -723,7 +723,7 @@ def test_lists_of_modules(words: tuple[str, ...], expected: list[str]) -> None:
         ("--optim sgd", "sgd"),
         ("--optim adafactor", "adafactor"),
         ("--optim rmsprop", "lion"),
-        ("--optim muon", "lion"),
+        ("--optim muon", "muon"),
         ("--optim galore_adamw", None),
         ("--optim ademamix", None),
         ("--optim adalomo", None),
