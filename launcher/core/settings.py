@@ -141,7 +141,8 @@ class Fact(StrEnum):
     FETCHED_BY_ALL_REDUCE = "fetched_by_all_reduce"
     """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
     REDUCE_SCATTER = "reduce_scatter"
-    """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone."""
+    """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
+    known where that isn't enough for the optimizer: Muon."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
     FSDP_VERSION = "fsdp_version"
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""

@@ -91,8 +91,6 @@ def of_config(
     if steps is not None:
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
     yield from _sizes(zero, label, reader, origin)
-    scattered = zero.get("reduce_scatter", True) is not False  # deepspeed/runtime/zero/config.py
-    yield Fact.REDUCE_SCATTER, known(scattered, "zero_optimization.reduce_scatter")
     yield from _optimizer(config, label, reader, origin)
     ranks = section(config, "tensor_parallel").get("autotp_size")
     if isinstance(ranks, int) and ranks > 1:
@@ -145,6 +143,10 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
         reader.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+    if kind is Optimizer.MUON:  # on by default: deepspeed/runtime/zero/config.py
+        scattered = section(config, "zero_optimization").get("reduce_scatter", True) is not False
+        where = f"{label}: zero_optimization.reduce_scatter"
+        yield Fact.REDUCE_SCATTER, Known(scattered, origin, where)
     in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
     yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 
