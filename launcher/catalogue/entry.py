@@ -60,6 +60,7 @@ class KnownFailure:
         when: affected version ranges, by distribution; all must apply.
         proves: facts that are known once it has occurred.
         forbids: conjunctions of terms that lead to it.
+        tells: conjunctions of terms that lead to it and that no setting avoids: told, not refused.
         is_general: it holds for much that others name better: it counts where no other entry does.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
@@ -78,6 +79,7 @@ class KnownFailure:
     when: Mapping[str, str]
     proves: Mapping[Fact, Value]
     forbids: tuple[tuple[Term, ...], ...]
+    tells: tuple[tuple[Term, ...], ...]
     is_general: bool
     points_at: str | None
     proof: tuple[str, ...]
@@ -156,7 +158,8 @@ class Diagnosis:
 def constraints_of(entry: KnownFailure) -> tuple[Constraint, ...]:
     """The constraints of an entry."""
     reference = entry.sources[0] if entry.sources else ""
-    cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference)
+    is_silent = entry.kind is Kind.SILENT
+    cause = Cause(CauseKind.KNOWN_FAILURE, entry.id, entry.title, reference, is_silent)
     return tuple(Constraint(terms, cause) for terms in entry.forbids)
 
 

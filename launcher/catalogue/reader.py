@@ -26,7 +26,7 @@ from .versions import are_within
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
 """The headings that an entry may have; the first two are required."""
 
-FOR_PLANS = (b"\nforbids:", b"\npoints_at:")
+FOR_PLANS = (b"\nforbids:", b"\ntells:", b"\npoints_at:")
 """What the front matter of an entry has that tells on a plan, before anything has failed."""
 
 AT_LEAST = re.compile(r">=(\d+)")
@@ -48,6 +48,7 @@ class EntryDocument:
     when: dict[str, str] = field(default_factory=dict)
     proves: dict[str, Any] = field(default_factory=dict)
     forbids: list[dict[str, Any]] = field(default_factory=list)
+    tells: list[dict[str, Any]] = field(default_factory=list)
     general: bool = False
     points_at: str | None = None
     proof: list[str] = field(default_factory=list)
@@ -131,6 +132,7 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
         when=MappingProxyType(read_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
         forbids=tuple(_forbidden(place("forbids"), raw) for raw in document.forbids),
+        tells=tuple(_terms(place("tells"), raw) for raw in document.tells),
         is_general=document.general,
         points_at=document.points_at,
         proof=tuple(document.proof),
@@ -140,6 +142,8 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     )
     if not entry.signatures and entry.kind is not Kind.SILENT:
         raise DocumentError(path, 2, "signatures: only a silent failure has none")
+    if entry.tells and entry.kind is not Kind.SILENT:
+        raise place("tells").error("only what raises no error is told beforehand")
     return entry
 
 

@@ -61,12 +61,14 @@ class Cause:
         name: id of the known failure (also of a lesson's), or the attempt's number.
         summary: the reason as a phrase, e.g. a known failure's title.
         reference: where to read more; empty for nothing.
+        is_silent: it raises no error, so that nothing tells of it later.
     """
 
     kind: CauseKind
     name: str
     summary: str
     reference: str = ""
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from .choices import (
     Attention,
     Checkpointing,
     Engine,
+    Framework,
     Loss,
     Objective,
     Offload,
@@ -38,6 +39,8 @@ class Fact(StrEnum):
     """A fact of the run that a constraint may name but no preset can change."""
 
     ENGINE = "engine"
+    FRAMEWORK = "framework"
+    """Who owns the training loop."""
     FROZEN_PARAMETERS = "frozen_parameters"
     """Some parameters take no gradient: adapters, frozen towers."""
     BLOCK_RUNS_TWICE = "block_runs_twice"
@@ -60,6 +63,10 @@ class Fact(StrEnum):
     """Activations are recomputed, by an unknown implementation."""
     RANKS_DIVERGE = "ranks_diverge"
     """In one step different ranks train different parameters: experts, towers."""
+    SEVERAL_BACKWARDS = "several_backwards"
+    """An engine goes backward several times before a step, and isn't told which is the last."""
+    DEVICE = "device"
+    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known where an entry tells of a plan."""
     FP32_ACCUMULATION = "fp32_accumulation"
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length"
@@ -98,6 +105,8 @@ class Fact(StrEnum):
     regular expression that must match whole names."""
     LORA_SAVED = "lora_saved"
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
+    TIED_SAVED = "tied_saved"
+    """One end of tied embeddings, or each, is trained as a copy of its own beside adapters."""
     MODEL_PARALLEL = "model_parallel"
     """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
     DEVICE_MAP = "device_map"
@@ -131,6 +140,11 @@ class Fact(StrEnum):
     AUTO_BUCKETS = "auto_buckets"
     """Hugging Face fills in DeepSpeed's bucket sizes by the hidden width ("auto")."""
     OVERLAP_COMM = "overlap_comm"
+    FETCHED_BY_ALL_REDUCE = "fetched_by_all_reduce"
+    """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
+    REDUCE_SCATTER = "reduce_scatter"
+    """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
+    known where that isn't enough for the optimizer: Muon."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
     FSDP_VERSION = "fsdp_version"
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
@@ -158,6 +172,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Setting.FIND_UNUSED_PARAMETERS: bool,
     Setting.RESHARD_AFTER_FORWARD: bool,
     Fact.ENGINE: Engine,
+    Fact.FRAMEWORK: Framework,
     Fact.FROZEN_PARAMETERS: bool,
     Fact.BLOCK_RUNS_TWICE: bool,
     Fact.BLOCKS_SHARE_UNIT: bool,
@@ -169,6 +184,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.CHECKPOINT_INPUT_FROZEN: bool,
     Fact.CHECKPOINTED: bool,
     Fact.RANKS_DIVERGE: bool,
+    Fact.SEVERAL_BACKWARDS: bool,
+    Fact.DEVICE: str,
     Fact.FP32_ACCUMULATION: bool,
     Fact.SEQUENCE_LENGTH: int,
     Fact.LENGTHS_VARY: bool,
@@ -190,6 +207,7 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.LORA_RANK: int,
     Fact.LORA_TARGETS: str,
     Fact.LORA_SAVED: str,
+    Fact.TIED_SAVED: bool,
     Fact.MODEL_PARALLEL: int,
     Fact.DEVICE_MAP: bool,
     Fact.QUANTIZATION_BITS: int,
@@ -207,6 +225,8 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.SUB_GROUP: int,
     Fact.AUTO_BUCKETS: bool,
     Fact.OVERLAP_COMM: bool,
+    Fact.FETCHED_BY_ALL_REDUCE: bool,
+    Fact.REDUCE_SCATTER: bool,
     Fact.CONTIGUOUS_GRADIENTS: bool,
     Fact.FSDP_VERSION: int,
     Fact.FSDP_UNITS: Units,

@@ -138,7 +138,11 @@ class Workload:
     @property
     def facts(self) -> dict[Name, Value]:
         """The facts that are known."""
-        return {name: known.value for name, known in self.known.items() if isinstance(name, Fact)}
+        facts: dict[Name, Value] = {Fact.FRAMEWORK: self.framework.value}
+        for name, known in self.known.items():
+            if isinstance(name, Fact):
+                facts[name] = known.value
+        return facts
 
     def informed(self, statements: Iterable[Statement]) -> Workload:
         """This workload with further statements; on each name the higher origin takes precedence.

@@ -14,7 +14,7 @@ from ..core.constraint import Cause, CauseKind, Constraint
 from ..core.hardware import Hardware
 from ..core.preset import preset_of
 from ..core.request import LaunchRequest
-from ..core.settings import Fact, Name, Setting, Value
+from ..core.settings import Fact, Setting, Value
 from ..core.workload import Workload
 from .budget import hardware_constraints, over_budget
 from .estimates.memory import calibrated_sizes, estimate_of
@@ -23,6 +23,7 @@ from .estimates.ranks import Ranks, ranks_of
 from .estimates.step_time import step_seconds
 from .estimates.training_states import Candidate
 from .fewer_nodes import fewer, growth
+from .forbidden import first_that_forbids, point_of
 from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
@@ -138,18 +139,8 @@ def evaluate(
     candidate: Candidate, workload: Workload, rules: Rules, sizes: ModelSizes | None
 ) -> Considered:
     """Evaluates a candidate: its memory, its time and what forbids it."""
-    whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
-    constraint = next(
-        (
-            constraint
-            for constraint in rules.constraints
-            if constraint.forbids(
-                certain
-                if constraint.cause.kind is CauseKind.KNOWN_FAILURE and not rules.has_failed
-                else whole
-            )
-        ),
-        None,
+    constraint = first_that_forbids(
+        candidate, workload, rules.constraints, has_failed=rules.has_failed
     )
     if sizes is None:
         return Considered(preset_of(candidate), constraint)
@@ -173,24 +164,6 @@ def evaluate_candidate(candidate: Candidate, workload: Workload, rules: Rules) -
     """Evaluates a single candidate."""
     sizes = calibrated_sizes(workload, rules.hardware, rules.ranks)
     return evaluate(candidate, workload, rules, sizes)
-
-
-def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
-    """The candidate's settings together with the facts, as tested by constraints."""
-    point = workload.facts
-    for setting, value in candidate.items():
-        point[setting] = value
-    return point
-
-
-def certain_point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
-    """The same without what is only assumed of the script; what a plan changes is certain."""
-    asked = workload.asked
-    return {
-        name: value
-        for name, value in point_of(candidate, workload).items()
-        if workload.is_certain(name) or (isinstance(name, Setting) and asked.get(name) != value)
-    }
 
 
 def candidates(

@@ -18,6 +18,7 @@ from ..planning.search import as_asked
 from ..report import pod_status
 from ..report.explain_plan import NOTHING_LEFT
 from .suspect_lines import suspect_lines
+from .told_beforehand import told_beforehand
 
 if TYPE_CHECKING:
     from .reporter import Reporter
@@ -51,10 +52,17 @@ def first_plan(
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         reporter.suggested(asked, plan, suspect_lines(asked, entries))
+        _tell(asked, entries, reporter)
         return asked
     reporter.planned(plan, suspect_lines(plan, entries))
+    _tell(plan, entries, reporter)
     refused = refused_by_strict(request, plan)
     if refused is not None:
         reporter.note(f"not launched: {refused.sentence}")
         return RunEnded(ExitCode.NO_PLAN, refused.sentence)
     return plan
+
+
+def _tell(plan: Plan, entries: Sequence[KnownFailure], reporter: Reporter) -> None:
+    for text in told_beforehand(plan, entries):
+        reporter.note(text)

@@ -20,6 +20,7 @@ from ..report import explain_plan, plan_table
 from ..system import terminal
 from .lessons import learning
 from .suspect_lines import SuspectLine, suspect_lines
+from .told_beforehand import told_beforehand
 
 
 def show_plan(
@@ -38,8 +39,9 @@ def show_plan(
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     workload, has_learnt = start.workload, start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
-    terminal.say(*start.notes, *start.sentences(catalogue))
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
+    told = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
+    terminal.say(*start.notes, *start.sentences(catalogue), *told)
     if as_json:
         document = plan_table.document(request, workload, hardware, plan)
         document["suspicions"] = [

@@ -75,6 +75,7 @@ HARMS: dict[str, Callable[[Plan], bool]] = {
     "half_precision_loads": _uses_gradient_scaler,
     "fixed_devices": lambda plan: _has_several_devices(plan) and _is_own_loop(plan),
     "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
+    "pipeline_modules": lambda plan: (plan.preset.accumulation or 1) > 1,
     # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.
     "frozen_block_inputs": lambda plan: _is_on_trainer(plan) and _has_transformers(plan, "<5"),
     # The arguments were removed in 4.57.1 at the latest.

@@ -24,6 +24,7 @@ from .readers import (
     ms_swift,
     peft_flags,
     preference_flags,
+    tied_embeddings,
     training_arguments,
     vision_flags,
     workload_flags,
@@ -78,6 +79,7 @@ def read_workload(request: LaunchRequest) -> Workload:
         workload = workload.informed(reader.read(script))
     model, notes = read_model_of(script)
     workload = workload.informed(vision_flags.image_statements(script, model))
+    workload = workload.informed(tied_embeddings.statements(script, workload, model))
     return replace(
         workload,
         notes=tuple(dict.fromkeys(script.notes)),

@@ -18,10 +18,19 @@ CONFIG = {
 }
 
 
-def moved(stack: Stack, folder: Path, *options: str) -> tuple[float, float, str]:
+ONCE = {**CONFIG, "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1}}
+
+
+def moved(
+    stack: Stack,
+    folder: Path,
+    *options: str,
+    name: str = "ds_offloaded.py",
+    config: dict[str, object] = CONFIG,
+) -> tuple[float, float, str]:
     """How far the weight moves in a step, how far it should, and what the launcher said."""
-    (folder / "ds.json").write_text(json.dumps(CONFIG))
-    script = (SCENARIOS / "ds_offloaded.py", "--deepspeed_config=ds.json", "--told=told.json")
+    (folder / "ds.json").write_text(json.dumps(config))
+    script = (SCENARIOS / name, "--deepspeed_config=ds.json", "--told=told.json")
     done = stack.run("safe-launch", "--nproc=2", "--log-dir=runs", *options, *script, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     step, right = json.loads((folder / "told.json").read_text())
@@ -44,3 +53,18 @@ def test_a_version_that_counts_them_is_left_alone(tmp_path: Path) -> None:
     step, right, told = moved(CURRENT, tmp_path)
     assert "nothing is changed" in told
     assert step == pytest.approx(right)
+
+
+def test_passes_that_are_overwritten_are_named(tmp_path: Path) -> None:
+    """Only the last of three counts at stage 1: the line is told, the run isn't changed."""
+    step, _, told = moved(CURRENT, tmp_path, name="ds_several_passes.py", config=ONCE)
+    assert step == pytest.approx(16.0)
+    assert "deepspeed-zero-last-backward" in told
+    assert "engine.backward(engine(torch.full((8,), gradient)))" in told
+
+
+def test_an_engine_that_knows_the_last_pass_adds_them_up(tmp_path: Path) -> None:
+    """Nothing is told."""
+    step, right, told = moved(CURRENT, tmp_path, name="ds_several_passes_told.py", config=ONCE)
+    assert step == pytest.approx(right)
+    assert "backward" not in told

@@ -24,6 +24,7 @@ STATE_BYTES = {
     Optimizer.ADAMW: 8.0,
     Optimizer.ADAMW_8BIT: 2.0,
     Optimizer.LION: 4.0,
+    Optimizer.MUON: 4.0,
     Optimizer.ADAFACTOR: 0.1,
     Optimizer.SGD: 0.0,
 }

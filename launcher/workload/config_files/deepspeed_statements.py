@@ -42,9 +42,10 @@ SIZES = {
     Fact.SUB_GROUP: "sub_group_size",
     Fact.OVERLAP_COMM: "overlap_comm",
     Fact.CONTIGUOUS_GRADIENTS: "contiguous_gradients",
+    Fact.FETCHED_BY_ALL_REDUCE: "stage3_use_all_reduce_for_fetch_params",
 }
 """Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
-SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS)
+SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS, Fact.FETCHED_BY_ALL_REDUCE)
 AUTO = {
     Fact.REDUCE_BUCKET: 500_000_000,
     Fact.PREFETCH_BUCKET: 50_000_000,
@@ -142,6 +143,10 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
         reader.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
         yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+    if kind is Optimizer.MUON:  # on by default: deepspeed/runtime/zero/config.py
+        scattered = section(config, "zero_optimization").get("reduce_scatter", True) is not False
+        where = f"{label}: zero_optimization.reduce_scatter"
+        yield Fact.REDUCE_SCATTER, Known(scattered, origin, where)
     in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
     yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 

@@ -14,7 +14,7 @@ OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("8bit", Optimizer.ADAMW_8BIT),
     ("adafactor", Optimizer.ADAFACTOR),
     ("lion", Optimizer.LION),
-    ("muon", Optimizer.LION),
+    ("muon", Optimizer.MUON),
     ("adam", Optimizer.ADAMW),
     ("lamb", Optimizer.ADAMW),
     ("lorap", Optimizer.ADAMW),

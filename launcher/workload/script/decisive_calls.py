@@ -75,7 +75,7 @@ def _trained_by(evaluator: Evaluator, bases: Mapping[str, Sequence[str]]) -> Ite
 
 
 def _lora(evaluator: Evaluator) -> Iterator[Found]:
-    """Rank, targets and whole modules of LoRA."""
+    """Rank, targets and whole modules of LoRA, and whether ties are kept."""
     for site, call, is_sure in reached_calls(evaluator, lambda name: name == "LoraConfig"):
         words = {
             name: found
@@ -84,7 +84,7 @@ def _lora(evaluator: Evaluator) -> Iterator[Found]:
         }
         rank = words.get("r", ("r", RANK if is_sure else Unknown(), site, call))
         yield "lora_rank", *rank[1:]
-        for name in ("target_modules", "modules_to_save"):
+        for name in ("target_modules", "modules_to_save", "ensure_weight_tying"):
             if name in words and words[name][1] is not None:
                 yield words[name]
 

@@ -12,6 +12,7 @@ from ...core.source_location import SourceLocation
 from ...system import regular_files
 from . import unguarded_calls
 from .parameter_reductions import parameter_reductions
+from .several_backwards import several_backwards
 from .user_files import tree_of
 
 
@@ -76,6 +77,12 @@ SEARCHES: Mapping[str, Search] = {
         ),
     ),
     "no_sync_calls": Search(unguarded_calls.no_sync_calls),
+    "several_backwards": Search(
+        several_backwards,
+        unless={"set_gradient_accumulation_boundary", "coalesce_grad_reduction"},
+        only_with={"deepspeed"},
+    ),
+    "pipeline_modules": Search(unguarded_calls.pipeline_modules, only_with={"deepspeed"}),
     "frozen_block_inputs": Search(
         unguarded_calls.frozen_block_inputs,
         unless={

@@ -72,6 +72,13 @@ def no_sync_calls(tree: ast.AST) -> Iterator[int]:
             yield call.lineno
 
 
+def pipeline_modules(tree: ast.AST) -> Iterator[int]:
+    """Lines that divide a model into the stages of DeepSpeed's pipeline."""
+    for call in unguarded_calls(tree):
+        if called(call) == "PipelineModule":
+            yield call.lineno
+
+
 def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
     """Lines that add adapters to a model whose blocks then get inputs without a gradient."""
     for call in unguarded_calls(tree):

@@ -723,7 +723,7 @@ def test_lists_of_modules(words: tuple[str, ...], expected: list[str]) -> None:
         ("--optim sgd", "sgd"),
         ("--optim adafactor", "adafactor"),
         ("--optim rmsprop", "lion"),
-        ("--optim muon", "lion"),
+        ("--optim muon", "muon"),
         ("--optim galore_adamw", None),
         ("--optim ademamix", None),
         ("--optim adalomo", None),
@@ -910,6 +910,7 @@ def test_sizes_that_make_no_sense(zero: dict[str, object], note: str, tmp_path: 
         ({"type": "AdamW"}, "adamw"),
         ({"type": "CPUAdam"}, "adamw"),
         ({"type": "Lion"}, "lion"),
+        ({"type": "Muon"}, "muon"),
         ({"type": "SGD"}, "sgd"),
         ({"type": "SGD", "params": {"momentum": 0.9}}, "lion"),
         ({"type": "Shampoo"}, None),
@@ -925,6 +926,33 @@ def test_deepspeeds_own_optimizer(
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(Fact.OPTIMIZER) == expected
     assert bool(workload.unmodelled) == (optimizer.get("type") == "Shampoo")
+
+
+@pytest.mark.parametrize(
+    ("config", "fact", "expected"),
+    [
+        ({"optimizer": {"type": "Muon"}}, Fact.REDUCE_SCATTER, True),
+        (
+            {"optimizer": {"type": "Muon"}, "zero_optimization": {"reduce_scatter": False}},
+            Fact.REDUCE_SCATTER,
+            False,
+        ),
+        ({"optimizer": {"type": "AdamW"}}, Fact.REDUCE_SCATTER, None),
+        (
+            {"zero_optimization": {"stage3_use_all_reduce_for_fetch_params": True}},
+            Fact.FETCHED_BY_ALL_REDUCE,
+            True,
+        ),
+        ({"zero_optimization": {"stage": 3}}, Fact.FETCHED_BY_ALL_REDUCE, None),
+    ],
+)
+def test_what_silent_failures_hang_on(
+    config: dict[str, object], fact: Fact, expected: bool | None, tmp_path: Path
+) -> None:
+    """Keys of DeepSpeed's that decide nothing else here; a default only where it matters."""
+    Path("ds.json").write_text(json.dumps(config))
+    workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
+    assert workload.value(fact) is expected
 
 
 ODD = ("", "-1", "0", "yes", "NaN", "1e9", "[", "{}", "[]", "all", "9" * 5000, "\x00", "é")

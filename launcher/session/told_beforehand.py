@@ -1,0 +1,40 @@
+"""What trains otherwise than asked in the installed versions, and no setting of a plan avoids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..catalogue.entry import KnownFailure
+from ..core.settings import Fact
+from ..planning.forbidden import point_of
+from ..planning.plan import Plan
+
+BELOW = re.compile(r"<(\d[\w.]*)")
+"""The end of a version range."""
+
+
+def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ...]:
+    """Two lines for each entry that tells of the plan: what happens, and what ends it.
+
+    Args:
+        plan: the plan to be launched.
+        entries: the known failures that can tell on a plan.
+    """
+    point = point_of(plan.preset.settings(), plan.workload)
+    point[Fact.DEVICE] = plan.hardware.accelerator.kind
+    return tuple(
+        f"{entry.subject}\n{_end(entry, plan.workload.versions)}: safe-launch explain {entry.id}"
+        for entry in entries
+        if any(all(term.holds(point) for term in terms) for terms in entry.tells)
+    )
+
+
+def _end(entry: KnownFailure, versions: Mapping[str, str]) -> str:
+    """The releases that have mended it, beside the installed ones."""
+    mended = [
+        f"{name} {found[1]} has mended it (installed: {versions[name]})"
+        for name, allowed in entry.when.items()
+        if (found := BELOW.search(allowed))
+    ]
+    return ", ".join(mended) or "no release has mended it"

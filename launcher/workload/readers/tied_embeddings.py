@@ -1,0 +1,30 @@
+"""Whether embeddings that share a weight with the output are trained as copies beside adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.model import Model
+from ...core.settings import Fact
+from ...core.workload import Known, Statement, Workload
+from ..script.script import Script
+
+ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddings"}
+"""Names of the two ends (modeling files of transformers)."""
+
+
+def statements(script: Script, workload: Workload, model: Model | None) -> Iterator[Statement]:
+    """That an end is trained in full, where the model ties it and peft isn't told to keep the tie.
+
+    Args:
+        script: the script and its arguments.
+        workload: what is known of it by now.
+        model: the shape of its model; None where unknown.
+    """
+    saved = workload.known.get(Fact.LORA_SAVED)
+    kept = script.boolean("ensure_weight_tying")
+    if saved is None or model is None or script.is_open("ensure_weight_tying"):
+        return
+    names = {name.rpartition(".")[2] for name in str(saved.value).split(",")}
+    if model.tied and names & ENDS and not (kept is not None and kept.value):
+        yield Fact.TIED_SAVED, Known(value=True, origin=saved.origin, source=saved.source)

@@ -1,0 +1,75 @@
+"""Finds engines that go backward several times before one step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from .unguarded_calls import ASIDE
+
+OTHERS = ("accelerator", "fabric", "accelerate")
+"""Names whose `backward` keeps count of the micro batches by itself."""
+
+
+def several_backwards(tree: ast.AST) -> Iterator[int]:
+    """Lines of `engine.backward(loss)` of which several come before one `engine.step()`.
+
+    Either a loop has the passes and the step comes after it, or they follow one another.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ASIDE.search(node.name):
+            continue
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield from _in_block(block)
+
+
+def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
+    """Of the statements of one block, those before a step of the same engine."""
+    passes: dict[str, list[int]] = {}
+    for statement in block:
+        steps = {engine for engine, _ in _calls(statement, "step")}
+        for engine, lines in _passes(statement).items():
+            if engine not in steps and engine.rpartition(".")[2] not in OTHERS:
+                passes.setdefault(engine, []).extend(lines)
+        for engine in steps:
+            lines = passes.pop(engine, [])
+            if len(lines) > 1:
+                yield from dict.fromkeys(lines)
+
+
+def _passes(statement: ast.stmt) -> dict[str, list[int]]:
+    """The lines of each engine's backward passes, twice where a loop has them.
+
+    Of a condition only one branch is taken: the longer one.
+    """
+    found: dict[str, list[int]] = {}
+    if isinstance(statement, ast.If):
+        branches = [_passes_of(block) for block in (statement.body, statement.orelse)]
+        for engine in {engine for branch in branches for engine in branch}:
+            found[engine] = max((branch.get(engine, []) for branch in branches), key=len)
+        return found
+    times = 2 if isinstance(statement, ast.For | ast.While) else 1
+    for engine, line in _calls(statement, "backward"):
+        found.setdefault(engine, []).extend([line] * times)
+    return found
+
+
+def _passes_of(block: Sequence[ast.stmt]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for statement in block:
+        for engine, lines in _passes(statement).items():
+            found.setdefault(engine, []).extend(lines)
+    return found
+
+
+def _calls(statement: ast.stmt, method: str) -> Iterator[tuple[str, int]]:
+    """Owner and line of every call of a method; a nested function isn't run here."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name == method:
+                if method == "step" or node.args:
+                    yield ast.unparse(owner), node.lineno

@@ -1,0 +1,136 @@
+"""What no setting avoids is told in two lines before the launch; nothing is refused for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from safe_launch.catalogue.reader import concerns
+from safe_launch.core.choices import Framework
+from safe_launch.core.hardware import Hardware
+from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.planning.plan import Plan
+from safe_launch.session.first_plan import first_plan
+from safe_launch.session.told_beforehand import told_beforehand
+from support.attempts import Recorder
+from support.tables import table
+from support.worlds import CATALOGUE, HARDWARE, REQUEST, known_rules, world
+
+TRAINED = {Fact.ENGINE: "ddp", Setting.ACCUMULATION: 4, Setting.MICRO_BATCH: 1}
+ZERO2 = {Fact.ENGINE: "deepspeed", Setting.ZERO_STAGE: 2, Setting.PRECISION: "bf16"}
+ZERO3 = {**ZERO2, Setting.ZERO_STAGE: 3}
+OVERLAP = {Fact.OVERLAP_COMM: True}
+PAIRS = {**TRAINED, Fact.OBJECTIVE: "preference"}
+ONCE = {Setting.ACCUMULATION: 1}
+GPUS = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, kind="cuda"))
+OWN, TRAINER = Framework.NONE, Framework.TRANSFORMERS
+
+
+def told(
+    values: dict[Name, Value],
+    versions: dict[str, str],
+    hardware: Hardware = GPUS,
+    framework: Framework = TRAINER,
+) -> tuple[Plan, list[str]]:
+    """The first plan, and the ids of the entries that tell of it."""
+    versions = {"torch": "2.9.0", **versions}
+    entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
+    workload = replace(world(values, framework), versions=MappingProxyType(versions))
+    reporter = Recorder()
+    plan = first_plan(REQUEST, workload, hardware, known_rules(versions), entries, reporter)
+    assert isinstance(plan, Plan)
+    lines = [line for text in told_beforehand(plan, entries) for line in text.split("\n")]
+    assert [line for text in reporter.lines[1:] for line in text.split("\n")] == lines
+    return plan, [line.rpartition("explain ")[2] for line in lines[1::2]]
+
+
+@table(
+    ("entry", "values", "versions", "others", "mended"),
+    [
+        (
+            "trainer-loss-averaged-over-micro-batches",
+            TRAINED,
+            {"transformers": "4.45.2"},
+            ONCE,
+            {"transformers": "4.49.0"},
+        ),
+        (
+            "trainer-loss-summed-over-micro-batches",
+            TRAINED,
+            {"transformers": "4.47.1"},
+            ONCE,
+            {"transformers": "4.48.3"},
+        ),
+        (
+            "trl-loss-not-divided-by-accumulation",
+            PAIRS,
+            {"trl": "0.13.0", "transformers": "4.49.0"},
+            ONCE,
+            {"trl": "0.14.0"},
+        ),
+        (
+            "zero-overlap-bucket-overwritten",
+            {**ZERO2, **OVERLAP},
+            {"deepspeed": "0.17.4"},
+            {Fact.OVERLAP_COMM: False},
+            {"deepspeed": "0.17.5"},
+        ),
+        (
+            "zero-muon-reduce-scatter",
+            {**ZERO2, Fact.OPTIMIZER: "muon", Fact.REDUCE_SCATTER: True},
+            {"deepspeed": "0.19.2"},
+            {Fact.REDUCE_SCATTER: False},
+            {"deepspeed": "0.19.3"},
+        ),
+        (
+            "zero3-padding-added-to-parameters",
+            {**ZERO3, Fact.FETCHED_BY_ALL_REDUCE: True},
+            {"deepspeed": "0.19.3"},
+            {Fact.FETCHED_BY_ALL_REDUCE: False},
+            {"deepspeed": "0.19.4"},
+        ),
+        (
+            "peft-tied-embeddings-trained-apart",
+            {**TRAINED, Fact.TIED_SAVED: True},
+            {"peft": "0.18.1"},
+            {Fact.TIED_SAVED: False},
+            {"peft": "0.19.0"},
+        ),
+        (
+            "zero3-gradient-read-early",
+            ZERO3,
+            {"deepspeed": "0.18.7", "torch": "2.10.0"},
+            {Setting.ZERO_STAGE: 2},
+            {"deepspeed": "0.18.8"},
+        ),
+    ],
+)
+def test_only_what_is_affected_is_told(entry, values, versions, others, mended) -> None:
+    """Not with the setting beside it, nor in the release that mends it; no plan changes for it."""
+    plan, ids = told(values, versions)
+    assert ids == [entry]
+    assert plan.changes == ()
+    assert told({**values, **others}, versions)[1] == []
+    assert told(values, {**versions, **mended})[1] == []
+
+
+def test_a_race_of_devices_isnt_told_on_cpus() -> None:
+    """They have no streams."""
+    versions = {"deepspeed": "0.17.4"}
+    assert told({**ZERO2, **OVERLAP}, versions, HARDWARE)[1] == []
+
+
+def test_a_loop_of_ones_own_isnt_the_trainers() -> None:
+    """It sums its loss as it likes."""
+    assert told(TRAINED, {"transformers": "4.45.2"}, framework=OWN)[1] == []
+
+
+def test_the_release_that_mends_it_is_named() -> None:
+    """Beside the installed one."""
+    entries = [entry for entry in CATALOGUE if entry.id == "zero-overlap-bucket-overwritten"]
+    plan, _ = told({**ZERO2, **OVERLAP}, {"deepspeed": "0.17.4"})
+    (text,) = told_beforehand(plan, entries)
+    assert text.split("\n")[1] == (
+        "deepspeed 0.17.5 has mended it (installed: 0.17.4): "
+        "safe-launch explain zero-overlap-bucket-overwritten"
+    )

@@ -1,0 +1,58 @@
+"""Tied embeddings of which an end is trained as a copy beside adapters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safe_launch.core.request import LaunchRequest
+from safe_launch.core.settings import Fact
+from safe_launch.workload.read_workload import read_workload
+from support.tables import table
+
+CONFIG = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+SCRIPT = """\
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, Trainer
+
+model = AutoModelForCausalLM.from_pretrained("m")
+config = LoraConfig(r=8, target_modules=["q_proj"]{more})
+"""
+
+
+@table(
+    ("more", "tied", "expected"),
+    [
+        (', modules_to_save=["lm_head"]', True, True),
+        (', modules_to_save=["embed_tokens", "norm"]', True, True),
+        (', modules_to_save=["model.embed_tokens"]', True, True),
+        (', modules_to_save=["lm_head"]', False, None),
+        (', modules_to_save=["score"]', True, None),
+        (', modules_to_save=["lm_head"], ensure_weight_tying=True', True, None),
+        (', modules_to_save=["lm_head"], ensure_weight_tying=keep()', True, None),
+        ("", True, None),
+    ],
+)
+def test_only_an_end_of_a_tied_model_counts(
+    more: str, tied: bool, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only where peft isn't told to keep the tie, or may be."""
+    monkeypatch.chdir(tmp_path)
+    Path("m").mkdir(exist_ok=True)
+    Path("m/config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": tied}))
+    Path("train.py").write_text(SCRIPT.format(more=more))
+    workload = read_workload(
+        LaunchRequest("train.py", False, ("--model_name_or_path=m",), 2, "--nproc")
+    )
+    assert workload.value(Fact.TIED_SAVED) is expected
