@@ -129,7 +129,7 @@ OWNERS = {
     "datasets": r"load_dataset|IterableDatasetDict|DatasetDict|DatasetBuilder",
     "triton": r"JITFunction|CompiledKernel|ASTSource|Autotuner",
     "torch": (
-        r"GradScaler|DTensor|DeviceMesh|init_device_mesh|init_process_group|StatefulDataLoader"
+        r"GradScaler|DTensor|DeviceMesh|_MeshEnv|init_device_mesh|init_process_group|StatefulDataLoader"
         r"|FSDPParam\w*"
     ),
     "transformers": (

@@ -41,12 +41,17 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first failing rank's exception, and no remedy."""
+    """The first failing rank's exception, and in the next line what to do by what the log says."""
     code, text = diagnosed(capsys, UNKNOWN)
     assert code == 2
     assert "no entry of the catalogue matches" in text
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels[:2] == ["what", "do"]
     assert "rank 1 raised KeyError" in text
-    assert "  do " not in text
+    assert "There is no key 'label'" in " ".join(text.split())
+    root = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])["root"]
+    assert (root["id"], root["rule"]) == (None, "own-line")
+    assert "There is no key 'label'" in root["do"]
 
 
 def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -350,7 +355,7 @@ def test_the_lines_that_may_say_why(
     assert code == 2
     assert [line["text"] for line in document["said"]] == said
     assert all(line in " ".join(text.split()) for line in said)
-    assert ("doesn't say why" in text or "don't show why" in text) == (not said)
+    assert ("isn't in this log" in text or "don't show why" in text) == (not said)
 
 
 def test_secrets_of_a_log_are_not_quoted(

@@ -1,0 +1,114 @@
+"""Where nothing tells the cause: who raised it, what to search for, what to attach."""
+
+from __future__ import annotations
+
+import re
+
+from ...catalogue.device import Device
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
+from .run_kind import run_of
+from .step import Basis, Case, Step
+
+PLACES = {
+    "accelerate": "huggingface/accelerate",
+    "apex": "NVIDIA/apex",
+    "axolotl": "axolotl-ai-cloud/axolotl",
+    "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
+    "colossalai": "hpcaitech/ColossalAI",
+    "datasets": "huggingface/datasets",
+    "deepspeed": "deepspeedai/DeepSpeed",
+    "diffusers": "huggingface/diffusers",
+    "flash_attn": "Dao-AILab/flash-attention",
+    "huggingface_hub": "huggingface/huggingface_hub",
+    "lightning": "Lightning-AI/pytorch-lightning",
+    "lightning_fabric": "Lightning-AI/pytorch-lightning",
+    "liger_kernel": "linkedin/Liger-Kernel",
+    "llamafactory": "hiyouga/LlamaFactory",
+    "megatron": "NVIDIA/Megatron-LM",
+    "nemo": "NVIDIA-NeMo/NeMo",
+    "openrlhf": "OpenRLHF/OpenRLHF",
+    "peft": "huggingface/peft",
+    "pytorch_lightning": "Lightning-AI/pytorch-lightning",
+    "ray": "ray-project/ray",
+    "sglang": "sgl-project/sglang",
+    "swift": "modelscope/ms-swift",
+    "tokenizers": "huggingface/tokenizers",
+    "torch": "pytorch/pytorch",
+    "torch_npu": "Ascend/pytorch",
+    "torchao": "pytorch/ao",
+    "torchtitan": "pytorch/torchtitan",
+    "torchtune": "meta-pytorch/torchtune",
+    "transformer_engine": "NVIDIA/TransformerEngine",
+    "transformers": "huggingface/transformers",
+    "triton": "triton-lang/triton",
+    "trl": "huggingface/trl",
+    "unsloth": "unslothai/unsloth",
+    "unsloth_zoo": "unslothai/unsloth",
+    "verl": "verl-project/verl",
+    "vllm": "vllm-project/vllm",
+    "vllm_ascend": "vllm-project/vllm-ascend",
+    "wandb": "wandb/wandb",
+    "xformers": "facebookresearch/xformers",
+}
+"""Where a package's faults are collected, on github.com."""
+VALUES = re.compile(
+    r"'[^']*'|\"[^\"]*\"|`[^`]*`|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
+    r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
+)
+"""What is of one run in a message: quotations, paths, numbers, assignments."""
+FEWEST = 3
+"""Words of a fragment that are worth searching for."""
+MOST = 12
+"""Words that are searched for at most."""
+TOOLS = {
+    Device.NPU: "`npu-smi info`",
+    Device.ROCM: "`rocm-smi`",
+    Device.XPU: "`xpu-smi discovery`",
+    Device.CUDA: "`nvidia-smi`",
+}
+"""What shows the devices of a node."""
+
+
+def fallback(case: Case) -> Step:
+    """Who raised it, what to search for, and what to attach."""
+    package = _package(case)
+    owner = (
+        f"The line that failed is in {package}"
+        if package
+        else "The log doesn't show whose line failed"
+    )
+    if not case.kind:
+        owner = "The log shows no exception"
+    place = PLACES.get(package or "")
+    where = f" at https://github.com/{place}/issues" if place else ""
+    search = f"Search for {search_text(case)}{where}" if case.message else ""
+    device = TOOLS.get(run_of(case).device) if run_of(case).device else None  # type: ignore[arg-type]
+    tools = ", ".join(filter(None, ("`pip freeze`", device)))
+    attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
+    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    led = f", called from {yours.file}:{yours.line}" if yours and package else ""
+    return Step(". ".join(filter(None, (f"{owner}{led}", search, attach))) + ".", Basis.OPEN)
+
+
+def search_text(case: Case) -> str:
+    """The message without what only this run has, in quotation marks, behind its type."""
+    line = case.raised.message.strip().partition("\n")[0] or case.message
+    fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
+    long = sorted(
+        (part for part in fragments if len(part.split()) >= FEWEST),
+        key=lambda part: -len(part.split()),
+    )[:2]
+    chosen = [" ".join(part.split()[:MOST]) for part in fragments if part in long]
+    if not chosen:
+        names = re.findall(r"'([A-Za-z_][\w.]+)'", line)
+        words = " ".join(filter(None, fragments))
+        chosen = [words, *names[:2]] if words else names[:2]
+    quoted = " ".join(f'"{text}"' for text in chosen if text)
+    return " ".join(filter(None, (case.kind, quoted)))
+
+
+def _package(case: Case) -> str | None:
+    """The package of the innermost frame that isn't Python's own; none for the script's."""
+    names = (package_of_file(frame.file) for frame in reversed(case.frames))
+    found = next((name for name in names if name != PYTHON), None)
+    return "the code that came with the model" if found == MODEL_CODE else found

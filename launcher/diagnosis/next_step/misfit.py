@@ -1,0 +1,209 @@
+"""Two packages that don't fit: which two, and the direction that mends it."""
+
+from __future__ import annotations
+
+import re
+
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, package_of_module
+from ...catalogue.variant import PASSED_ON
+from ...catalogue.version_direction import direction
+from ...catalogue.version_skew import IMPORTED, LAZY, Skew, Wanting, skew_of
+from ...catalogue.versions_seen import versions_of
+from ...evidence.failure_record import Frame
+from .step import Basis, Case, Step
+
+OWN_WORDS = (
+    (re.compile(r"^_?ds_|^_?z3_|^zero_"), "deepspeed"),
+    (re.compile(r"^_?fsdp_|^_fsdp"), "torch"),
+    (re.compile(r"^_?hf_|^_?is_hf_|^_tp_plan|^_supports_|^_no_split"), "transformers"),
+    (re.compile(r"^_?peft_|^_?lora_"), "peft"),
+    (re.compile(r"^_?vllm_"), "vllm"),
+    (re.compile(r"^_?megatron_|^_?mcore_"), "megatron"),
+)
+"""How packages begin the names of what they put on others' objects."""
+ATTRIBUTE = re.compile(
+    r"^(?:module |type object )?'?(?P<type>[\w.]+)'?(?: object)? has no attribute '?(?P<name>\w+)'?"
+)
+ARGUMENT = re.compile(
+    r"(?P<function>[\w.]+)\(\) (?:got an unexpected keyword argument|got multiple values for"
+    r" (?:keyword )?argument"
+    r"|missing \d+ required (?:positional|keyword-only) arguments?:|got some positional-only"
+    r" arguments)"
+    r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
+)
+SYMBOL = re.compile(
+    r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
+    r" importing (?P<dll>\w+)"
+)
+PLAIN = frozenset(
+    {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
+)
+"""Types of Python's own: what is wrong is a value, not a version."""
+
+
+def misfit(case: Case) -> Step | None:
+    """Which two packages don't fit, and what mends it; None where it isn't about packages."""
+    if case.kind in ("ImportError", "OSError") and (found := SYMBOL.search(case.message)):
+        return _binary(case, found)
+    skew = skew_of(case.record, case.raised) or _without_frame(case)
+    if skew is not None:
+        return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
+    match case.kind:
+        case "AttributeError":
+            return _of_object(case)
+        case "TypeError":
+            return _of_call(case)
+    return None
+
+
+def _subject(skew: Skew) -> str:
+    """Who wants what of whom."""
+    if skew.kind is Wanting.SAME:
+        return (
+            f"{skew.package}'s own files are of two versions, for it has no `{skew.name}` of its"
+            " own: install it anew."
+        )
+    who = {
+        Wanting.SCRIPT: "The script",
+        Wanting.MODEL: "The model's own code",
+        Wanting.PACKAGE: skew.wanting or "Other code",
+    }[skew.kind]
+    return (
+        f"{who} asks {skew.package} for `{skew.name}`, which the installed {skew.package} doesn't"
+        " have."
+    )
+
+
+def _without_frame(case: Case) -> Skew | None:
+    """The skew of an import whose frame the log doesn't show."""
+    found = IMPORTED.match(case.message)
+    if case.frame is not None or case.kind != "ImportError" or found is None:
+        return None
+    package = package_of_module(found["module"])
+    own = package_of_file(found["path"])
+    if package in (None, PYTHON) or own not in (package, None):
+        return None
+    return Skew(Wanting.PACKAGE, "", str(package), found["name"])
+
+
+def _callers(case: Case) -> tuple[str, ...]:
+    """The packages whose code led there, innermost first, each once; Python's own left out."""
+    names = (package_of_file(frame.file) for frame in reversed(_frames(case)))
+    return tuple(dict.fromkeys(name for name in names if name not in (None, PYTHON)))
+
+
+def _frames(case: Case) -> tuple[Frame, ...]:
+    """The frames that say themselves what they ask for."""
+    return tuple(
+        frame
+        for frame in case.frames
+        if frame.function not in LAZY and not PASSED_ON.search(frame.source)
+    )
+
+
+def _is_library(case: Case) -> bool:
+    """Whether the last frame that isn't Python's own is in a package."""
+    frames = [f for f in _frames(case) if package_of_file(f.file) != PYTHON]
+    return bool(frames) and package_of_file(frames[-1].file) is not None
+
+
+def _of_object(case: Case) -> Step | None:
+    """A package's code takes an object for something that has an attribute which it lacks."""
+    found = ATTRIBUTE.match(case.message)
+    if found is None or found["type"] in PLAIN:
+        return None
+    name, callers = found["name"], _callers(case)
+    owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
+    if owner is not None:
+        others = [one for one in callers if one not in (owner, "torch")]
+        return _of_owner(case, owner, name, others[0] if others else "")
+    if not _is_library(case) or callers[0] == MODEL_CODE:
+        return None
+    wanting = callers[0]
+    second = next((one for one in callers[1:] if one != wanting), "")
+    pair = (
+        f"{wanting} and {second}"
+        if second
+        else f"{wanting} and the package that the object comes from"
+    )
+    return Step(
+        f"{wanting} takes an object of type `{found['type']}` for one that has `{name}`: {pair}"
+        f" don't fit, or the wrong kind of object was handed over. {_both(case, wanting, second)}",
+        Basis.INFERRED,
+    )
+
+
+def _is_hooked(case: Case) -> bool:
+    """Whether it was raised where torch calls hooks that another package has set."""
+    return case.frame is not None and case.frame.is_of("torch/nn/modules/module.py")
+
+
+def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
+    """A package misses what it should itself have put on an object."""
+    version = versions_of(case.record).get(owner, "")
+    has = f" (here {version})" if version else ""
+    before = (
+        f'`pip install "{owner}<{version}"`' if version else "the release before the installed one"
+    )
+    beside = f", or {other} doesn't fit to it" if other else ""
+    made = f"this part was added or replaced after {owner} had prepared the model: make it before"
+    fault = (
+        f"it is a fault of this {owner}{has}{beside}: take {before}, else the newest (`pip install"
+        f" -U {owner}`)"
+    )
+    first, second = (fault, made) if _is_hooked(case) else (made, fault)
+    return Step(
+        f"{owner} itself puts `{name}` on a model's parts, and here it is missing. Either {first};"
+        f" or {second}.",
+        Basis.INFERRED,
+    )
+
+
+def _of_call(case: Case) -> Step | None:
+    """A package's code calls a function with what it doesn't take."""
+    found = ARGUMENT.search(case.message)
+    if found is None or not _is_library(case):
+        return None
+    function = found["function"] or found["counted"]
+    name = f"`{found['name']}`" if found["name"] else "another number of arguments than it takes"
+    how = f"without {name}, which it requires" if "missing" in case.message else f"with {name}"
+    how += ", which it doesn't take" if found["name"] and "missing" not in case.message else ""
+    wanting, *rest = _callers(case)
+    second = next((one for one in rest if one != wanting), "")
+    return Step(
+        f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
+        " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
+        f" {wanting} and the package of `{function}` don't fit. {_both(case, wanting, second)}",
+        Basis.INFERRED,
+    )
+
+
+def _both(case: Case, wanting: str, second: str) -> str:
+    """How to make two packages fit, with the versions that are known."""
+    versions = versions_of(case.record)
+    known = ", ".join(f"{one} {versions[one]}" for one in (wanting, second) if one in versions)
+    seen = f"The log has {known}. " if known else ""
+    if not second:
+        return (
+            f"{seen}Install the versions that the requirements of {wanting} name, in one command."
+        )
+    return (
+        f"{seen}Of {wanting} and {second}, upgrade the one that was released earlier; where a"
+        " framework pins both, install what it pins."
+    )
+
+
+def _binary(case: Case, found: re.Match[str]) -> Step:
+    """A compiled library that was built for another version of what it calls."""
+    library = found["library"] or found["dll"]
+    symbol = found["symbol"] or ""
+    of_torch = "c10" in symbol or "torch" in symbol or "at4" in symbol.lower()
+    path = re.search(r"(\S+/)" + re.escape(library), case.message)
+    package = package_of_file(f"{path[1]}{library}") if path else None
+    name = package or library
+    other = "torch" if of_torch else "the libraries that are installed here"
+    return Step(
+        f"{name} was built for another version of {other}: install the build for this one, or build"
+        f" it here (`pip install --no-build-isolation --force-reinstall --no-cache-dir {name}`).",
+        Basis.INFERRED,
+    )
