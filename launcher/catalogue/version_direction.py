@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..evidence.failure_record import FailureRecord
-from .name_history import history_of
+from .name_history import History, history_of
 from .version_skew import Skew, Wanting
 from .versions_seen import import_name, installed, versions_of
 
@@ -45,20 +45,34 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_history(skew: Skew, version: str) -> str:
-    """By the versions that have the name."""
+    """By the releases that have the name; nothing where the known version contradicts them."""
     history = history_of(skew.package, skew.name)
-    if history is None:
+    if history is None or (version and _is_there(history, version)):
         return ""
-    has = f" (the log has {skew.package} {version})" if version else ""
-    if history.gone:
-        older = f'`pip install "{skew.package}<{history.gone}"`'
-        is_package = skew.kind is Wanting.PACKAGE and skew.wanting
-        newer = (
-            f", or a newer {skew.wanting}, `pip install -U {skew.wanting}`" if is_package else ""
-        )
-        return f"It is gone from {skew.package} {history.gone} on{has}: {older}{newer}."
-    command = f'`pip install -U "{skew.package}>={history.came}"`'
-    return f"It came with {skew.package} {history.came}{has}: {command}."
+    package = skew.package
+    if not history.is_gone:
+        command = f'`pip install -U "{package}>={history.has}"`'
+        return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
+    is_package = skew.kind is Wanting.PACKAGE and skew.wanting
+    newer = f", or a newer {skew.wanting}, `pip install -U {skew.wanting}`" if is_package else ""
+    if not history.has:
+        older = f'`pip install "{package}<{history.lacks}"`'
+        return f"It is gone from {package} {history.lacks} on: {older}{newer}."
+    older = f'`pip install "{package}<={history.has}"`'
+    return f"{package} {history.has} still has it, {history.lacks} doesn't: {older}{newer}."
+
+
+def _is_there(history: History, version: str) -> bool:
+    """Whether a version should have the name, so that its history isn't the reason."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        known = Version(version)
+        if history.is_gone:
+            return known < Version(history.lacks)
+        return known >= Version(history.has)
+    except InvalidVersion:
+        return False
 
 
 def _by_age(skew: Skew) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...catalogue.name_history import owners_of
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, package_of_module
 from ...catalogue.variant import PASSED_ON
 from ...catalogue.version_direction import direction
@@ -35,6 +36,8 @@ SYMBOL = re.compile(
     r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
     r" importing (?P<dll>\w+)"
 )
+DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
+"""A name that hardly two packages have by chance."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )
@@ -47,13 +50,20 @@ def misfit(case: Case) -> Step | None:
         return _binary(case, found)
     skew = skew_of(case.record, case.raised) or _without_frame(case)
     if skew is not None:
-        return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
+        return _of_skew(case, skew)
     match case.kind:
         case "AttributeError":
             return _of_object(case)
         case "TypeError":
             return _of_call(case)
     return None
+
+
+def _of_skew(case: Case, skew: Skew) -> Step:
+    """Who wants what of whom, and what mends it."""
+    if skew.kind is Wanting.SAME:
+        return Step(_subject(skew), Basis.INFERRED)
+    return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
 
 
 def _subject(skew: Skew) -> str:
@@ -120,6 +130,9 @@ def _of_object(case: Case) -> Step | None:
     if not _is_library(case) or callers[0] == MODEL_CODE:
         return None
     wanting = callers[0]
+    by_name = [one for one in owners_of(name) if one != wanting]
+    if len(by_name) == 1 and DISTINCT.fullmatch(name):
+        return _of_skew(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
     second = next((one for one in callers[1:] if one != wanting), "")
     pair = (
         f"{wanting} and {second}"
