@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..evidence.failure_record import FailureRecord
 from .name_history import History, history_of
+from .package_names import pip_name
 from .version_skew import Skew, Wanting
 from .versions_seen import import_name, installed, versions_of
 
@@ -49,12 +50,13 @@ def _by_history(skew: Skew, version: str) -> str:
     history = history_of(skew.package, skew.name)
     if history is None or (version and _is_there(history, version)):
         return ""
-    package = skew.package
+    package = pip_name(skew.package)
+    wanting = pip_name(skew.wanting)
     if not history.is_gone:
         command = f'`pip install -U "{package}>={history.has}"`'
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
     is_package = skew.kind is Wanting.PACKAGE and skew.wanting
-    newer = f", or a newer {skew.wanting}, `pip install -U {skew.wanting}`" if is_package else ""
+    newer = f", or a newer {skew.wanting}, `pip install -U {wanting}`" if is_package else ""
     if not history.has:
         older = f'`pip install "{package}<{history.lacks}"`'
         return f"It is gone from {package} {history.lacks} on: {older}{newer}."
@@ -77,7 +79,7 @@ def _is_there(history: History, version: str) -> bool:
 
 def _by_age(skew: Skew) -> str:
     """Where nothing tells: the one that was released earlier is the one to change."""
-    one, other = skew.package, skew.wanting
+    one, other = pip_name(skew.package), pip_name(skew.wanting)
     if skew.kind is not Wanting.PACKAGE or not other:
         return (
             f"`pip show {one}` tells the version: if it is older than the code that asks, `pip"

@@ -20,6 +20,7 @@ from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..diagnosis.next_step.choose import next_step
+from ..diagnosis.next_step.step import Basis
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
 from ..planning.budget import gib
@@ -121,8 +122,11 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
 
 
 def step_rows(record: FailureRecord) -> list[Row]:
-    """The row on what to do next about a failure that no entry names."""
-    return [("do", shortened(redacted(next_step(record).do), LONGEST_STEP))]
+    """The row on what to do next about a failure that no entry names, where the record tells."""
+    step = next_step(record)
+    if step.basis is Basis.OPEN:
+        return []
+    return [("do", shortened(redacted(step.do), LONGEST_STEP))]
 
 
 def raised_rows(record: FailureRecord) -> list[Row]:

@@ -72,22 +72,27 @@ TOOLS = {
 def fallback(case: Case) -> Step:
     """Who raised it, what to search for, and what to attach."""
     package = _package(case)
-    owner = (
-        f"The line that failed is in {package}"
-        if package
-        else "The log doesn't show whose line failed"
-    )
-    if not case.kind:
-        owner = "The log shows no exception"
+    owner = _owner(case, package)
     place = PLACES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
     search = f"Search for {search_text(case)}{where}" if case.message else ""
-    device = TOOLS.get(run_of(case).device) if run_of(case).device else None  # type: ignore[arg-type]
-    tools = ", ".join(filter(None, ("`pip freeze`", device)))
+    device = run_of(case).device
+    tools = ", ".join(["`pip freeze`", *([TOOLS[device]] if device else [])])
     attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
     return Step(". ".join(filter(None, (f"{owner}{led}", search, attach))) + ".", Basis.OPEN)
+
+
+def _owner(case: Case, package: str | None) -> str:
+    """Whose line failed."""
+    if not case.kind:
+        return "The log shows no exception"
+    if package:
+        return f"The line that failed is in {package}"
+    if case.frame is not None:
+        return f"It failed in line {case.frame.line} of {case.frame.file}"
+    return "The log doesn't show whose line failed"
 
 
 def search_text(case: Case) -> str:

@@ -42,7 +42,7 @@ def requirement(case: Case) -> Step | None:
         text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
     frame = yours or case.frame
-    if frame is not None and not case.is_users:
+    if frame is not None and not case.is_users and not frame.source.startswith("raise "):
         source = f", `{frame.source}`" if frame.source else ""
         where = "It was called from" if yours else "It stands in"
         text += f" {where} line {frame.line} of {frame.file}{source}."

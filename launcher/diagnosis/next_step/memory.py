@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .run_kind import Run, run_of
+from ...catalogue.device import Device
+from .run_kind import run_of
 from .step import Basis, Case, Step
 
 
@@ -117,10 +118,10 @@ GENERAL = {
     ),
 }
 LOOK = {
-    "npu": "`npu-smi info` shows who else holds the device",
-    "rocm": "`rocm-smi --showpids` shows who else holds the device",
-    "xpu": "`xpu-smi ps` shows who else holds the device",
-    "cuda": "`nvidia-smi` shows who else holds the device",
+    Device.NPU: "`npu-smi info` shows who else holds the device",
+    Device.ROCM: "`rocm-smi --showpids` shows who else holds the device",
+    Device.XPU: "`xpu-smi ps` shows who else holds the device",
+    Device.CUDA: "`nvidia-smi` shows who else holds the device",
 }
 WORDS = re.compile(
     r"out of memory|OutOfMemory|MemoryError|bad_alloc|RESOURCE_EXHAUSTED|[Cc]annot allocate"
@@ -141,25 +142,13 @@ def out_of_memory(case: Case) -> Step | None:
         found = Allocator("", "Python", "host")
     if found is None:
         return None
-    of = {"device": "the device", "host": "the host"}.get(found.of)
-    head = (
-        f"The memory that ran out is {of}'s, by {found.name} allocator"
-        if of
-        else f"What ran out is {found.name}"
-    )
+    run = run_of(case)
     general = GENERAL.get(found.of, "")
     if found.of == "device":
-        general += _loop_words(run_of(case))
-        look = LOOK.get(run_of(case).likeliest, "")
-        general += f"; {look}" if look else ""
+        general += f" ({run.less_memory})" if run.less_memory else ""
+        general += f"; {LOOK[run.device]}" if run.device in LOOK else ""
+    head = f"The memory that ran out is the {found.of}'s ({found.name})" if general else ""
     return Step(
-        " ".join(
-            filter(None, (f"{head}." if head else "", found.do, f"{general}." if general else ""))
-        ),
+        " ".join(f"{part.rstrip('.')}." for part in (head, found.do, general) if part),
         Basis.INFERRED,
     )
-
-
-def _loop_words(run: Run) -> str:
-    """The settings of the loop that the log shows; none for one that isn't known."""
-    return f" ({run.less_memory})" if run.less_memory else ""

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.name_history import owners_of
-from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, package_of_module
+from ...catalogue.name_history import history_of, owners_of
+from ...catalogue.package_names import (
+    MODEL_CODE,
+    PYTHON,
+    package_of_file,
+    package_of_module,
+    package_of_name,
+    pip_name,
+)
 from ...catalogue.variant import PASSED_ON
 from ...catalogue.version_direction import direction
-from ...catalogue.version_skew import IMPORTED, LAZY, Skew, Wanting, skew_of
+from ...catalogue.version_skew import (
+    CALLED,
+    IMPORTED,
+    LAZY,
+    OF_OBJECT,
+    Skew,
+    Wanting,
+    skew_of,
+)
 from ...catalogue.versions_seen import versions_of
-from ...evidence.failure_record import Frame
+from ...evidence.failure_record import Frame, Raised
 from .step import Basis, Case, Step
 
 OWN_WORDS = (
@@ -36,8 +51,12 @@ SYMBOL = re.compile(
     r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
     r" importing (?P<dll>\w+)"
 )
+QUOTED = "because of the following error"
+"""Between what couldn't be imported and the error that it quotes."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
 """A name that hardly two packages have by chance."""
+OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
+"""What names of torch's C++ have in them."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )
@@ -48,7 +67,7 @@ def misfit(case: Case) -> Step | None:
     """Which two packages don't fit, and what mends it; None where it isn't about packages."""
     if case.kind in ("ImportError", "OSError") and (found := SYMBOL.search(case.message)):
         return _binary(case, found)
-    skew = skew_of(case.record, case.raised) or _without_frame(case)
+    skew = _shown_skew(case)
     if skew is not None:
         return _of_skew(case, skew)
     match case.kind:
@@ -84,14 +103,36 @@ def _subject(skew: Skew) -> str:
     )
 
 
-def _without_frame(case: Case) -> Skew | None:
-    """The skew of an import whose frame the log doesn't show."""
-    found = IMPORTED.match(case.message)
-    if case.frame is not None or case.kind != "ImportError" or found is None:
+def _shown_skew(case: Case) -> Skew | None:
+    """The skew of the first exception that shows one.
+
+    transformers raises another error from a failed import, and quotes it.
+    """
+    is_quoted = QUOTED in case.message
+    raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
+    shown = (skew_of(case.record, each) or _without_frame(each) for each in raised)
+    found = next((skew for skew in shown if skew is not None), None)
+    if found is None and is_quoted:
+        inner = case.message.partition(QUOTED)[2].partition(": ")[2]
+        return _without_frame(Raised("ImportError", inner))
+    return found
+
+
+def _without_frame(raised: Raised) -> Skew | None:
+    """The skew of an exception whose frame the log doesn't show; who wants it stays unknown."""
+    if raised.frame is not None:
         return None
-    package = package_of_module(found["module"])
-    own = package_of_file(found["path"])
-    if package in (None, PYTHON) or own not in (package, None):
+    message = " ".join(raised.message.split())
+    package: str | None = None
+    if found := IMPORTED.match(message):
+        package = package_of_module(found["module"])
+        package = package if package_of_file(found["path"]) in (package, None) else None
+    elif (found := CALLED.match(message)) and found["name"]:
+        package = package_of_name(found["class"] or found["function"])
+    elif found := OF_OBJECT.match(message):
+        package = package_of_name(found["class"])
+        package = package if package and history_of(package, found["name"]) else None
+    if found is None or package in (None, PYTHON):
         return None
     return Skew(Wanting.PACKAGE, "", str(package), found["name"])
 
@@ -156,7 +197,9 @@ def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
     version = versions_of(case.record).get(owner, "")
     has = f" (here {version})" if version else ""
     before = (
-        f'`pip install "{owner}<{version}"`' if version else "the release before the installed one"
+        f'`pip install "{pip_name(owner)}<{version}"`'
+        if version
+        else "the release before the installed one"
     )
     beside = f", or {other} doesn't fit to it" if other else ""
     made = f"this part was added or replaced after {owner} had prepared the model: make it before"
@@ -186,7 +229,7 @@ def _of_call(case: Case) -> Step | None:
     return Step(
         f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
         " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
-        f" {wanting} and the package of `{function}` don't fit. {_both(case, wanting, second)}",
+        f" the installed versions don't fit. {_both(case, wanting, second)}",
         Basis.INFERRED,
     )
 
@@ -198,7 +241,8 @@ def _both(case: Case, wanting: str, second: str) -> str:
     seen = f"The log has {known}. " if known else ""
     if not second:
         return (
-            f"{seen}Install the versions that the requirements of {wanting} name, in one command."
+            f"{seen}Take the newest {wanting} (`pip install -U {pip_name(wanting)}`), with the"
+            " versions that its requirements name."
         )
     return (
         f"{seen}Of {wanting} and {second}, upgrade the one that was released earlier; where a"
@@ -210,13 +254,17 @@ def _binary(case: Case, found: re.Match[str]) -> Step:
     """A compiled library that was built for another version of what it calls."""
     library = found["library"] or found["dll"]
     symbol = found["symbol"] or ""
-    of_torch = "c10" in symbol or "torch" in symbol or "at4" in symbol.lower()
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
     package = package_of_file(f"{path[1]}{library}") if path else None
-    name = package or library
-    other = "torch" if of_torch else "the libraries that are installed here"
-    return Step(
-        f"{name} was built for another version of {other}: install the build for this one, or build"
-        f" it here (`pip install --no-build-isolation --force-reinstall --no-cache-dir {name}`).",
-        Basis.INFERRED,
-    )
+    other = "torch" if OF_TORCH.search(symbol) else "what it calls"
+    text = f"{package or library} was built for another version of {other}: "
+    if package:
+        command = "pip install --no-build-isolation --force-reinstall --no-cache-dir"
+        text += (
+            f"install its build for this one, or build it here (`{command} {pip_name(package)}`)."
+        )
+    else:
+        text += (
+            "its path says what it belongs to; install the version of that which fits the others."
+        )
+    return Step(text, Basis.INFERRED)

@@ -27,6 +27,7 @@ PLAIN = (
     r"|increase|decrease|reduce|lower|switch|replace|export|delete|wait|ensure|rename|pin|rerun)"
 )
 """Verbs that begin an instruction and hardly anything else."""
+BEFORE = r"^|[.!?:;,] |\bor |\band |\bthen |\bto \w+[^.,]{0,60}, "
 ASKED = r"(?:either|also|first|make sure to|try to|consider)"
 LOOKED = r"make sure|ensure|raise|check|inspect|verify|refer"
 SOLVED = r"alternatively|(?:fix|solve|avoid|resolve) this"
@@ -37,7 +38,7 @@ INSTRUCTION = re.compile(
             rf"\b(?:please|kindly)(?: {ASKED})? (?:{VERBS}|{FORMS}|{LOOKED})\b",
             rf"\b(?:try|consider|recommend(?:ed)?|suggest(?:ed)?)(?: to)? (?:{VERBS}|{FORMS})\b",
             rf"(?<!if )\b{YOU} {VERBS}\b",
-            rf"(?:^|[.!?:;,] |\bor |\band |\bto \w+[^.,]{{0,60}}, ){PLAIN} (?=[`'\"\w(<\[-])",
+            rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",
             r"\b(?:make sure|be sure|ensure)\b",
             r"\b(?:pip3?|conda|apt|apt-get) install \S",
             rf"\b(?:{SOLVED})\b.{{0,60}}\b(?:{VERBS}|{FORMS})\b",

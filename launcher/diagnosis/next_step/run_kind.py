@@ -81,11 +81,6 @@ class Run:
     is_cpu: bool
 
     @property
-    def likeliest(self) -> str:
-        """The accelerator that it has, if it shows one."""
-        return "" if self.device is None else self.device.value
-
-    @property
     def is_no_nvidia(self) -> bool:
         """Whether it has another maker's devices, or none: advice on NVIDIA's is wrong then."""
         return self.is_cpu or self.device in (Device.NPU, Device.ROCM, Device.XPU)
