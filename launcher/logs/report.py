@@ -8,14 +8,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..catalogue.advice import advice
-from ..catalogue.entry import Kind, Role
-from ..catalogue.situation import told, traits_of
+from ..catalogue.entry import Kind, KnownFailure, Role
+from ..catalogue.situation import Trait, told, traits_of
 from ..core.count_of import noun_of
 from ..core.row import Row
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..core.workload import Workload
-from ..diagnosis.next_step.choose import next_step
+from ..diagnosis.next_step.choose import next_step, surer_step
 from ..diagnosis.next_step.step import Step
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
@@ -70,7 +70,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     places += [("seen", text) for text in _seen(root.evidence)]
     if entry is not None:
         traits = traits_of(record, Workload())
-        result.append(("do", advice(entry, record, traits)))
+        result.append(("do", _advice(entry, record, traits)))
         if root.finding.role is Role.CASCADE:
             result.append(("note", _missing_ranks(judgement)))
         if entry.kind in CURES:
@@ -251,7 +251,7 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
             "title": entry.title,
             "class": entry.kind.value,
             "why": told(entry.sections["What happens"], traits_of(record, Workload())),
-            "do": advice(entry, record, traits_of(record, Workload())),
+            "do": _advice(entry, record, traits_of(record, Workload())),
             "sources": list(entry.sources),
         }
     )
@@ -286,3 +286,9 @@ def _step(judgement: Judgement, record: FailureRecord) -> Step:
         said = judgement.complaints[-1].text.strip()
         record = replace(record, exit_code=None, message=said)
     return next_step(record)
+
+
+def _advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> str:
+    """What to do about a known failure; a rule that knows more than a general entry counts."""
+    surer = surer_step(entry, record)
+    return advice(entry, record, traits) if surer is None else redacted(surer.do)

@@ -19,7 +19,7 @@ from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
-from ..diagnosis.next_step.choose import next_step
+from ..diagnosis.next_step.choose import next_step, surer_step
 from ..diagnosis.next_step.step import Basis
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
@@ -92,7 +92,8 @@ def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Tr
         record: the failure; an empty record before any.
         traits: those of the run.
     """
-    text = advice(entry, record, traits)
+    surer = surer_step(entry, record)
+    text = advice(entry, record, traits) if surer is None else redacted(surer.do)
     return [("do", text)] if text else []
 
 

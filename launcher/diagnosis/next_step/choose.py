@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from ...catalogue.entry import KnownFailure
 from ...evidence.failure_record import FailureRecord
 from .configuration import configuration
 from .ended_silently import ended_silently
@@ -35,6 +36,23 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 """The rules, the surest first; each says nothing where it doesn't apply."""
+
+SURER = ("race-on-files",)
+"""Rules that know more than a general entry, which would take the end for the cause."""
+
+
+def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
+    """What a rule says that knows more than the entry which matches; None where none does.
+
+    Args:
+        entry: the entry.
+        record: the failure.
+    """
+    if not entry.is_general:
+        return None
+    case = case_of(record)
+    steps = ((name, RULES[name](case)) for name in SURER)
+    return next((replace(step, rule=name) for name, step in steps if step is not None), None)
 
 
 def next_step(record: FailureRecord) -> Step:

@@ -16,10 +16,13 @@ WORLD = re.compile(
     r"|tensor[-_](?:model[-_])?parallel[-_]size|data[-_]parallel[-_]size)\W{1,4}(\d+)",
     re.I,
 )
-ALTERED = re.compile(
-    r"\b(?:remove|unlink|rmtree|rmdir|rename|replace|move|renames|removedirs|makedirs|mkdir|symlink|save\w*|_save\w*|copy\w*|rotate\w*|dump)\b"
+ALTERING = (
+    r"_?(?:remove|unlink|rmtree|rmdir|renames?|replace|move|removedirs|makedirs|mkdir|symlink"
+    r"|copy\w*|dump|rotate\w*|save(?:_\w+)?)"
 )
 """Functions that change the file system."""
+ALTERED = re.compile(rf"{ALTERING}\Z")
+ALTERS = re.compile(rf"\b{ALTERING}\(")
 VANISHED = ("FileNotFoundError", "FileExistsError", "OSError", "NotADirectoryError")
 TAKEN = re.compile(
     r"\[Errno (?:2|17|39|116)\]|No such file|File exists|Directory not empty|Stale file handle"
@@ -43,8 +46,8 @@ def race_on_files(case: Case) -> Step | None:
     """A file that one rank removed or moved while another was about to."""
     if case.kind not in VANISHED or TAKEN.search(case.message) is None or not _is_ranked(case):
         return None
-    calls = [f"{frame.function} {frame.source}" for frame in case.frames[-4:]]
-    if not any(ALTERED.search(call) for call in calls):
+    last = case.frames[-4:]
+    if not any(ALTERED.match(one.function) or ALTERS.search(one.source) for one in last):
         return None
     paths = re.findall(r"'([^']+)'", case.message)
     what = paths[0] if paths else "the file"

@@ -54,6 +54,25 @@ def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There is no key 'label'" in root["do"]
 
 
+def test_a_rule_that_knows_more_than_a_general_entry(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A file that another rank has removed isn't one that was never there."""
+    log = tmp_path / "a.log"
+    log.write_text(
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/home/ml/train.py", line 40, in main\n'
+        "[rank1]:     shutil.rmtree(old)\n"
+        '[rank1]:   File "/opt/conda/lib/python3.10/shutil.py", line 681, in rmtree\n'
+        "[rank1]:     onerror(os.unlink, fullname, sys.exc_info())\n"
+        "[rank1]: FileNotFoundError: [Errno 2] No such file or directory: '/home/ml/out/a.pth'\n"
+    )
+    root = json.loads(diagnosed(capsys, log, "--json")[1])["root"]
+    assert root["id"] == "file-missing"
+    assert root["do"].startswith("Several ranks change /home/ml/out/a.pth at the same time")
+    assert root["do"] in " ".join(diagnosed(capsys, log)[1].split())
+
+
 def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Where the rank that began it left nothing, that is said, and which one it may be."""
     log = tmp_path / "a.log"
