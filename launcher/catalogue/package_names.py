@@ -135,6 +135,7 @@ OWNERS = {
         r"(Async)?EngineArgs|(Async)?LLM(Engine)?|SamplingParams|EngineCore\w*|VllmConfig"
         r"|GPUModelRunner|FlexibleArgumentParser"
     ),
+    "sglang": r"ServerArgs|SRTRunner",
     "peft": r"(Lora|AdaLora|LoHa|IA3|LoKr|Boft|OFT|VeRA)(Config|Model)|get_peft_model",
     "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
     "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",

@@ -51,11 +51,14 @@ PLACES = {
     "xformers": "facebookresearch/xformers",
 }
 """Where a package's faults are collected, on github.com."""
+QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
+CUT = "\0"
+"""Stands for a value in a message."""
 VALUES = re.compile(
-    r"'[^']*'|\"[^\"]*\"|`[^`]*`|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
+    rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
     r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
 )
-"""What is of one run in a message: quotations, paths, numbers, assignments."""
+"""What is of one run in a message: paths, numbers, assignments, quotations but for names."""
 FEWEST = 3
 """Words of a fragment that are worth searching for."""
 MOST = 12
@@ -98,6 +101,7 @@ def _owner(case: Case, package: str | None) -> str:
 def search_text(case: Case) -> str:
     """The message without what only this run has, in quotation marks, behind its type."""
     line = case.raised.message.strip().partition("\n")[0] or case.message
+    line = QUOTED.sub(_name_or_cut, line)
     fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
     long = sorted(
         (part for part in fragments if len(part.split()) >= FEWEST),
@@ -105,11 +109,15 @@ def search_text(case: Case) -> str:
     )[:2]
     chosen = [" ".join(part.split()[:MOST]) for part in fragments if part in long]
     if not chosen:
-        names = re.findall(r"'([A-Za-z_][\w.]+)'", line)
-        words = " ".join(filter(None, fragments))
-        chosen = [words, *names[:2]] if words else names[:2]
+        chosen = [" ".join(filter(None, fragments))]
     quoted = " ".join(f'"{text}"' for text in chosen if text)
     return " ".join(filter(None, (case.kind, quoted)))
+
+
+def _name_or_cut(quoted: re.Match[str]) -> str:
+    """A name that is quoted, which the next run's message has as well; no other quotation."""
+    text = next(filter(None, quoted.groups()), "")
+    return f"'{text}'" if text.isidentifier() else CUT
 
 
 def _package(case: Case) -> str | None:

@@ -26,8 +26,9 @@ def sentences(message: str) -> list[str]:
 def instruction(case: Case) -> Step | None:
     """The instruction that the message gives."""
     found = _found(case, INSTRUCTION)
-    if not found:
-        return None
+    is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
+    if not found or (is_pythons and not case.is_users):
+        return None  # a package's line isn't misspelt: it wants what isn't there
     return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
 
 

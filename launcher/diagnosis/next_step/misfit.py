@@ -19,6 +19,7 @@ from ...catalogue.version_skew import (
     CALLED,
     IMPORTED,
     LAZY,
+    OF_MODULE,
     OF_OBJECT,
     Skew,
     Wanting,
@@ -129,6 +130,8 @@ def _without_frame(raised: Raised) -> Skew | None:
         package = package if package_of_file(found["path"]) in (package, None) else None
     elif (found := CALLED.match(message)) and found["name"]:
         package = package_of_name(found["class"] or found["function"])
+    elif found := OF_MODULE.match(message):
+        package = package_of_module(found["module"])
     elif found := OF_OBJECT.match(message):
         package = package_of_name(found["class"])
         package = package if package and history_of(package, found["name"]) else None
@@ -224,12 +227,21 @@ def _of_call(case: Case) -> Step | None:
     name = f"`{found['name']}`" if found["name"] else "another number of arguments than it takes"
     how = f"without {name}, which it requires" if "missing" in case.message else f"with {name}"
     how += ", which it doesn't take" if found["name"] and "missing" not in case.message else ""
-    wanting, *rest = _callers(case)
-    second = next((one for one in rest if one != wanting), "")
+    wanting = _callers(case)[0]
+    version = versions_of(case.record).get(wanting)
+    this = f"this {wanting} ({version})" if version else f"this {wanting}"
+    if "missing" in case.message:
+        newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
+        ages = f"what defines it is newer than {this}: take {newest}, or an older version of that"
+    else:
+        ages = (
+            f"what defines it is older than {this}: take a newer version of that, or an older"
+            f" {wanting}"
+        )
     return Step(
         f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
         " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
-        f" the installed versions don't fit. {_both(case, wanting, second)}",
+        f" {ages}.",
         Basis.INFERRED,
     )
 
