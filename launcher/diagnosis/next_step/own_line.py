@@ -218,6 +218,7 @@ PROGRAMMING = frozenset(
     )
 )
 """Exceptions about a value of the line that raised them; others may come from what it calls."""
+CHECK = "It is a check of the script's own: its message says what it wants."
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
 
 
@@ -226,8 +227,9 @@ def own_line(case: Case) -> Step | None:
     frame = own_frame(case)
     if frame is None or not case.kind:
         return None
-    meaning = _meaning(case, frame)
-    if not meaning and not (case.kind in PROGRAMMING or case.record.is_users_own(case.raised)):
+    is_check = case.record.is_users_own(case.raised) and case.message
+    meaning = CHECK if is_check else _meaning(case, frame)
+    if not meaning and case.kind not in PROGRAMMING:
         return None
     head = f"Line {frame.line} of {frame.file} failed"
     head += f", `{frame.source}`." if frame.source else "."
