@@ -84,6 +84,20 @@ KNOWN = frozenset(
     ]
 )
 """Import names of packages that are also recognized in a checkout."""
+DISTRIBUTIONS = {
+    "awq": "autoawq",
+    "flash_attn": "flash-attn",
+    "flash_attn_2_cuda": "flash-attn",
+    "flashinfer": "flashinfer-python",
+    "llmtuner": "llamafactory",
+    "megatron": "megatron-core",
+    "megatron_fsdp": "megatron-fsdp",
+    "nemo": "nemo-toolkit",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "swift": "ms-swift",
+}
+"""What pip calls packages whose import name isn't that of their distribution."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
 """The path of an installed module; `...` is what people and the excerpts shorten it to."""
 CHECKOUT = re.compile(rf"(?:.*/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/)")
@@ -121,6 +135,7 @@ OWNERS = {
         r"(Async)?EngineArgs|(Async)?LLM(Engine)?|SamplingParams|EngineCore\w*|VllmConfig"
         r"|GPUModelRunner|FlexibleArgumentParser"
     ),
+    "sglang": r"ServerArgs|SRTRunner",
     "peft": r"(Lora|AdaLora|LoHa|IA3|LoKr|Boft|OFT|VeRA)(Config|Model)|get_peft_model",
     "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
     "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",
@@ -129,7 +144,7 @@ OWNERS = {
     "datasets": r"load_dataset|IterableDatasetDict|DatasetDict|DatasetBuilder",
     "triton": r"JITFunction|CompiledKernel|ASTSource|Autotuner",
     "torch": (
-        r"GradScaler|DTensor|DeviceMesh|init_device_mesh|init_process_group|StatefulDataLoader"
+        r"GradScaler|DTensor|DeviceMesh|_MeshEnv|init_device_mesh|init_process_group|StatefulDataLoader"
         r"|FSDPParam\w*"
     ),
     "transformers": (
@@ -178,3 +193,12 @@ def package_of_module(module: str) -> str | None:
 def package_of_name(name: str) -> str | None:
     """The package that alone has a class or function of this name; None for any other."""
     return next((package for package, names in OWNED if names.match(name)), None)
+
+
+def pip_name(package: str) -> str:
+    """What pip calls a package.
+
+    Args:
+        package: its import name.
+    """
+    return DISTRIBUTIONS.get(package, package)

@@ -1,4 +1,4 @@
-"""Names that packages have removed, and since which version: who asks for one wants an older."""
+"""Names that packages have removed or added, and since which version, where wheels aren't read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,43 @@ REMOVED = (
     Removed("huggingface_hub", "1.0", r"HfFolder|Repository", WHEELS),
     Removed("huggingface_hub", "0.26", r"cached_download", WHEELS),
     Removed("datasets", "3.0", r"load_metric|inspect_metric|list_metrics|metric|Metric", WHEELS),
+    Removed(
+        "torch",
+        "2.4",
+        r"log",
+        "https://github.com/deepspeedai/DeepSpeed/issues/5337",
+    ),
     Removed("torch", "2.0", r"_six", "https://github.com/pytorch/pytorch/pull/94709"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Names that are new.
+
+    Attributes:
+        package: import name of the package that has them.
+        before: the last version without them.
+        since: the first version with them.
+        names: of modules below the package, classes, functions.
+        source: how that is known.
+    """
+
+    package: str
+    before: str
+    since: str
+    names: tuple[str, ...]
+    source: str
+
+
+ADDED = (
+    Added(
+        "torch",
+        "2.5",
+        "2.6",
+        ("FSDPModule", "UnshardHandle"),
+        "https://github.com/verl-project/verl/issues/4996",
+    ),
 )
 
 

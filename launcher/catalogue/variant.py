@@ -14,8 +14,8 @@ from ..system.redaction import redacted
 from .device import Device, device_of
 from .package_names import package_of_file
 from .regex import LinearPattern
-from .removed_names import gone_since
 from .signature import collapsed, lines_of
+from .version_direction import direction
 from .version_skew import Wanting, skew_of
 from .versions import are_within
 
@@ -23,6 +23,8 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 """A named group's place in the advice; braces around anything else stand for themselves."""
 PASSED_ON = re.compile(r"\*args, \*\*kw(args)?\b")
 """A line that calls with the arguments that it was called with: a decorator's."""
+MENDED = "what_mends_it"
+"""The name of a whole sentence of ours, which is filled in as it is."""
 LONGEST = 160
 """Characters of the evidence that are filled in at most."""
 
@@ -43,8 +45,8 @@ class Variant:
         context: pattern searched in the same lines.
         library: pattern searched in the name of the installed package whose own line failed.
         wanted_by: whose code wants what an installed package doesn't have; the advice may name
-            the `wanting` package, the `package` that lacks it, and the `name` of what it is; an
-            advice that names the version since which it is `gone` holds only where that is known.
+            the `wanting` package, the `package` that lacks it, the `name` of what it is, and
+            `what_mends_it`: which of the two must change, to what.
         when: version ranges, by distribution; all must hold, and an unknown version is in none.
         device: the kind of accelerator.
     """
@@ -76,7 +78,7 @@ class Variant:
     @property
     def known(self) -> tuple[str, ...]:
         """The names that the advice may have in braces."""
-        of_skew = () if self.wanted_by is None else ("wanting", "package", "name", "gone")
+        of_skew = () if self.wanted_by is None else ("wanting", "package", "name", MENDED)
         return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
 
     def advice(self, record: FailureRecord) -> str | None:
@@ -94,7 +96,9 @@ class Variant:
         found = raised | beside
         if any(name not in found for name in PLACEHOLDER.findall(self.do)):
             return None
-        return PLACEHOLDER.sub(lambda place: _shown(found[place[1]]), self.do)
+        return PLACEHOLDER.sub(
+            lambda place: found[MENDED] if place[1] == MENDED else _shown(found[place[1]]), self.do
+        )
 
     def _raised(self, record: FailureRecord) -> dict[str, str] | None:
         """What is found in the first exception that has all parts about one, nearest first."""
@@ -120,8 +124,8 @@ class Variant:
             if skew is None or skew.kind is not self.wanted_by:
                 return None
             wanted = {"wanting": skew.wanting, "package": skew.package, "name": skew.name}
-            if (gone := gone_since(skew.package, skew.name)) is not None:
-                wanted["gone"] = gone
+            if f"{{{MENDED}}}" in self.do:
+                wanted[MENDED] = direction(skew, record)
         said = collapsed((raised.message, raised.message.partition("\n")[0]))
         source = () if frame is None else (frame.source,)
         found = _groups(((self.message, said), (self.source, source)))

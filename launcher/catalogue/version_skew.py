@@ -34,6 +34,8 @@ CALLED = re.compile(
 )
 SPACES = frozenset({"google", "nvidia", "megatron"})
 """Packages in several distributions: a part of them may be missing altogether."""
+SERVERS = ("vllm", "sglang")
+"""Packages with models of their own, whose classes are called as those of transformers."""
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions that fail in the name of their caller."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
@@ -110,7 +112,8 @@ def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
         if package != PYTHON:  # a file of the user's may have the name of a package
             package = own if own == found["module"].partition(".")[0] else None
     elif found := SUBMODULE.match(message):
-        package = None if found["module"] in SPACES else package_of_module(found["module"])
+        is_part = found["module"] in SPACES and "." not in found["name"]
+        package = None if is_part else package_of_module(found["module"])
     if found is None or package is None:
         return None
     return _skew(frames[-1], package, found["name"])
@@ -144,6 +147,8 @@ def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
     name = found["name"] or found["missing"] or f"{found['function']}()"
     package = package_of_name(found["class"] or found["function"])
     ran = {package_of_file(frame.file) for frame in frames}
+    if package == "transformers":
+        package = next((server for server in SERVERS if server in ran), package)
     if MODEL_CODE in ran and found["class"]:
         return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name)
     callers = [

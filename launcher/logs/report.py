@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..catalogue.advice import advice
-from ..catalogue.entry import Kind, Role
-from ..catalogue.situation import told, traits_of
+from ..catalogue.entry import Kind, KnownFailure, Role
+from ..catalogue.situation import Trait, told, traits_of
 from ..core.count_of import noun_of
 from ..core.row import Row
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..core.workload import Workload
+from ..diagnosis.next_step.choose import next_step, surer_step
+from ..diagnosis.next_step.step import Step
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
@@ -48,9 +50,9 @@ def headline(judgement: Judgement) -> str:
         case Verdict.UNKNOWN, None if not judgement.complaints:
             return "failed, but these logs don't show why; look at the workers' own"
         case Verdict.UNKNOWN, _:
-            return "unknown failure: no entry of the catalogue matches, so no remedy is proposed"
+            return "unknown failure: no entry of the catalogue matches; the next step is by the log"
         case Verdict.UNFINISHED, _:
-            return "unfinished: the log shows neither a failure nor the training's end"
+            return "unfinished: the log stops before the training's end"
     return "no failure: the training finished"
 
 
@@ -68,7 +70,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     places += [("seen", text) for text in _seen(root.evidence)]
     if entry is not None:
         traits = traits_of(record, Workload())
-        result.append(("do", advice(entry, record, traits)))
+        result.append(("do", _advice(entry, record, traits)))
         if root.finding.role is Role.CASCADE:
             result.append(("note", _missing_ranks(judgement)))
         if entry.kind in CURES:
@@ -79,11 +81,9 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         result.append(("why", told(entry.sections["What happens"], traits)))
         result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
     else:
+        result.append(("do", redacted(_step(judgement, record).do)))
         result += places
     result += _complaint_rows(judgement)
-    if entry is None and not (record.exception or judgement.complaints):
-        text = "this log doesn't say why; the worker's own or the node's (dmesg, sacct) may"
-        result.append(("note", text))
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
@@ -205,11 +205,11 @@ def document(
         "verdict": judgement.verdict.value,
         "attempt": judgement.attempt,
         "is_complete": judgement.verdict is Verdict.HEALTHY,
-        "root": None if judgement.root is None else _finding(judgement.root),
+        "root": None if judgement.root is None else _finding(judgement.root, judgement),
         "said": [_written(line) for line in judgement.complaints],
         "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
         "spots": [asdict(spot) for spot in spots],
-        "others": [_finding(failure) for failure in judgement.others],
+        "others": [_finding(failure, judgement) for failure in judgement.others],
         "attempts": [
             {
                 "attempt": attempt.attempt,
@@ -240,23 +240,22 @@ def _lines(evidence: Evidence) -> list[Mapping[str, Any]]:
     ]
 
 
-def _finding(failure: Failure) -> Mapping[str, Any]:
+def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
     record, entry = failure.finding.record, failure.finding.entry
     frame = user_frame(record)
     known = (
-        {}
+        _unknown(_step(judgement, record))
         if entry is None
         else {
             "id": entry.id,
             "title": entry.title,
             "class": entry.kind.value,
             "why": told(entry.sections["What happens"], traits_of(record, Workload())),
-            "do": advice(entry, record, traits_of(record, Workload())),
+            "do": _advice(entry, record, traits_of(record, Workload())),
             "sources": list(entry.sources),
         }
     )
     return {
-        "id": None,
         **known,
         "role": failure.finding.role.value,
         "rank": record.rank,
@@ -274,3 +273,22 @@ def _finding(failure: Failure) -> Mapping[str, Any]:
         },
         "evidence": _lines(failure.evidence),
     }
+
+
+def _unknown(step: Step) -> Mapping[str, Any]:
+    """What is told of a failure that no entry names: the next step, and how it is known."""
+    return {"id": None, "do": step.do, "rule": step.rule, "basis": step.basis.value}
+
+
+def _step(judgement: Judgement, record: FailureRecord) -> Step:
+    """What to do next; a line that may say why counts more than an exit code."""
+    if judgement.complaints and not record.exception and record.signal is None:
+        said = judgement.complaints[-1].text.strip()
+        record = replace(record, exit_code=None, message=said)
+    return next_step(record)
+
+
+def _advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> str:
+    """What to do about a known failure; a rule that knows more than a general entry counts."""
+    surer = surer_step(entry, record)
+    return advice(entry, record, traits) if surer is None else redacted(surer.do)

@@ -19,12 +19,17 @@ from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
+from ..diagnosis.next_step.choose import next_step, surer_step
+from ..diagnosis.next_step.step import Basis
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
 from ..planning.budget import gib
+from ..system.redaction import redacted
 
 LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""
+LONGEST_STEP = 900
+"""Characters of a next step that are shown."""
 
 
 def failure_rows(
@@ -87,7 +92,8 @@ def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Tr
         record: the failure; an empty record before any.
         traits: those of the run.
     """
-    text = advice(entry, record, traits)
+    surer = surer_step(entry, record)
+    text = advice(entry, record, traits) if surer is None else redacted(surer.do)
     return [("do", text)] if text else []
 
 
@@ -100,7 +106,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
         whole: include the ranks that failed later.
     """
     record = diagnosis.root.record
-    rows = raised_rows(record) + mistyped_rows(record)
+    rows = raised_rows(record) + (mistyped_rows(record) or step_rows(record))
     rows += [("where", text) for text in where_texts(record, ())]
     others = [finding.record for finding in diagnosis.findings[1:]]
     if others and whole:
@@ -114,6 +120,14 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
         own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
         rows.append(("log", own if record.host else str(log)))
     return rows
+
+
+def step_rows(record: FailureRecord) -> list[Row]:
+    """The row on what to do next about a failure that no entry names, where the record tells."""
+    step = next_step(record)
+    if step.basis is Basis.OPEN:
+        return []
+    return [("do", shortened(redacted(step.do), LONGEST_STEP))]
 
 
 def raised_rows(record: FailureRecord) -> list[Row]:

@@ -42,12 +42,36 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first failing rank's exception, and no remedy."""
+    """The first failing rank's exception, and in the next line what to do by what the log says."""
     code, text = diagnosed(capsys, UNKNOWN)
     assert code == 2
     assert "no entry of the catalogue matches" in text
+    labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
+    assert labels[:2] == ["what", "do"]
     assert "rank 1 raised KeyError" in text
-    assert "  do " not in text
+    assert "There is no key 'label'" in " ".join(text.split())
+    root = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])["root"]
+    assert (root["id"], root["rule"]) == (None, "own-line")
+    assert "There is no key 'label'" in root["do"]
+
+
+def test_a_rule_that_knows_more_than_a_general_entry(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A file that another rank has removed isn't one that was never there."""
+    log = tmp_path / "a.log"
+    log.write_text(
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/home/ml/train.py", line 40, in main\n'
+        "[rank1]:     shutil.rmtree(old)\n"
+        '[rank1]:   File "/opt/conda/lib/python3.10/shutil.py", line 681, in rmtree\n'
+        "[rank1]:     onerror(os.unlink, fullname, sys.exc_info())\n"
+        "[rank1]: FileNotFoundError: [Errno 2] No such file or directory: '/home/ml/out/a.pth'\n"
+    )
+    root = json.loads(diagnosed(capsys, log, "--json")[1])["root"]
+    assert root["id"] == "file-missing"
+    assert root["do"].startswith("Several ranks change /home/ml/out/a.pth at the same time")
+    assert root["do"] in " ".join(diagnosed(capsys, log)[1].split())
 
 
 def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -351,7 +375,7 @@ def test_the_lines_that_may_say_why(
     assert code == 2
     assert [line["text"] for line in document["said"]] == said
     assert all(line in " ".join(text.split()) for line in said)
-    assert ("doesn't say why" in text or "don't show why" in text) == (not said)
+    assert ("isn't in this log" in text or "don't show why" in text) == (not said)
 
 
 def test_secrets_of_a_log_are_not_quoted(

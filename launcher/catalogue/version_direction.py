@@ -1,0 +1,92 @@
+"""Of two packages that don't fit: which one must change, and whether it must be older or newer."""
+
+from __future__ import annotations
+
+from ..evidence.failure_record import FailureRecord
+from .name_history import History, history_of
+from .package_names import pip_name
+from .version_skew import Skew, Wanting
+from .versions_seen import import_name, installed, versions_of
+
+
+def direction(skew: Skew, record: FailureRecord) -> str:
+    """What mends a skew, as a sentence with its command.
+
+    What a package declares to need counts first, then what is known of the name's history.
+    """
+    versions = versions_of(record)
+    return (
+        _by_requirement(skew, record)
+        or _by_history(skew, versions.get(skew.package, ""))
+        or _by_age(skew)
+    )
+
+
+def _by_requirement(skew: Skew, record: FailureRecord) -> str:
+    """By what the wanting package's metadata asks for, where it is installed here."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    here = installed(record)
+    if skew.wanting not in here or skew.package not in here:
+        return ""
+    version = here[skew.package].version
+    for text in here[skew.wanting].requires or ():
+        try:
+            needed = Requirement(text)
+        except InvalidRequirement:
+            continue
+        is_meant = import_name(needed.name) == skew.package and needed.marker is None
+        if is_meant and not needed.specifier.contains(version, prereleases=True):
+            asks = (
+                f"{skew.wanting} {here[skew.wanting].version} needs {needed.name}{needed.specifier}"
+            )
+            command = f'`pip install "{needed.name}{needed.specifier}"`'
+            return f"{asks}, and {version} is installed: {command}."
+    return ""
+
+
+def _by_history(skew: Skew, version: str) -> str:
+    """By the releases that have the name; nothing where the known version contradicts them."""
+    history = history_of(skew.package, skew.name)
+    if history is None or (version and _is_there(history, version)):
+        return ""
+    package = pip_name(skew.package)
+    wanting = pip_name(skew.wanting)
+    if not history.is_gone:
+        command = f'`pip install -U "{package}>={history.has}"`'
+        return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
+    is_package = skew.kind is Wanting.PACKAGE and skew.wanting
+    newer = f", or a newer {skew.wanting}, `pip install -U {wanting}`" if is_package else ""
+    if not history.has:
+        older = f'`pip install "{package}<{history.lacks}"`'
+        return f"It is gone from {package} {history.lacks} on: {older}{newer}."
+    older = f'`pip install "{package}<={history.has}"`'
+    return f"{package} {history.has} still has it, {history.lacks} doesn't: {older}{newer}."
+
+
+def _is_there(history: History, version: str) -> bool:
+    """Whether a version should have the name, so that its history isn't the reason."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        known = Version(version)
+        if history.is_gone:
+            return known < Version(history.lacks)
+        return known >= Version(history.has)
+    except InvalidVersion:
+        return False
+
+
+def _by_age(skew: Skew) -> str:
+    """Where nothing tells: the one that was released earlier is the one to change."""
+    one, other = pip_name(skew.package), pip_name(skew.wanting)
+    if skew.kind is not Wanting.PACKAGE or not other:
+        return (
+            f"`pip show {one}` tells the version: if it is older than the code that asks, `pip"
+            f" install -U {one}`; if it is newer, the name was removed: install an older {one}."
+        )
+    return (
+        f"The one of the two that was released earlier must change (`pip show {other} {one}`): if"
+        f" it is {one}, `pip install -U {one}`; if it is {other}, `pip install -U {other}`, or an"
+        f" older {one}."
+    )

@@ -1,0 +1,56 @@
+"""Versions of packages that a failure's evidence names, or that are installed where it happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+
+from ..evidence.failure_record import FailureRecord
+from .package_names import KNOWN
+
+NAMES = "|".join(sorted((name.replace("_", "[-_]") for name in KNOWN), key=len, reverse=True))
+NAMED = re.compile(
+    rf"(?<![\w./-])(?P<name>{NAMES})(?:[\s:=,'\"`(]*(?:info|version|library)\b)*[\s:=,'\"`(v-]*"
+    r"(?P<version>\d+\.\d+\.\d+(?:\.?(?:post|rc|dev|a|b)\d+)?)(?!\w|\.\d)",
+    re.IGNORECASE,
+)
+"""A package with a version after it, as loggers, `pip list` and people write it."""
+IN_PATH = re.compile(rf"/(?P<name>{NAMES})-(?P<version>\d+\.\d+(?:\.\d+)?)[^/]*/", re.IGNORECASE)
+"""An egg's folder, or a source tree's that is named by its version."""
+SITE = re.compile(r"(?P<site>.*/(?:site|dist)-packages)/")
+
+
+def versions_of(record: FailureRecord) -> Mapping[str, str]:
+    """The version of each package that is known, by import name.
+
+    What a worker has reported counts most, then what is installed in the folder that the traceback
+    names (if it is on this machine), then what the log says.
+    """
+    texts = [*record.log_tail, record.message, *(frame.file for frame in record.frames)]
+    said: dict[str, str] = {}
+    for text in texts:
+        for pattern in (IN_PATH, NAMED):
+            for found in pattern.finditer(text):
+                said[import_name(found["name"])] = found["version"]
+    here = {import_name(name): dist.version for name, dist in installed(record).items()}
+    told = {import_name(name): version for name, version in record.versions.items()}
+    return said | here | told
+
+
+def installed(record: FailureRecord) -> Mapping[str, Distribution]:
+    """The known packages in the folder that the traceback's files are in; none if it isn't here."""
+    sites = {place["site"] for frame in record.frames if (place := SITE.match(frame.file))}
+    found: dict[str, Distribution] = {}
+    for site in sites:
+        for info in sorted(Path(site).glob("*.dist-info")):
+            name = import_name(info.name.partition("-")[0])
+            if name in KNOWN:
+                found[name] = PathDistribution(info)
+    return found
+
+
+def import_name(distribution: str) -> str:
+    """The import name of a distribution."""
+    return distribution.lower().replace("-", "_")

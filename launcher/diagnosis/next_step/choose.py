@@ -1,0 +1,68 @@
+"""Chooses what to do next about a failure, by the first rule that applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ...catalogue.entry import KnownFailure
+from ...evidence.failure_record import FailureRecord
+from .configuration import configuration
+from .ended_silently import ended_silently
+from .fallback import fallback
+from .http_errors import http_error
+from .instruction import instruction, requirement
+from .memory import out_of_memory
+from .misfit import misfit
+from .own_line import own_line
+from .ranks import other_modules, race_on_files, sharded
+from .step import Case, Step, case_of
+
+Rule = Callable[[Case], Step | None]
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "ended-silently": ended_silently,
+        "out-of-memory": out_of_memory,
+        "race-on-files": race_on_files,
+        "other-modules": other_modules,
+        "http-error": http_error,
+        "configuration": configuration,
+        "instruction": instruction,
+        "misfit": misfit,
+        "sharded": sharded,
+        "own-line": own_line,
+        "requirement": requirement,
+    }
+)
+"""The rules, the surest first; each says nothing where it doesn't apply."""
+
+SURER = ("race-on-files",)
+"""Rules that know more than a general entry, which would take the end for the cause."""
+
+
+def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
+    """What a rule says that knows more than the entry which matches; None where none does.
+
+    Args:
+        entry: the entry.
+        record: the failure.
+    """
+    if not entry.is_general:
+        return None
+    case = case_of(record)
+    steps = ((name, RULES[name](case)) for name in SURER)
+    return next((replace(step, rule=name) for name, step in steps if step is not None), None)
+
+
+def next_step(record: FailureRecord) -> Step:
+    """What to do next about a failure that no entry names.
+
+    Args:
+        record: the failure.
+    """
+    case = case_of(record)
+    for name, rule in RULES.items():
+        if (step := rule(case)) is not None:
+            return replace(step, rule=name)
+    return replace(fallback(case), rule="fallback")

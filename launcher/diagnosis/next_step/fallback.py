@@ -1,0 +1,127 @@
+"""Where nothing tells the cause: who raised it, what to search for, what to attach."""
+
+from __future__ import annotations
+
+import re
+
+from ...catalogue.device import Device
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
+from .run_kind import run_of
+from .step import Basis, Case, Step
+
+PLACES = {
+    "accelerate": "huggingface/accelerate",
+    "apex": "NVIDIA/apex",
+    "axolotl": "axolotl-ai-cloud/axolotl",
+    "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
+    "colossalai": "hpcaitech/ColossalAI",
+    "datasets": "huggingface/datasets",
+    "deepspeed": "deepspeedai/DeepSpeed",
+    "diffusers": "huggingface/diffusers",
+    "flash_attn": "Dao-AILab/flash-attention",
+    "huggingface_hub": "huggingface/huggingface_hub",
+    "lightning": "Lightning-AI/pytorch-lightning",
+    "lightning_fabric": "Lightning-AI/pytorch-lightning",
+    "liger_kernel": "linkedin/Liger-Kernel",
+    "llamafactory": "hiyouga/LlamaFactory",
+    "megatron": "NVIDIA/Megatron-LM",
+    "nemo": "NVIDIA-NeMo/NeMo",
+    "openrlhf": "OpenRLHF/OpenRLHF",
+    "peft": "huggingface/peft",
+    "pytorch_lightning": "Lightning-AI/pytorch-lightning",
+    "ray": "ray-project/ray",
+    "sglang": "sgl-project/sglang",
+    "swift": "modelscope/ms-swift",
+    "tokenizers": "huggingface/tokenizers",
+    "torch": "pytorch/pytorch",
+    "torch_npu": "Ascend/pytorch",
+    "torchao": "pytorch/ao",
+    "torchtitan": "pytorch/torchtitan",
+    "torchtune": "meta-pytorch/torchtune",
+    "transformer_engine": "NVIDIA/TransformerEngine",
+    "transformers": "huggingface/transformers",
+    "triton": "triton-lang/triton",
+    "trl": "huggingface/trl",
+    "unsloth": "unslothai/unsloth",
+    "unsloth_zoo": "unslothai/unsloth",
+    "verl": "verl-project/verl",
+    "vllm": "vllm-project/vllm",
+    "vllm_ascend": "vllm-project/vllm-ascend",
+    "wandb": "wandb/wandb",
+    "xformers": "facebookresearch/xformers",
+}
+"""Where a package's faults are collected, on github.com."""
+QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
+CUT = "\0"
+"""Stands for a value in a message."""
+VALUES = re.compile(
+    rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
+    r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
+)
+"""What is of one run in a message: paths, numbers, assignments, quotations but for names."""
+FEWEST = 3
+"""Words of a fragment that are worth searching for."""
+MOST = 12
+"""Words that are searched for at most."""
+TOOLS = {
+    Device.NPU: "`npu-smi info`",
+    Device.ROCM: "`rocm-smi`",
+    Device.XPU: "`xpu-smi discovery`",
+    Device.CUDA: "`nvidia-smi`",
+}
+"""What shows the devices of a node."""
+
+
+def fallback(case: Case) -> Step:
+    """Who raised it, what to search for, and what to attach."""
+    package = _package(case)
+    owner = _owner(case, package)
+    place = PLACES.get(package or "")
+    where = f" at https://github.com/{place}/issues" if place else ""
+    search = f"Search for {search_text(case)}{where}" if case.message else ""
+    device = run_of(case).device
+    tools = ", ".join(["`pip freeze`", *([TOOLS[device]] if device else [])])
+    attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
+    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    led = f", called from {yours.file}:{yours.line}" if yours and package else ""
+    return Step(". ".join(filter(None, (f"{owner}{led}", search, attach))) + ".", Basis.OPEN)
+
+
+def _owner(case: Case, package: str | None) -> str:
+    """Whose line failed."""
+    if not case.kind:
+        return "The log shows no exception"
+    if package:
+        return f"The line that failed is in {package}"
+    if case.frame is not None:
+        return f"It failed in line {case.frame.line} of {case.frame.file}"
+    return "The log doesn't show whose line failed"
+
+
+def search_text(case: Case) -> str:
+    """The message without what only this run has, in quotation marks, behind its type."""
+    line = case.raised.message.strip().partition("\n")[0] or case.message
+    line = QUOTED.sub(_name_or_cut, line)
+    fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
+    long = sorted(
+        (part for part in fragments if len(part.split()) >= FEWEST),
+        key=lambda part: -len(part.split()),
+    )[:2]
+    chosen = [" ".join(part.split()[:MOST]) for part in fragments if part in long]
+    if not chosen:
+        chosen = [" ".join(filter(None, fragments))]
+    quoted = " ".join(f'"{text}"' for text in chosen if text)
+    return " ".join(filter(None, (case.kind, quoted)))
+
+
+def _name_or_cut(quoted: re.Match[str]) -> str:
+    """A name that is quoted, which the next run's message has as well; no other quotation."""
+    text = next(filter(None, quoted.groups()), "")
+    return f"'{text}'" if text.isidentifier() else CUT
+
+
+def _package(case: Case) -> str | None:
+    """The package of the innermost frame that isn't Python's own; none for the script's."""
+    names = (package_of_file(frame.file) for frame in reversed(case.frames))
+    found = next((name for name in names if name != PYTHON), None)
+    return "the code that came with the model" if found == MODEL_CODE else found

@@ -1,0 +1,141 @@
+"""Answers of servers: what a code means, by whose client asked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .step import Basis, Case, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server that trainings ask.
+
+    Attributes:
+        name: what it is called.
+        words: pattern of its host, or of its client's files.
+        login: what gives it a name and a key.
+        offline: how to do without it; empty where that can't be.
+    """
+
+    name: str
+    words: str
+    login: str
+    offline: str = ""
+
+
+SERVICES = (
+    Service(
+        "the Hugging Face Hub",
+        r"huggingface\.co|hf\.co|hf-mirror\.com|huggingface_hub/",
+        "`hf auth login`, or HF_TOKEN of an account with access",
+        "download once (`hf download`), then `export HF_HUB_OFFLINE=1` on every node",
+    ),
+    Service(
+        "ModelScope",
+        r"modelscope\.(?:cn|ai)|modelscope/",
+        "`modelscope login --token ...`",
+        "download once (`modelscope download`), and give the local folder",
+    ),
+    Service(
+        "Weights & Biases",
+        r"wandb\.ai|wandb/",
+        "`wandb login`, or WANDB_API_KEY",
+        "`export WANDB_MODE=offline`, and `wandb sync` afterwards",
+    ),
+    Service("Comet", r"comet\.(?:com|ml)", "COMET_API_KEY", "`export COMET_MODE=offline`"),
+    Service(
+        "MLflow",
+        r"\bmlflow",
+        "MLFLOW_TRACKING_TOKEN",
+        "a local folder: `export MLFLOW_TRACKING_URI=file:./mlruns`",
+    ),
+    Service(
+        "S3",
+        r"amazonaws\.com|botocore|boto3|s3fs|s3://",
+        "the role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the job",
+    ),
+    Service(
+        "Google Cloud Storage",
+        r"googleapis\.com|gcsfs|gs://",
+        "the service account of the job (GOOGLE_APPLICATION_CREDENTIALS)",
+    ),
+    Service(
+        "Azure Storage",
+        r"blob\.core\.windows\.net|adlfs|azure\.core",
+        "the job's connection string or identity",
+    ),
+    Service(
+        "GitHub",
+        r"github(?:usercontent)?\.com",
+        "a token in GITHUB_TOKEN",
+        "download it once, and give the local path",
+    ),
+    Service("the OpenAI API", r"api\.openai\.com", "OPENAI_API_KEY"),
+    Service(
+        "the generation server (vLLM, SGLang)",
+        r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+):\d+|vllm_client|/v1/(?:completions|chat)",
+        "the key that the server was started with",
+    ),
+)
+"""Servers by their hosts and clients."""
+CODE = re.compile(
+    r"\b(?P<code>40[0134689]|41[03]|42[29]|50[02346]|52\d) (?:Client|Server) Error"
+    r"|\b(?:HTTP(?:/[\d.]+)?|status|status[_ ]code|StatusCode|error code|Error code|code|HTTP"
+    r" Error|returned|response)\W{1,4}"
+    r"(?P<plain>40[0134689]|41[03]|42[29]|50[02346]|52\d)\b"
+    r"|\((?P<bracketed>40[0134689]|42[29]|50[0234])\)",
+)
+MEANINGS = {
+    "400": (
+        "{name} can't read the request: see the text that it sent with it; mostly an argument is"
+        " wrong, or too long"
+    ),
+    "401": "{name} doesn't know who asks: {login}",
+    "403": "{name} knows who asks and refuses: ask for access there, and give {login}",
+    "404": (
+        "{name} has nothing under this address: correct the name or the revision; a private one"
+        " also looks missing without {login}"
+    ),
+    "413": "what was sent is too large for {name}: send less at once",
+    "429": (
+        "too many requests to {name}: every rank asks. Let one rank ask, with {login}; wait, and"
+        " try again"
+    ),
+}
+SERVER = "{name} itself has failed: wait, and try again; the script is not at fault"
+OTHER = "{name} refused the request with {code}: its text says why"
+NAMES = {
+    "404": r"RepositoryNotFound|EntryNotFound|RevisionNotFound",
+    "403": "GatedRepo",
+    "401": "LocalTokenNotFound",
+}
+"""Exceptions of clients that stand for a code."""
+
+
+def http_error(case: Case) -> Step | None:
+    """What a server's answer means, and what to do, by whose server it is."""
+    text = f"{case.kind} {case.message}"
+    found = CODE.search(case.message)
+    code = next(filter(None, found.groups()), "") if found else ""
+    code = code or next((one for one, names in NAMES.items() if re.search(names, case.kind)), "")
+    if not code:
+        return None
+    files = " ".join(frame.file for frame in case.frames)
+    service = next(
+        (one for place in (text, files) for one in SERVICES if re.search(one.words, place)), None
+    )
+    is_http = (
+        service is not None
+        or "http" in text.lower()
+        or re.search(r"requests|httpx|aiohttp|urllib", files)
+    )
+    if not is_http:
+        return None
+    service = service or Service("the server", "", "the key that it wants")
+    said = SERVER if code.startswith("5") else MEANINGS.get(code, OTHER)
+    do = said.format(name=service.name, login=service.login, code=code)
+    if service.offline and code in ("429", "500", "502", "503", "504"):
+        do += f". Without it: {service.offline}"
+    return Step(f"{do[0].upper()}{do[1:]}.", Basis.INFERRED)

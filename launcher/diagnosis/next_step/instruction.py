@@ -1,0 +1,80 @@
+"""What the message itself says is to be done, or what the code that raised it requires."""
+
+from __future__ import annotations
+
+import re
+
+from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
+from ...core.shortened import shortened
+from .phrases import FOR_DEVELOPERS, INSTRUCTION, NAME, NVIDIA, REQUIREMENT
+from .run_kind import run_of
+from .step import Basis, Case, Step
+
+SENTENCE = re.compile(r".+?(?:[.!?;](?=\s+[A-Z`'\"(]|\s*$)|$)", re.S)
+MOST = 2
+"""Sentences that are quoted at most."""
+WHOLE = 160
+"""Characters of a message that is quoted as a whole."""
+LONGEST = 320
+
+
+def sentences(message: str) -> list[str]:
+    """The sentences of a message, in order."""
+    return [text.strip() for text in SENTENCE.findall(message) if text.strip()]
+
+
+def instruction(case: Case) -> Step | None:
+    """The instruction that the message gives."""
+    found = _found(case, INSTRUCTION)
+    is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
+    if not found or (is_pythons and not case.is_users):
+        return None  # a package's line isn't misspelt: it wants what isn't there
+    return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
+
+
+def requirement(case: Case) -> Step | None:
+    """The condition of the code that raised, which what it was given doesn't meet."""
+    found = _found(case, REQUIREMENT)
+    if not found:
+        return None
+    text = f"{_speaker(case)} itself says what is wrong: {_quoted(found)}"
+    names = ["".join(name) for name in NAME.findall(" ".join(found))]
+    if names:
+        text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
+    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    frame = yours or case.frame
+    if frame is not None and not case.is_users and not frame.source.startswith("raise "):
+        source = f", `{frame.source}`" if frame.source else ""
+        where = "It was called from" if yours else "It stands in"
+        text += f" {where} line {frame.line} of {frame.file}{source}."
+    return Step(text, Basis.SAID)
+
+
+def _found(case: Case, pattern: re.Pattern[str]) -> list[str]:
+    """The sentences that the pattern finds, without those that help only to debug.
+
+    A short message is quoted as a whole: its other sentences have the values.
+    """
+    foreign = NVIDIA if run_of(case).is_no_nvidia else None
+    said = [
+        text
+        for text in sentences(case.message)
+        if not FOR_DEVELOPERS.search(text) and not (foreign and foreign.search(text))
+    ]
+    found = [text for text in said if pattern.search(text)]
+    if found and len(" ".join(said)) <= WHOLE:
+        return said
+    return found[:MOST]
+
+
+def _quoted(texts: list[str]) -> str:
+    text = shortened(" ".join(texts), LONGEST)
+    return f"“{text}”" + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _speaker(case: Case) -> str:
+    """Whose words they are."""
+    if case.is_users:
+        return "The script"
+    package = package_of_file(case.frame.file) if case.frame else None
+    return "The message" if package in (None, PYTHON, MODEL_CODE) else str(package)

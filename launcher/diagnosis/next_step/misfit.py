@@ -1,0 +1,282 @@
+"""Two packages that don't fit: which two, and the direction that mends it."""
+
+from __future__ import annotations
+
+import re
+
+from ...catalogue.name_history import history_of, owners_of
+from ...catalogue.package_names import (
+    MODEL_CODE,
+    PYTHON,
+    package_of_file,
+    package_of_module,
+    package_of_name,
+    pip_name,
+)
+from ...catalogue.variant import PASSED_ON
+from ...catalogue.version_direction import direction
+from ...catalogue.version_skew import (
+    CALLED,
+    IMPORTED,
+    LAZY,
+    OF_MODULE,
+    OF_OBJECT,
+    Skew,
+    Wanting,
+    skew_of,
+)
+from ...catalogue.versions_seen import versions_of
+from ...evidence.failure_record import Frame, Raised
+from .step import Basis, Case, Step
+
+OWN_WORDS = (
+    (re.compile(r"^_?ds_|^_?z3_|^zero_"), "deepspeed"),
+    (re.compile(r"^_?fsdp_|^_fsdp"), "torch"),
+    (re.compile(r"^_?hf_|^_?is_hf_|^_tp_plan|^_supports_|^_no_split"), "transformers"),
+    (re.compile(r"^_?peft_|^_?lora_"), "peft"),
+    (re.compile(r"^_?vllm_"), "vllm"),
+    (re.compile(r"^_?megatron_|^_?mcore_"), "megatron"),
+)
+"""How packages begin the names of what they put on others' objects."""
+ATTRIBUTE = re.compile(
+    r"^(?:module |type object )?'?(?P<type>[\w.]+)'?(?: object)? has no attribute '?(?P<name>\w+)'?"
+)
+ARGUMENT = re.compile(
+    r"(?P<function>[\w.]+)\(\) (?:got an unexpected keyword argument|got multiple values for"
+    r" (?:keyword )?argument"
+    r"|missing \d+ required (?:positional|keyword-only) arguments?:|got some positional-only"
+    r" arguments)"
+    r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
+)
+SYMBOL = re.compile(
+    r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
+    r" importing (?P<dll>\w+)"
+)
+QUOTED = "because of the following error"
+"""Between what couldn't be imported and the error that it quotes."""
+DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
+"""A name that hardly two packages have by chance."""
+OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
+"""What names of torch's C++ have in them."""
+PLAIN = frozenset(
+    {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
+)
+"""Types of Python's own: what is wrong is a value, not a version."""
+
+
+def misfit(case: Case) -> Step | None:
+    """Which two packages don't fit, and what mends it; None where it isn't about packages."""
+    if case.kind in ("ImportError", "OSError") and (found := SYMBOL.search(case.message)):
+        return _binary(case, found)
+    skew = _shown_skew(case)
+    if skew is not None:
+        return _of_skew(case, skew)
+    match case.kind:
+        case "AttributeError":
+            return _of_object(case)
+        case "TypeError":
+            return _of_call(case)
+    return None
+
+
+def _of_skew(case: Case, skew: Skew) -> Step:
+    """Who wants what of whom, and what mends it."""
+    if skew.kind is Wanting.SAME:
+        return Step(_subject(skew), Basis.INFERRED)
+    return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
+
+
+def _subject(skew: Skew) -> str:
+    """Who wants what of whom."""
+    if skew.kind is Wanting.SAME:
+        return (
+            f"{skew.package}'s own files are of two versions, for it has no `{skew.name}` of its"
+            " own: install it anew."
+        )
+    who = {
+        Wanting.SCRIPT: "The script",
+        Wanting.MODEL: "The model's own code",
+        Wanting.PACKAGE: skew.wanting or "Other code",
+    }[skew.kind]
+    return (
+        f"{who} asks {skew.package} for `{skew.name}`, which the installed {skew.package} doesn't"
+        " have."
+    )
+
+
+def _shown_skew(case: Case) -> Skew | None:
+    """The skew of the first exception that shows one.
+
+    transformers raises another error from a failed import, and quotes it.
+    """
+    is_quoted = QUOTED in case.message
+    raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
+    shown = (skew_of(case.record, each) or _without_frame(each) for each in raised)
+    found = next((skew for skew in shown if skew is not None), None)
+    if found is None and is_quoted:
+        inner = case.message.partition(QUOTED)[2].partition(": ")[2]
+        return _without_frame(Raised("ImportError", inner))
+    return found
+
+
+def _without_frame(raised: Raised) -> Skew | None:
+    """The skew of an exception whose frame the log doesn't show; who wants it stays unknown."""
+    if raised.frame is not None:
+        return None
+    message = " ".join(raised.message.split())
+    package: str | None = None
+    if found := IMPORTED.match(message):
+        package = package_of_module(found["module"])
+        package = package if package_of_file(found["path"]) in (package, None) else None
+    elif (found := CALLED.match(message)) and found["name"]:
+        package = package_of_name(found["class"] or found["function"])
+    elif found := OF_MODULE.match(message):
+        package = package_of_module(found["module"])
+    elif found := OF_OBJECT.match(message):
+        package = package_of_name(found["class"])
+        package = package if package and history_of(package, found["name"]) else None
+    if found is None or package in (None, PYTHON):
+        return None
+    return Skew(Wanting.PACKAGE, "", str(package), found["name"])
+
+
+def _callers(case: Case) -> tuple[str, ...]:
+    """The packages whose code led there, innermost first, each once; Python's own left out."""
+    names = (package_of_file(frame.file) for frame in reversed(_frames(case)))
+    return tuple(dict.fromkeys(name for name in names if name not in (None, PYTHON)))
+
+
+def _frames(case: Case) -> tuple[Frame, ...]:
+    """The frames that say themselves what they ask for."""
+    return tuple(
+        frame
+        for frame in case.frames
+        if frame.function not in LAZY and not PASSED_ON.search(frame.source)
+    )
+
+
+def _is_library(case: Case) -> bool:
+    """Whether the last frame that isn't Python's own is in a package."""
+    frames = [f for f in _frames(case) if package_of_file(f.file) != PYTHON]
+    return bool(frames) and package_of_file(frames[-1].file) is not None
+
+
+def _of_object(case: Case) -> Step | None:
+    """A package's code takes an object for something that has an attribute which it lacks."""
+    found = ATTRIBUTE.match(case.message)
+    if found is None or found["type"] in PLAIN:
+        return None
+    name, callers = found["name"], _callers(case)
+    owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
+    if owner is not None:
+        others = [one for one in callers if one not in (owner, "torch")]
+        return _of_owner(case, owner, name, others[0] if others else "")
+    if not _is_library(case) or callers[0] == MODEL_CODE:
+        return None
+    wanting = callers[0]
+    by_name = [one for one in owners_of(name) if one != wanting]
+    if len(by_name) == 1 and DISTINCT.fullmatch(name):
+        return _of_skew(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
+    second = next((one for one in callers[1:] if one != wanting), "")
+    pair = (
+        f"{wanting} and {second}"
+        if second
+        else f"{wanting} and the package that the object comes from"
+    )
+    return Step(
+        f"{wanting} takes an object of type `{found['type']}` for one that has `{name}`: {pair}"
+        f" don't fit, or the wrong kind of object was handed over. {_both(case, wanting, second)}",
+        Basis.INFERRED,
+    )
+
+
+def _is_hooked(case: Case) -> bool:
+    """Whether it was raised where torch calls hooks that another package has set."""
+    return case.frame is not None and case.frame.is_of("torch/nn/modules/module.py")
+
+
+def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
+    """A package misses what it should itself have put on an object."""
+    version = versions_of(case.record).get(owner, "")
+    has = f" (here {version})" if version else ""
+    before = (
+        f'`pip install "{pip_name(owner)}<{version}"`'
+        if version
+        else "the release before the installed one"
+    )
+    beside = f", or {other} doesn't fit to it" if other else ""
+    made = f"this part was added or replaced after {owner} had prepared the model: make it before"
+    fault = (
+        f"it is a fault of this {owner}{has}{beside}: take {before}, else the newest (`pip install"
+        f" -U {owner}`)"
+    )
+    first, second = (fault, made) if _is_hooked(case) else (made, fault)
+    return Step(
+        f"{owner} itself puts `{name}` on a model's parts, and here it is missing. Either {first};"
+        f" or {second}.",
+        Basis.INFERRED,
+    )
+
+
+def _of_call(case: Case) -> Step | None:
+    """A package's code calls a function with what it doesn't take."""
+    found = ARGUMENT.search(case.message)
+    if found is None or not _is_library(case):
+        return None
+    function = found["function"] or found["counted"]
+    name = f"`{found['name']}`" if found["name"] else "another number of arguments than it takes"
+    how = f"without {name}, which it requires" if "missing" in case.message else f"with {name}"
+    how += ", which it doesn't take" if found["name"] and "missing" not in case.message else ""
+    wanting = _callers(case)[0]
+    version = versions_of(case.record).get(wanting)
+    this = f"this {wanting} ({version})" if version else f"this {wanting}"
+    if "missing" in case.message:
+        newest = f"the newest {wanting} (`pip install -U {pip_name(wanting)}`)"
+        ages = f"what defines it is newer than {this}: take {newest}, or an older version of that"
+    else:
+        ages = (
+            f"what defines it is older than {this}: take a newer version of that, or an older"
+            f" {wanting}"
+        )
+    return Step(
+        f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
+        " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
+        f" {ages}.",
+        Basis.INFERRED,
+    )
+
+
+def _both(case: Case, wanting: str, second: str) -> str:
+    """How to make two packages fit, with the versions that are known."""
+    versions = versions_of(case.record)
+    known = ", ".join(f"{one} {versions[one]}" for one in (wanting, second) if one in versions)
+    seen = f"The log has {known}. " if known else ""
+    if not second:
+        return (
+            f"{seen}Take the newest {wanting} (`pip install -U {pip_name(wanting)}`), with the"
+            " versions that its requirements name."
+        )
+    return (
+        f"{seen}Of {wanting} and {second}, upgrade the one that was released earlier; where a"
+        " framework pins both, install what it pins."
+    )
+
+
+def _binary(case: Case, found: re.Match[str]) -> Step:
+    """A compiled library that was built for another version of what it calls."""
+    library = found["library"] or found["dll"]
+    symbol = found["symbol"] or ""
+    path = re.search(r"(\S+/)" + re.escape(library), case.message)
+    package = package_of_file(f"{path[1]}{library}") if path else None
+    other = "torch" if OF_TORCH.search(symbol) else "what it calls"
+    text = f"{package or library} was built for another version of {other}: "
+    if package:
+        command = "pip install --no-build-isolation --force-reinstall --no-cache-dir"
+        text += (
+            f"install its build for this one, or build it here (`{command} {pip_name(package)}`)."
+        )
+    else:
+        text += (
+            "its path says what it belongs to; install the version of that which fits the others."
+        )
+    return Step(text, Basis.INFERRED)

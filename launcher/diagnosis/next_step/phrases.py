@@ -1,0 +1,97 @@
+"""What instructions and unmet conditions look like in the messages of libraries."""
+
+from __future__ import annotations
+
+import re
+
+VERBS = (
+    r"(?:re-?)?(?:pass|set|install|use|upgrade|update|downgrade|specify|provide|supply|add|remove"
+    r"|disable|enable|increase|decrease|reduce|lower|raise|call|run|change|switch|replace|convert"
+    r"|export|choose|select|rename|delete|define|compile|build|load|move|cast|wrap|configure|turn"
+    r"|give|include|exclude|unset|free|create|download|log ?in|login|start|restart|register|pin"
+    r"|implement|adjust|fix|correct|tokenize|pad|truncate|resize|initialize)"
+)
+FORMS = (
+    r"(?:re-?)?(?:passing|setting|installing|using|upgrading|updating|downgrading|specifying"
+    r"|providing|adding|removing|disabling|enabling|increasing|decreasing|reducing|lowering"
+    r"|raising|calling|running|changing|switching|replacing|converting|choosing|loading|moving"
+    r"|casting|wrapping|building)"
+)
+YOU = (
+    r"(?:you|users?)(?: \w+ly)? (?:can|could|should|must|need to|have to|may|might|may need to"
+    r"|might want to|will need to|want to|may want to)"
+    r"(?: (?:either|also|instead|first|simply|try to))*"
+)
+PLAIN = (
+    r"(?:pass|set|install|use|upgrade|update|downgrade|specify|provide|add|remove|disable|enable"
+    r"|increase|decrease|reduce|lower|switch|replace|export|delete|wait|ensure|rename|pin|rerun)"
+)
+"""Verbs that begin an instruction and hardly anything else."""
+BEFORE = r"^|[.!?:;,] |\bor |\band |\bthen |\bto \w+[^.,]{0,60}, "
+ASKED = r"(?:either|also|first|make sure to|try to|consider)"
+LOOKED = r"make sure|ensure|raise|check|inspect|verify|refer"
+SOLVED = r"alternatively|(?:fix|solve|avoid|resolve) this"
+INSTRUCTION = re.compile(
+    "|".join(
+        (
+            r"\bdid you (?:mean|forget)\b",
+            rf"\b(?:please|kindly)(?: {ASKED})? (?:{VERBS}|{FORMS}|{LOOKED})\b",
+            rf"\b(?:try|consider|recommend(?:ed)?|suggest(?:ed)?)(?: to)? (?:{VERBS}|{FORMS})\b",
+            rf"(?<!if )\b{YOU} {VERBS}\b",
+            rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",
+            r"\b(?:make sure|be sure|ensure)\b",
+            r"\b(?:pip3?|conda|apt|apt-get) install \S",
+            rf"\b(?:{SOLVED})\b.{{0,60}}\b(?:{VERBS}|{FORMS})\b",
+            rf"\b{FORMS} [`'\"\w.=-]+ .{{0,60}}\b(?:may|might|can|should|will) (?:help|fix|solve)",
+            r"\buse [`'\"]?[\w.=()-]+[`'\"]? instead\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""A sentence that says what to do."""
+MUST = r"must|should|needs? to|ha(?:s|ve) to"
+REQUIRED = r"be|have|match|equal|contain|divide|fit|come|start|end|exist|use|set"
+REFUSED = r"allowed|permitted|divisible|compatible|a valid|one of|in the list"
+LISTED = r"available|valid|supported|allowed|possible|known"
+REQUIREMENT = re.compile(
+    "|".join(
+        (
+            rf"\b(?:{MUST})(?: not)?(?: all| both| also)? (?:{REQUIRED})\b",
+            r"\b(?:is|are) (?:required|only supported|only available|mandatory)\b|\brequires? ",
+            r"\bonly (?:supports?|works?|accepts?|allows?)\b",
+            r"\bexpected\b.+\b(?:got|but|found|received|to)\b",
+            rf"\b(?:is|are) not (?:{REFUSED})\b",
+            r"\bnot (?:divisible|a multiple|supported (?:with|by|for|when|in|on|because))\b",
+            r"\bmismatch\b",
+            rf"\b(?:{LISTED}) (?:\w+ ){{0,2}}(?:are|values|options|choices|keys)\b",
+            r"\b(?:cannot|can't|can not) be (?:used|set|combined|enabled|specified)\b",
+            r"\bmutually exclusive\b",
+            r"\b(?:do(?:es)?n't|do(?:es)? not) (?:support|match|exist|fit)\b|\bunsupported\b",
+            r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""A sentence that states a condition which isn't met."""
+FOR_DEVELOPERS = re.compile(
+    "|".join(
+        (
+            r"report (?:this|a|an|the)|raise an issue|on github|github\.com/\S+/issues|contact",
+            r"(?:file|open|submit) (?:an?|this) (?:issue|bug|ticket)",
+            r"TORCH_USE_CUDA_DSA|CUDA_LAUNCH_BLOCKING|TORCH(?:DYNAMO)?_(?:LOGS|VERBOSE)|NCCL_DEBUG",
+            r"detect_anomaly|HYDRA_FULL_ERROR|might be asynchronously",
+            r"more information|for (?:details|debugging)|to debug",
+            r"see (?:the )?(?:above|stack|log|full|original)|stack ?trace|root cause",
+            r"check(?:ing)? the (?:logs?|stack)|(?:can|may) be ignored|no action",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""A sentence that helps to find a fault, or to report it, and mends nothing."""
+NVIDIA = re.compile(r"nvidia|\bcuda[ _-]?(?:toolkit|home|driver)|\bNCCL_|cu1[123]\d", re.IGNORECASE)
+"""What is of no use on another maker's devices."""
+NAME = re.compile(
+    r"(?<![\w.-])(?:(--[\w-]+)|`([a-z]\w*)`"
+    r"|([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?= ?=| \(\d| must| should))"
+)
+"""A setting's name: a flag, a word in backticks, or words joined by underscores before a value."""

@@ -1,0 +1,135 @@
+"""Failures that come of several ranks: a race on files, parts instead of wholes, other modules."""
+
+from __future__ import annotations
+
+import re
+
+from .run_kind import run_of
+from .step import Basis, Case, Step
+
+RANKED = re.compile(
+    r"\[(?:default|rank)?(\d+)\]:|\brank[ :=_-]?(\d+)\b|\blocal_rank[ :=]+(\d+)", re.I
+)
+WORLD = re.compile(
+    r"\b(?:world[_"
+    r" ]?size|nproc[-_]per[-_]node|num[-_]processes|n_gpus_per_node|num_machines|nprocs|[td]p_size"
+    r"|tensor[-_](?:model[-_])?parallel[-_]size|data[-_]parallel[-_]size)\W{1,4}(\d+)",
+    re.I,
+)
+ALTERING = (
+    r"_?(?:remove|unlink|rmtree|rmdir|renames?|replace|move|removedirs|makedirs|mkdir|symlink"
+    r"|copy\w*|dump|rotate\w*|save(?:_\w+)?)"
+)
+"""Functions that change the file system."""
+ALTERED = re.compile(rf"{ALTERING}\Z")
+ALTERS = re.compile(rf"\b{ALTERING}\(")
+VANISHED = ("FileNotFoundError", "FileExistsError", "OSError", "NotADirectoryError")
+TAKEN = re.compile(
+    r"\[Errno (?:2|17|39|116)\]|No such file|File exists|Directory not empty|Stale file handle"
+)
+COLLECTIVE = re.compile(
+    r"Rank (?P<here>\d+) is running collective: .*?OpType=(?P<this>\w+),"
+    r" TensorShape=(?P<a>\[[^\]]*\]).*?"
+    r"but Rank (?P<there>\d+) is running collective: .*?OpType=(?P<that>\w+),"
+    r" TensorShape=(?P<b>\[[^\]]*\])",
+    re.S,
+)
+SHAPES = re.compile(
+    r"(?:[Ss]hapes?|[Ss]izes?|Size|got|compatible with|is|of|and)\W{1,4}[\[(](\d+(?:,"
+    r" ?\d+)*),?[\])]"
+    r"|\b(?:tensor [ab]|existing size|size of the tensor) \((\d+)\)|for input of size (\d+)$"
+)
+SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
+
+
+def race_on_files(case: Case) -> Step | None:
+    """A file that one rank removed or moved while another was about to."""
+    if case.kind not in VANISHED or TAKEN.search(case.message) is None or not _is_ranked(case):
+        return None
+    last = case.frames[-4:]
+    if not any(ALTERED.match(one.function) or ALTERS.search(one.source) for one in last):
+        return None
+    paths = re.findall(r"'([^']+)'", case.message)
+    what = paths[0] if paths else "the file"
+    text = (
+        f"Several ranks change {what} at the same time, and another has already done it. Let one"
+        ' rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has a disk'
+        " of its own), and `torch.distributed.barrier()` before the others go on."
+    )
+    if (run := run_of(case)).loop and run.loop.name == "the Trainer":
+        text += (
+            " On the Trainer: `save_on_each_node=False` where the nodes share the output folder."
+        )
+    return Step(text, Basis.INFERRED)
+
+
+def other_modules(case: Case) -> Step | None:
+    """Ranks in the same operation with other shapes: they run other modules."""
+    found = COLLECTIVE.search(case.raised.message)
+    if found is None or found["this"] != found["that"] or found["a"] == found["b"]:
+        return None
+    text = (
+        f"Rank {found['here']} and rank {found['there']} are both in {found['this']}, with tensors"
+        f" of {found['a']} and {found['b']}: they run different modules. Let every rank run the"
+        " same ones in the same order: a sample without images still goes through the vision tower"
+        " (with an empty picture), an expert or a branch that a batch doesn't need runs all the"
+        " same; or shard so that no forward pass gathers parameters (ZeRO-2)."
+    )
+    return Step(text, Basis.INFERRED)
+
+
+def sharded(case: Case) -> Step | None:
+    """Two shapes of which one is the other's part by the number of ranks, or empty."""
+    if SHAPED.search(case.message) is None:
+        return None
+    shapes = [_numbers("".join(found)) for found in SHAPES.findall(case.message)]
+    pairs = [(a, b) for at, a in enumerate(shapes) for b in shapes[at + 1 :]]
+    if any(_is_empty(a) != _is_empty(b) for a, b in pairs):
+        return Step(
+            "One of the two tensors is empty, mostly since this rank has only a placeholder of a"
+            " sharded weight (ZeRO-3 or FSDP). Gather it first"
+            " (`deepspeed.zero.GatheredParameters`, FSDP's full state dict), and save checkpoints"
+            " by the framework's own function, which gathers.",
+            Basis.INFERRED,
+        )
+    sizes = _world_sizes(case)
+    for a, b in pairs:
+        ratio = _ratio(a, b)
+        if ratio and ratio in sizes:
+            return Step(
+                f"The shapes differ by the factor {ratio}, which is the number of ranks: one is the"
+                " whole, the other a rank's part. Load and save it with the sharding that it was"
+                " made with, or gather it first.",
+                Basis.INFERRED,
+            )
+    return None
+
+
+def _is_ranked(case: Case) -> bool:
+    """Whether the log shows a run of several ranks, by a prefix, a word or a number of them."""
+    named = case.record.rank is not None or RANKED.search(case.around) is not None
+    return named or bool(_world_sizes(case))
+
+
+def _world_sizes(case: Case) -> frozenset[int]:
+    """The numbers of ranks that the log names, without 1."""
+    return frozenset(int(n) for n in WORLD.findall(case.around) if 1 < int(n) < 100_000)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def _is_empty(shape: tuple[int, ...]) -> bool:
+    return 0 in shape
+
+
+def _ratio(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
+    """By what whole number two shapes differ in just one size; None for any other two."""
+    if len(a) != len(b):
+        return None
+    different = [(max(x, y), min(x, y)) for x, y in zip(a, b, strict=True) if x != y]
+    if len(different) != 1 or not different[0][1]:
+        return None
+    large, small = different[0]
+    return large // small if large % small == 0 else None

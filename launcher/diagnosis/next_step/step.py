@@ -1,0 +1,88 @@
+"""What to do next, and how that is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...evidence.failure_record import FailureRecord, Frame, Raised
+
+
+class Basis(StrEnum):
+    """How a step is known."""
+
+    SAID = "said by what failed"
+    """The message itself gives the instruction."""
+    INFERRED = "inferred from the log"
+    """A rule concludes it from facts in the log."""
+    OPEN = "how to find out"
+    """Nothing in the log tells the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next.
+
+    Attributes:
+        do: the advice, as a line.
+        basis: how it is known.
+        rule: the name of the rule that found it; empty until one has.
+    """
+
+    do: str
+    basis: Basis
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A failure as the rules look at it: one of its exceptions, and all that is known around it.
+
+    Attributes:
+        record: the record of the failure.
+        raised: the exception, or a line of native code as its message.
+        frames: the frames that led to it, outermost first, where they are known.
+    """
+
+    record: FailureRecord
+    raised: Raised
+    frames: tuple[Frame, ...]
+
+    @property
+    def kind(self) -> str:
+        """The type of the exception without its module; empty for a line."""
+        return self.raised.exception.rpartition(".")[2]
+
+    @property
+    def message(self) -> str:
+        """The message, with every run of white space as one space."""
+        return " ".join(self.raised.message.split())
+
+    @property
+    def frame(self) -> Frame | None:
+        """Where it was raised, if known."""
+        return self.raised.frame
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it was raised in a file of the user's."""
+        return self.frame is not None and self.frame.file in self.record.user_files
+
+    @property
+    def around(self) -> str:
+        """The log before it, its frames and its message."""
+        frames = (f"{frame.file} {frame.source}" for frame in self.frames)
+        return "\n".join([*self.record.log_tail, *frames, self.raised.message])
+
+
+def case_of(record: FailureRecord) -> Case:
+    """The case of a record's last exception; of its line where it has none."""
+    raised = next(record.raised(), None) or Raised("", record.message)
+    return Case(record, raised, record.frames)
+
+
+def filled(text: str, found: Mapping[str, str | None]) -> str:
+    """A text with what was found in the place of each name in braces; `it` for what wasn't."""
+    return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1]) or "it", text)

@@ -1,0 +1,114 @@
+"""Of two packages that don't fit: which must change, and in which direction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safe_launch.catalogue.name_history import history_of
+from safe_launch.catalogue.version_direction import direction
+from safe_launch.catalogue.version_skew import Skew, Wanting
+from safe_launch.catalogue.versions_seen import versions_of
+from safe_launch.evidence.failure_record import FailureRecord, Frame
+from support.tables import table
+
+NOTHING = FailureRecord(0, 0.0)
+
+
+def asks(package: str, name: str, wanting: str = "trl") -> Skew:
+    """A package that asks another for a name."""
+    return Skew(Wanting.PACKAGE, wanting, package, name)
+
+
+@table(
+    ("package", "name", "has", "lacks", "is_gone"),
+    [
+        ("transformers", "LlamaFlashAttention2", "4.47.1", "4.48.3", True),
+        ("transformers", "HybridCache", "4.57.6", "5.0.0", True),
+        ("transformers", "EncoderDecoderCache", "4.40.2", "4.44.2", False),
+        ("accelerate", "clear_device_cache", "0.30.1", "0.34.2", False),
+        ("accelerate", "keep_torch_compile", "1.0.1", "1.3.0", False),
+        ("peft", "corda_config", "0.14.0", "0.16.0", False),
+        ("huggingface_hub", "cached_download", "", "0.26", True),
+        ("torch", "FSDPModule", "2.5", "2.6", False),
+    ],
+)
+def test_when_names_came_and_went(
+    package: str, name: str, has: str, lacks: str, is_gone: bool
+) -> None:
+    """By the wheels of the releases, or a source."""
+    known = history_of(package, name)
+    assert known is not None
+    order = (known.has, known.lacks) if is_gone else (known.lacks, known.has)
+    assert (*order, known.is_gone) == (has, lacks, is_gone)
+
+
+def test_a_name_of_which_nothing_is_known() -> None:
+    """It has no history, and neither has a package that isn't read."""
+    assert history_of("transformers", "no_such_name") is None
+    assert history_of("timm", "HybridCache") is None
+
+
+def test_only_an_older_one_has_it() -> None:
+    """Upgrading what lacks it never helps; what asks may be newer than the change."""
+    text = direction(asks("transformers", "HybridCache", "peft"), NOTHING)
+    assert 'pip install "transformers<=4.57.6"' in text
+    assert "pip install -U peft" in text
+    assert "-U transformers" not in text
+
+
+def test_only_a_newer_one_has_it() -> None:
+    """A downgrade never helps."""
+    text = direction(asks("accelerate", "clear_device_cache"), NOTHING)
+    assert text.endswith('`pip install -U "accelerate>=0.34.2"`.')
+
+
+def test_the_logs_own_version_contradicts_the_history() -> None:
+    """A version that should have the name isn't told to be left for it."""
+    log = ("INFO versions: transformers==4.46.0 accelerate==1.2.0",)
+    text = direction(asks("accelerate", "clear_device_cache"), FailureRecord(0, 0.0, log_tail=log))
+    assert "released earlier must change" in text
+    assert "0.34.2" not in text
+
+
+def test_a_script_alone_has_no_newer_version() -> None:
+    """It is the package that must be the older one."""
+    text = direction(Skew(Wanting.SCRIPT, "", "transformers", "HybridCache"), NOTHING)
+    assert text.endswith('`pip install "transformers<=4.57.6"`.')
+
+
+def test_what_a_package_declares_counts_first(tmp_path: Path) -> None:
+    """The folder that the traceback names, where it is on this machine."""
+    site = tmp_path / "lib" / "site-packages"
+    for name, version, needs in (
+        ("trl", "0.30.0", "Requires-Dist: transformers>=4.56.1\n"),
+        ("transformers", "4.50.0", ""),
+    ):
+        folder = site / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        (folder / "METADATA").write_text(head)
+    frame = Frame(str(site / "trl" / "core.py"), 3, "f", "call(")
+    record = FailureRecord(0, 0.0, frames=(frame,))
+    text = direction(asks("transformers", "no_such_name"), record)
+    assert text == (
+        "trl 0.30.0 needs transformers>=4.56.1, and 4.50.0 is installed: "
+        '`pip install "transformers>=4.56.1"`.'
+    )
+    assert versions_of(record) == {"trl": "0.30.0", "transformers": "4.50.0"}
+
+
+@table(
+    ("line", "expected"),
+    [
+        ("DeepSpeed info: version=0.16.5, git-hash=unknown", {"deepspeed": "0.16.5"}),
+        ("transformers==4.46.3 is installed", {"transformers": "4.46.3"}),
+        ("- `transformers` version: 4.46.3", {"transformers": "4.46.3"}),
+        ("torch 2.5.1+cu124, vllm 0.8.5.post1", {"torch": "2.5.1", "vllm": "0.8.5.post1"}),
+        ("Successfully installed huggingface-hub-0.36.2", {"huggingface_hub": "0.36.2"}),
+        ("torch took 2.5 s, ray 10.0.0.3:6379", {}),
+        ("/opt/transformers-4.46.3/src/x.py", {"transformers": "4.46.3"}),
+    ],
+)
+def test_versions_in_a_log(line: str, expected: dict[str, str]) -> None:
+    """As loggers, pip and people write them; no address, and no time."""
+    assert versions_of(FailureRecord(0, 0.0, log_tail=(line,))) == expected
