@@ -78,7 +78,7 @@ def _below(top: Path, deepest: int, most: int) -> FilesBelow:
             f"{top} holds more than {most:,} files and folders: the others are left out"
         )
     if deep:
-        left_out.append(f"{_named(deep)} left out: more than {deepest} folders deep")
+        left_out.append(f"{_named(deep)} left out: deeper than {count_of(deepest, 'folder')}")
     if closed:
         left_out.append(f"{_named(closed)} left out: not readable")
     return FilesBelow(tuple(sorted(files)), tuple(left_out))

@@ -47,7 +47,8 @@ def read(path: Path, largest: int = LARGEST) -> bytes:
         OSError: it can't be read, is too large, or isn't a regular file.
     """
     with opened(path) as file:
-        content = file.read(largest + 1)
+        # As many bytes are allocated as are asked for.
+        content = file.read(min(largest, os.fstat(file.fileno()).st_size) + 1)
     if len(content) > largest:
         raise OSError(errno.EINVAL, f"it is larger than {largest / MIB:g} MiB")
     return content

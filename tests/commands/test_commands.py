@@ -81,10 +81,11 @@ def _plan(line: Mapping[str, Any], root: Path, hardware: str) -> Plan | NoPlan:
 def test_nothing_that_ran_is_refused_or_changed(
     line: Mapping[str, Any], repositories: Path
 ) -> None:
-    """On the devices that most of them ran on."""
+    """On the devices that most of them ran on; what trains wrongly by now also ran."""
     found = _plan(line, repositories, "dgx-a100-80gb")
     assert isinstance(found, Plan), found.rejected[0].constraint
-    assert [change for change in found.changes if change.setting in KEPT] == []
+    changed = [change for change in found.changes if change.setting in KEPT]
+    assert [change for change in changed if not change.constraint.cause.is_silent] == []
 
 
 @of_all_lines

@@ -159,6 +159,16 @@ SITUATIONS = [
         CURRENT,
     ),
     (
+        "ddp-static-graph-no-sync",
+        {
+            Fact.ENGINE: "ddp",
+            Setting.STATIC_GRAPH: True,
+            Setting.FIND_UNUSED_PARAMETERS: False,
+            Setting.ACCUMULATION: 2,
+        },
+        CURRENT,
+    ),
+    (
         "fsdp-reentrant-blocks-in-one-unit",
         {
             Fact.ENGINE: "fsdp",

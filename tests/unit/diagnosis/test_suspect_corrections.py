@@ -24,7 +24,7 @@ TO_STAGE_1 = {Setting.ZERO_STAGE: 1}
 def attempt(number: int, enforced: Mapping[Setting, Value]) -> Attempt:
     """An attempt at ZeRO-2 with reentrant checkpointing, with these corrections."""
     asked = {**ZERO2, Setting.GRADIENT_CHECKPOINTING: "reentrant"}
-    plan = resolve(REQUEST, world(asked, CURRENT), HARDWARE, known_rules(CURRENT))
+    plan = resolve(REQUEST, world(asked), HARDWARE, known_rules(CURRENT))
     assert isinstance(plan, Plan)
     cause = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it has failed"))
     changes = [Change(name, None, "", value, cause) for name, value in enforced.items()]

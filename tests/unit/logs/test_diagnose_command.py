@@ -413,4 +413,4 @@ def test_a_folder_without_an_end(
     assert code == 1
     assert "KeyError" not in text
     assert "of 3 logs the newest 2 are read" in text
-    assert "left out: more than 12 folders deep" in " ".join(text.split())
+    assert "left out: deeper than 12 folders" in " ".join(text.split())

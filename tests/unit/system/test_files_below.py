@@ -28,10 +28,10 @@ def test_how_deep(tmp_path: Path) -> None:
     (tmp_path / "1" / "2" / "3" / "far").write_text("")
     found = files_below.find([tmp_path], deepest=2)
     assert found.files == (tmp_path / "1" / "2" / "near",)
-    assert found.left_out == (f"{tmp_path}/1/2/3 is left out: more than 2 folders deep",)
+    assert found.left_out == (f"{tmp_path}/1/2/3 is left out: deeper than 2 folders",)
     (tmp_path / "1" / "2" / "4").mkdir()
     (said,) = files_below.find([tmp_path], deepest=2).left_out
-    assert said.endswith(" and 1 other folder are left out: more than 2 folders deep")
+    assert said.endswith(" and 1 other folder are left out: deeper than 2 folders")
 
 
 def test_how_many(tmp_path: Path) -> None:
