@@ -40,7 +40,7 @@ def test_pods_train_together(tmp_path: Path) -> None:
         assert one.settle() == "Complete"
         assert [code for _, code in one.ended] == [0, 0]
         assert head.says("gradient_checkpointing: reentrant -> non_reentrant")
-        assert head.says("attempt 2: succeeded")
+        assert head.says("attempt 1: succeeded")
         assert follower.says("node 0 ended the run: succeeded")
         assert [head.message, follower.message] == ["", ""]
 

@@ -43,19 +43,20 @@ def test_a_torch_that_cant_be_imported_is_told_as_it_fails(tmp_path: Path, metho
 
     Then by the script's own line where a worker can be started, and never by what follows from it.
     """
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "part.py").touch()
+    packages = tmp_path / "site-packages"
+    (packages / "torch").mkdir(parents=True)
+    (packages / "torch" / "part.py").touch()
     missing = "libhccl.so: cannot open shared object file: No such file or directory"
-    (tmp_path / "torch" / "__init__.py").write_text(
+    (packages / "torch" / "__init__.py").write_text(
         "import sys\nfrom . import part\nassert not hasattr(part, 'twice')\npart.twice = True\n"
         "try:\n    import torch_npu\nexcept Exception as error:\n"
         "    raise RuntimeError('Failed to load the backend extension: torch_npu.') from error\n"
     )
-    (tmp_path / "torch_npu" / "lib").mkdir(parents=True)
-    (tmp_path / "torch_npu" / "lib" / "libtorch_npu.so").write_bytes(b"\0libhccl.so\0")
-    (tmp_path / "torch_npu" / "__init__.py").write_text(f"raise ImportError('{missing}')\n")
+    (packages / "torch_npu" / "lib").mkdir(parents=True)
+    (packages / "torch_npu" / "lib" / "libtorch_npu.so").write_bytes(b"\0libhccl.so\0")
+    (packages / "torch_npu" / "__init__.py").write_text(f"raise ImportError('{missing}')\n")
     (tmp_path / "train.py").write_text("import torch\n")
-    done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(tmp_path))
+    done = launch(tmp_path, "--start-method", method, "train.py", PYTHONPATH=str(packages))
     note, _, _ = done.stderr.partition(missing)
     assert "libhccl.so, one of CANN's libraries, isn't found" in note
     assert "set_env.sh" in note
