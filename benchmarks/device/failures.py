@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safe_launch.core.count_of import count_of
+
 from .bench import Bench, Figure, last_line
 
 if TYPE_CHECKING:
@@ -94,8 +96,8 @@ def figure_of(bench: Bench, case: Case) -> Figure:
     off = max(abs(one / other - 1) for one, other in zip(found, expected, strict=True))
     return Figure(
         what,
-        f"{'corrected' if case.change in told else 'not corrected'} in {attempts} attempts, "
-        f"losses within {off:.1e} of the reference's",
+        f"{'corrected' if case.change in told else 'not corrected'} in "
+        f"{count_of(attempts, 'attempt')}, losses within {off:.1e} of the reference's",
         f"plainly it {'dies as known' if dies else 'does not: ' + last_line(plain.stderr)}; on a "
         "CPU: corrected in at most 2, within 1e-4",
         wrong=not dies or case.change not in told or attempts > 2 or off > CLOSE,

@@ -236,10 +236,13 @@ def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
 
 
 def test_a_device_that_the_last_attempt_still_holds(tmp_path: Path) -> None:
-    """HCCL's helper process outlives the workers: EJ0001; ten seconds later the device is free."""
+    """HCCL's helper process outlives the workers: EJ0001; ten seconds later the device is free.
+
+    Workers don't ask, so that the first attempt fails.
+    """
     case = without_cpu(next(case for case in CASES if case.name == "vision tower under ZeRO-2"))
     expected = reference(CURRENT, case.script, *case.reference)
-    run = ("safe-launch", "--nproc=2", "--log-dir=runs", case.script, *case.arguments)
+    run = ("safe-launch", "--nproc=2", "--ask=off", "--log-dir=runs", case.script, *case.arguments)
     losses, told = launched(NPU, tmp_path, *run, STANDIN_HCCP="lingers", TMPDIR=str(tmp_path))
     assert losses == pytest.approx(expected, rel=1e-4)
     found = re.findall(r"attempt \d: failed: .*?\((\S+)\)", told)
