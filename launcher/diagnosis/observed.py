@@ -13,6 +13,7 @@ from ..core.model import Weight
 from ..core.settings import Fact, Name, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Statement, Workload
 from ..workload.models.from_config import model_from_config
+from ..workload.readers.tied_embeddings import is_end
 from .attempt import Attempt, Seen
 
 
@@ -101,5 +102,8 @@ def with_model(
         return workload
     has_adapters = any(".lora_" in weight.name for weight in weights)
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
-    statement = (Fact.ADAPTER, Known(adapter.value, origin, source))
-    return replace(workload.informed([statement]), model=model)
+    found: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
+    saved = (weight.name.partition(".modules_to_save.") for weight in weights)
+    if model.tied and any(copy and is_end(module) for module, copy, _ in saved):
+        found.append((Fact.TIED_SAVED, Known(True, origin, source)))
+    return replace(workload.informed(found), model=model)

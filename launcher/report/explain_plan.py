@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from ..core.certainty import Origin
-from ..core.choices import Engine
+from ..core.choices import Engine, Framework
 from ..core.constraint import CauseKind
 from ..core.count_of import count_of
 from ..core.hardware import Hardware
@@ -29,7 +30,12 @@ DECIDED_BY_SCRIPTS = {
     Setting.FIND_UNUSED_PARAMETERS,
     Setting.STATIC_GRAPH,
 }
-"""Settings that scripts often compute: those read in their source alone aren't told."""
+"""Settings that scripts often compute: those only assumed aren't told."""
+TOLD_BY_TRAINERS = (
+    *(Setting.MICRO_BATCH, Setting.ACCUMULATION, Setting.GRADIENT_CHECKPOINTING),
+    Setting.PRECISION,
+)
+"""Settings that a Trainer always has, so that its workers tell them where they are asked."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, whatever is known against it"
 
@@ -47,6 +53,7 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
         rows.append(("memory", memory_text(plan)))
     if plan.doubt is not None:
         rows.append(("doubt", doubt_text(plan, plan.doubt)))
+    rows += [("open", text) for text in filter(None, [open_text(plan)])]
     rows += [("propose", text) for text in plan.proposals]
     if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
         rows.append(("keep", KEEP))
@@ -118,12 +125,21 @@ def preset_text(plan: Plan) -> str:
     return text + _batch_text(plan)
 
 
+def open_text(plan: Plan) -> str:
+    """The settings that the script decides itself, which its workers are asked for."""
+    workload, request = plan.workload, plan.request
+    names = [each for each in TOLD_BY_TRAINERS if each not in workload.known]
+    if workload.framework is not Framework.TRANSFORMERS or not (names and request.limits.asks):
+        return ""
+    return f"{', '.join(names)}: {Path(request.script).name} decides, asked at launch"
+
+
 def _is_known(plan: Plan, setting: Setting) -> bool:
-    """Whether a setting is known by more than an assumption, or than the script's source."""
+    """Whether a setting is known by more than an assumption."""
     known = plan.workload.known.get(setting)
     if setting in plan.overrides or setting in plan.workload.wanted:
         return True
-    return known is not None and known.origin not in (Origin.DEFAULT, Origin.SCRIPT)
+    return known is not None and known.origin is not Origin.DEFAULT
 
 
 def _batch_text(plan: Plan) -> str:

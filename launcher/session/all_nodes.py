@@ -13,6 +13,7 @@ from ..hangs.report import HangReport
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
+from ..planning.plan import Plan
 from ..planning.search import Rules
 from ..workers.attempt import run_attempt
 from ..workers.forkserver.client import Server
@@ -33,6 +34,7 @@ class AllNodes:
         notice: called with a line that the user should see at once.
         hung: called with an attempt that doesn't move and where its ranks stand.
         settled: called with what workers were told to change where they asked.
+        informed: called with the plan in force whenever more is known of what it trains.
         unreached: keys of questions whose answers didn't reach every rank, see `Settling`.
     """
 
@@ -41,6 +43,7 @@ class AllNodes:
     notice: Callable[[str], None]
     hung: Callable[[Attempt, HangReport], None]
     settled: Told
+    informed: Callable[[Plan], None]
     unreached: set[str] = field(default_factory=set)
 
     def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
@@ -63,7 +66,9 @@ class AllNodes:
         )
         own = Own(plan.hardware.accelerator.environment, start.variable)
         self.peers.send_orders(order)
-        settling = Settling(attempt, rules, self.unreached, self.notice, self.settled)
+        settling = Settling(
+            attempt, rules, self.unreached, self.notice, self.settled, self.informed
+        )
         watch = Watch(settling, self.notice, server.extend, partial(self.hung, attempt))
         try:
             part = run_attempt(order, own, plan.request, server, attempt.folder, watch, self.peers)

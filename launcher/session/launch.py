@@ -34,6 +34,7 @@ from .first_plan import first_plan
 from .lessons import learning
 from .loop import Effects, run_attempts
 from .resume import prepare
+from .told_beforehand import tell, told_beforehand
 
 OLDEST_TORCH = (2, 3)
 """The first whose elastic has what workers are started with (`LOGS_SPECS`)."""
@@ -129,8 +130,8 @@ def _train(
     reporter = ConsoleReporter()
     learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
-    told = start.sentences(catalogue, whole=terminal.is_verbose())
-    for sentence in (*learnt.notes, *told):
+    taught = start.sentences(catalogue, whole=terminal.is_verbose())
+    for sentence in (*learnt.notes, *taught):
         reporter.note(sentence)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     has_learnt = start.has_failed
@@ -145,7 +146,9 @@ def _train(
             f"everybody may replace what is in {above}, this run's files too: chmod +t it"
         )
     run_directory.write(run / "request.json", request.document())
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled)
+    told = {*told_beforehand(plan, catalogue.on_plans)}
+    inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
+    nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled, inform)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)

@@ -71,6 +71,7 @@ class Settling:
             nothing is changed there any more.
         notice: called with a line that the user should see at once.
         told: called with what is changed: where, the plan, the changes, whether they are made.
+        informed: called with the plan in force whenever more is known of what it trains.
         asked: what the workers have said where they asked, as statements.
         framework: the owner of the training loop, by what they said.
         shape: the model, as the first to know it has described it.
@@ -84,6 +85,7 @@ class Settling:
     unreached: set[str]
     notice: Callable[[str], None]
     told: Told
+    informed: Callable[[Plan], None]
     asked: dict[str, Statement] = field(default_factory=dict)
     framework: Framework | None = None
     shape: Mapping[str, Any] | None = None
@@ -114,6 +116,7 @@ class Settling:
             workload = with_seen(
                 self.attempt.plan.workload, self.attempt, self.seen(observed, model)
             )
+            self.informed(replace(self.attempt.plan, workload=workload))
             self._allowed[key] = self._may_go_on(self.attempt, workload)
         return self._allowed[key]
 
@@ -225,6 +228,7 @@ class Settling:
             return Answer(question.key)
         seen = self.seen(observed, model)
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
+        self.informed(replace(base.plan, workload=workload))
         if self._may_go_on(base, workload) and not _is_mistaken(base, stated):
             return Answer(question.key, probes=self._needs_probe(base, workload, question))
         tried, asked = tried_settings(base, workload), workload.asked

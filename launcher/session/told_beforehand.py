@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..catalogue.entry import KnownFailure
 from ..core.settings import Fact
@@ -28,6 +28,23 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
         for entry in entries
         if any(all(term.holds(point) for term in terms) for terms in entry.tells)
     )
+
+
+def tell(
+    plan: Plan, entries: Sequence[KnownFailure], told: set[str], notice: Callable[[str], None]
+) -> None:
+    """Tells what is told of a plan and hasn't been told yet, as when workers say what they train.
+
+    Args:
+        plan: with what is known by now.
+        entries: the known failures that can tell on a plan.
+        told: what has been told, which grows.
+        notice: called with each text.
+    """
+    for text in told_beforehand(plan, entries):
+        if text not in told:
+            told.add(text)
+            notice(text)
 
 
 def _end(entry: KnownFailure, versions: Mapping[str, str]) -> str:

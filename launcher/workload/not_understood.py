@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ..core.certainty import Origin
 from .script.given import Flags
 
 MATTERS = re.compile(
@@ -36,8 +35,7 @@ def not_understood(flags: Flags) -> tuple[str, ...]:
         dict.fromkeys(
             given.source
             for name, given in flags.all.items()
-            if given.origin > Origin.SCRIPT
-            and given.source not in understood
+            if given.source not in understood
             and MATTERS.search(name)
             and not MINOR.search(name)
             and not given.says_no

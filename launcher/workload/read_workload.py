@@ -19,7 +19,6 @@ from .readers import (
     accelerate_environment,
     deepspeed_json,
     flag_embedding,
-    fsdp,
     llama_factory,
     ms_swift,
     peft_flags,
@@ -35,6 +34,11 @@ from .script.script import Script
 from .script.versions import installed
 
 PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
+OWN_BATCHES = {
+    *("batch_sampler", "BatchSampler", "get_train_dataloader"),
+    *("split_batches", "dispatch_batches"),
+}
+"""Names by which batches are made otherwise than by a size for each rank."""
 
 
 class Reader(Protocol):
@@ -51,7 +55,6 @@ class Reader(Protocol):
 READERS: tuple[Reader, ...] = (
     training_arguments,
     deepspeed_json,
-    fsdp,
     ms_swift,
     accelerate_environment,
     llama_factory,
@@ -85,7 +88,7 @@ def read_workload(request: LaunchRequest) -> Workload:
         notes=tuple(dict.fromkeys(script.notes)),
         unmodelled=tuple(dict.fromkeys((*script.unmodelled, *notes))),
         not_understood=not_understood(script.flags),
-        makes_batches=script.parser.makes_batches,
+        makes_batches=not script.words.named.isdisjoint(OWN_BATCHES),
         model=model,
     )
 

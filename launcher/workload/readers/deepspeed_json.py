@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ...core.certainty import Origin
 from ...core.choices import Engine, Offload
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
@@ -16,7 +14,6 @@ from ...core.workload import Known, Statement
 from ..config_files.deepspeed import Config, ConfigError, load
 from ..config_files.deepspeed_statements import batch_of, of_config
 from ..script.given import Given
-from ..script.known_values import Unknown
 from ..script.script import Script
 
 FLAGS = (
@@ -41,10 +38,9 @@ def read(script: Script) -> Iterator[Statement]:
         value = given.value
         is_text = isinstance(value, str) and value.lstrip().startswith("{")
         if isinstance(value, dict) or is_text or str(value).endswith(".json"):
-            yield from statements(_config(given), _label(given), script, given.origin)
-            if given.origin > Origin.SCRIPT:
-                return
-        elif name != "ds_config":
+            yield from statements(_config(given), _label(given), script)
+            return
+        if name != "ds_config":
             # Some frameworks have named configurations of their own: `--deepspeed zero2`.
             yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
         break
@@ -61,7 +57,7 @@ def _made_by_script(script: Script) -> Iterator[Statement]:
     """Stage and offload of a configuration that the script makes of its flags: DeepSpeed-Chat."""
     bare, stage = script.flags["deepspeed"], script.text("zero_stage")
     yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, bare.origin, bare.source)
-    if stage is None or script.is_open("zero_stage"):
+    if stage is None:
         return
     if str(stage.value) not in ("0", "1", "2", "3"):
         script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
@@ -77,16 +73,9 @@ def _made_by_script(script: Script) -> Iterator[Statement]:
 
 def _config(given: Given) -> Config:
     try:
-        return load(_settled(given.value))
+        return load(given.value)
     except ConfigError as error:
         raise LaunchError(ExitCode.USAGE, f"{given.source}: {error}") from error
-
-
-def _settled(value: Any) -> Any:
-    """A configuration of the script's, in which what isn't known is left to others."""
-    if isinstance(value, dict):
-        return {key: _settled(each) for key, each in value.items()}
-    return "auto" if isinstance(value, Unknown) else value
 
 
 def _label(given: Given) -> str:
@@ -96,17 +85,14 @@ def _label(given: Given) -> str:
     return Path(value).name if is_path else given.source
 
 
-def statements(
-    config: Config, label: str, script: Script, origin: Origin = Origin.CONFIG
-) -> Iterator[Statement]:
-    """The statements in a configuration: a file's, or one that the script's source creates.
+def statements(config: Config, label: str, script: Script) -> Iterator[Statement]:
+    """The statements in a configuration.
 
     Raises:
-        LaunchError: a file's numbers contradict each other or the flags.
+        LaunchError: its numbers contradict each other or the flags.
     """
-    if origin >= Origin.CONFIG:
-        _refuse_contradictions(config, label, script)
-    yield from of_config(config, label, script, min(origin, Origin.CONFIG))
+    _refuse_contradictions(config, label, script)
+    yield from of_config(config, label, script)
 
 
 def _refuse_contradictions(config: Config, label: str, script: Script) -> None:

@@ -1,4 +1,4 @@
-"""Reads what is asked of FSDP: the Trainer's flags, accelerate's variables, calls in the source."""
+"""Reads what is asked of FSDP: the Trainer's flags, accelerate's variables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from ...core.reasons import reason_of
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ...system import regular_files
-from ..config_files.vocabulary import dtype_named
 from ..script.given import FALSE, TRUE, Given
-from ..script.known_values import Unknown
 from ..script.script import Script
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
@@ -29,26 +27,6 @@ def flag(script: Script) -> Given | None:
     """The Trainer's flag for FSDP: with a value or, in late 5.x, alone."""
     given = script.flags.get("fsdp")
     return given if given is not None and given.value is None else script.text("fsdp")
-
-
-def read(script: Script) -> Iterator[Statement]:
-    """The engine that the source makes itself, where it is certain to."""
-    version = script.flags.get("source_fsdp_version")
-    if version is None or script.is_open("source_fsdp_version"):
-        return
-    yield Fact.ENGINE, _known(version, Engine.FSDP.value)
-    yield Fact.FSDP_VERSION, _known(version, version.value)
-    reshard = script.flags.get("source_reshard_after_forward")
-    if reshard is not None and isinstance(reshard.value, bool):
-        yield Setting.RESHARD_AFTER_FORWARD, _known(reshard, reshard.value)
-    for name, flagged in (
-        (Setting.PRECISION, "source_param_dtype"),
-        (Fact.REDUCE_PRECISION, "source_reduce_dtype"),
-    ):
-        given = script.flags.get(flagged)
-        named = None if given is None else dtype_named(str(given.value))
-        if given is not None and named is not None:
-            yield name, _known(given, named.value)
 
 
 def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[Statement]:
@@ -114,10 +92,9 @@ def of_variables(
     if version == "2" and reshard in TRUE + FALSE:  # the first version has strategies instead
         yield Setting.RESHARD_AFTER_FORWARD, known(reshard in TRUE, name)
     name = "FSDP_OFFLOAD_PARAMS"
-    offload = variables.get(name)
-    if not isinstance(offload, Unknown):
-        held = Offload.OPTIMIZER_AND_PARAMETERS if _is_true(offload) else Offload.NONE
-        yield Setting.OFFLOAD, known(held.value, name)
+    is_held = _is_true(variables.get(name))
+    held = Offload.OPTIMIZER_AND_PARAMETERS if is_held else Offload.NONE
+    yield Setting.OFFLOAD, known(held.value, name)
     name = "FSDP_ACTIVATION_CHECKPOINTING"
     if _is_true(variables.get(name)):
         # accelerate/accelerator.py: `checkpoint_wrapper` with NO_REENTRANT.

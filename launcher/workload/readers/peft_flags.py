@@ -84,45 +84,25 @@ def adapter_of(script: Script) -> Given | None:
                 return Given("", part.origin, part.source)
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
-    if script.parser.adapter is not None:
-        return _in_source(script, script.parser.adapter)
     switches = [given for name in SWITCHES if (given := script.boolean(name)) is not None]
-    ranks = [script.flags[name] for name in RANKS if _is_switch(script, name)]
-    ranks = [given for given in ranks if not given.says_no]
-    asked = [switch for switch in switches if switch.value] + ranks
+    parts = [script.flags[name] for name in PARTS if name in script.flags]
+    asked = [switch for switch in switches if switch.value]
+    asked += [part for part in parts if not part.says_no]
     quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
-    zeros = [name for name in RANKS if name in script.parser.zeros and _is_switch(script, name)]
-    if "ModelConfig" in script.parser.classes and script.leaves("use_peft"):
+    if {"ModelConfig", "trl"} <= script.names and script.leaves("use_peft"):
         return Given(Adapter.NONE, Origin.DEFAULT, "trl's default of use_peft")
-    off = [*switches, *(script.flags[name] for name in zeros)]
-    if not off or _other(script) is not None:
+    if not switches or _other(script) is not None:
         return None
-    return Given(Adapter.NONE, off[0].origin, off[0].source)
+    return Given(Adapter.NONE, switches[0].origin, switches[0].source)
 
 
 def _part_of_full(script: Script) -> Given | None:
     """A flag by which a full training trains only some layers at a time."""
     given = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
     return None if given is None or given.says_no else given
-
-
-def _in_source(script: Script, adapter: Given) -> Given:
-    """What the source says, with the flag that decides it where there is one."""
-    wanted = bool(adapter.value != Adapter.NONE)
-    for switch in [script.boolean(name) for name in (*SWITCHES, *QUANTIZED)]:
-        if switch is not None and switch.value is wanted:
-            return Given(adapter.value, switch.origin, switch.source)
-    return adapter
-
-
-def _is_switch(script: Script, name: str) -> bool:
-    """Whether a rank is given whose 0 means that there are no adapters."""
-    if name not in script.flags or not (name in PARTS or name in script.parser.zeros):
-        return False
-    return not script.is_open(name)
 
 
 def _other(script: Script) -> Given | None:
@@ -171,15 +151,13 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
         yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
-    for name in () if script.is_open("lora_rank") else RANKS:
+    for name in RANKS:
         is_asked = name in script.flags and not script.flags[name].says_no
         rank = script.number(name) if is_asked else None
         if rank is not None and (wanted or name != "r"):
             yield Fact.LORA_RANK, _known(rank, rank.value)
             break
     for fact, names in ((Fact.LORA_TARGETS, TARGETS), (Fact.LORA_SAVED, SAVED)):
-        if any(script.is_open(name) for name in names):
-            continue
         for given in [text for name in names if (text := script.text(name))]:
             words = words_of(given)
             if not words:
@@ -230,7 +208,7 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = None if name in script.parser.options else script.boolean(name)
+        switch = None if script.declares(name) else script.boolean(name)
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, _known(switch, 4)
             yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))

@@ -112,13 +112,8 @@ def _named(script: Script) -> Given | None:
             return Given(str(given.value).lower(), given.origin, given.source)
     if script.owner == "swift" and "rlhf" in script.program and "rlhf_type" not in script.flags:
         return Given("dpo", Origin.DEFAULT, "ms-swift's default of rlhf_type")
-    made = script.text("source_trainer")
-    if made is not None:
-        method = TRAINERS.get(str(made.value))
-        source = f"the script uses {made.value}"
-        return None if method is None else Given(method, made.origin, source)
-    found = [trainer for trainer in TRAINERS if trainer in script.names]
-    if len(found) != 1 or script.is_open("source_trainer"):
+    found = [name for name in script.names if name.endswith("Trainer")]
+    if len(found) != 1 or found[0] not in TRAINERS:
         return None
     return Given(TRAINERS[found[0]], Origin.SCRIPT, f"the script uses {found[0]}")
 

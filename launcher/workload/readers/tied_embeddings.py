@@ -13,6 +13,11 @@ ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddi
 """Names of the two ends (modeling files of transformers)."""
 
 
+def is_end(module: str) -> bool:
+    """Whether a module of that name is the input or the output embedding."""
+    return module.rpartition(".")[2] in ENDS
+
+
 def statements(script: Script, workload: Workload, model: Model | None) -> Iterator[Statement]:
     """That an end is trained in full, where the model ties it and peft isn't told to keep the tie.
 
@@ -23,8 +28,8 @@ def statements(script: Script, workload: Workload, model: Model | None) -> Itera
     """
     saved = workload.known.get(Fact.LORA_SAVED)
     kept = script.boolean("ensure_weight_tying")
-    if saved is None or model is None or script.is_open("ensure_weight_tying"):
+    if saved is None or model is None or script.decides("ensure_weight_tying"):
         return
-    names = {name.rpartition(".")[2] for name in str(saved.value).split(",")}
-    if model.tied and names & ENDS and not (kept is not None and kept.value):
+    is_kept = kept is not None and kept.value
+    if model.tied and any(map(is_end, str(saved.value).split(","))) and not is_kept:
         yield Fact.TIED_SAVED, Known(value=True, origin=saved.origin, source=saved.source)

@@ -12,7 +12,6 @@ from ...core.choices import Checkpointing, Engine, Precision
 from ...core.errors import ExitCode, LaunchError
 from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
-from ..script.decisive_calls import ANYTHING
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -27,6 +26,14 @@ SIGNS = (
 """Flags that no other framework has."""
 SWITCHES = ("activation_checkpointing", "gradient_checkpointing", "grad_checkpoint")
 """transformers' newer and older name, InternVL's."""
+CHECKPOINTED = {
+    *("gradient_checkpointing_enable", "activation_checkpointing_enable"),
+    *("prepare_model_for_kbit_training", "prepare_model_for_int8_training"),
+    *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
+    *("torch.utils.checkpoint", "checkpoint_sequential"),
+}
+"""Names in a source that may have activations recomputed whatever the switch says: transformers'
+and peft's, diffusers', timm's and torch's."""
 BATCHES = ("loader_batch_size", "per_device_train_batch_size", "micro_batch_size")
 """Of a script without a Trainer: what its loader gets, and two names that tell what they mean."""
 MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
@@ -35,7 +42,7 @@ MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
 
 def given(script: Script) -> bool:
     """Whether the script gets flags of TrainingArguments that aren't its own."""
-    return any(name in script.flags and name not in script.parser.options for name in SIGNS)
+    return any(name in script.flags and not script.declares(name) for name in SIGNS)
 
 
 def is_trainers(script: Script) -> bool:
@@ -72,9 +79,7 @@ def _engine(script: Script) -> Iterator[Statement]:
     elif asked is not None:
         mixed = next((known for _, known in _precision(script)), None)
         yield from fsdp.of_trainer(script, asked, mixed)
-    elif not (
-        is_bare(script) or script.text("deepspeed") or script.is_open("deepspeed", "fsdp", ANYTHING)
-    ):
+    elif not (is_bare(script) or script.text("deepspeed") or script.decides("deepspeed", "fsdp")):
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
         yield Fact.UNSYNCED_PASSES, Known(True, Origin.DEFAULT, "the Trainer's accumulation")
@@ -98,8 +103,7 @@ def _batch(script: Script) -> Iterator[Statement]:
 
 def _own_batch(script: Script) -> Iterator[Statement]:
     """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
-    files = (given for name in FLAGS if (given := script.text(name)))
-    if any(given.origin > Origin.SCRIPT for given in files):
+    if any(script.text(name) for name in FLAGS):
         return
     for setting, names in (
         (Setting.MICRO_BATCH, BATCHES),
@@ -118,40 +122,27 @@ def _positive(script: Script, name: str) -> Given | None:
     """
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
-    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text) and _is_stated(given):
+    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
         problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
         raise LaunchError(ExitCode.USAGE, problem)
     return script.number(name)
-
-
-def _is_stated(given: Given) -> bool:
-    return given.origin > Origin.SCRIPT
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
     # Late 5.x calls it activation_checkpointing and still accepts the older name.
     name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[1])
     switch = script.boolean(name)
-    own = script.boolean("source_checkpointing")
-    if script.is_open(name) or (switch is None and name in script.flags):
-        return
     if switch is not None and switch.value:
         by_trainer = is_trainers(script) and name in SWITCHES[:2]
         yield from _recomputed(script, switch, by_trainer=by_trainer)
-    elif own is not None and own.value:
-        yield from _recomputed(script, own, by_trainer=False)
-    elif script.is_open("source_checkpointing"):
+    elif not script.words.named.isdisjoint(CHECKPOINTED):
         return
     elif switch is not None:
         yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
-    elif script.is_open(ANYTHING):
-        return
-    elif is_trainers(script) and not _has_own(script):
+    elif is_trainers(script) and not _has_own(script) and script.leaves(*SWITCHES):
         source = "transformers' default of gradient_checkpointing"
         off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
         yield Setting.GRADIENT_CHECKPOINTING, off
-    elif is_trainers(script) and not script.owner:
-        yield from _of_trl(script)
 
 
 def _has_own(script: Script) -> bool:
@@ -159,24 +150,12 @@ def _has_own(script: Script) -> bool:
     return "trl" in script.names or script.owner in ("swift", "llamafactory")
 
 
-def _of_trl(script: Script) -> Iterator[Statement]:
-    """What trl defaults to in the installed version; recent ones recompute."""
-    default = script.parser.defaults.get("gradient_checkpointing")
-    if default is None:
-        source = "recent trl's default of gradient_checkpointing"
-        yield Fact.CHECKPOINTED, Known(True, Origin.DEFAULT, source)
-    elif default.value:
-        yield from _recomputed(script, default, by_trainer=True)
-    else:
-        yield Setting.GRADIENT_CHECKPOINTING, _known(default, Checkpointing.OFF.value)
-
-
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
     """Which implementation recomputes, where a switch asks for it."""
-    mode = mode_asked(script) if by_trainer else _mode_in_source(script)
-    if mode is None:
+    mode = mode_asked(script) if by_trainer else None
+    if mode is None and by_trainer and _takes_default(script):
         default = default_mode(script.versions)
-        if default is not None and _takes_default(script, by_trainer=by_trainer):
+        if default is not None:
             source = f"{switch.source}, {default[1]}"
             mode = Known(default[0].value, Origin.DEFAULT, source)
     if mode is not None:
@@ -192,15 +171,14 @@ def _at_most(mode: Known, switch: Given) -> Known:
     return Known(mode.value, switch.origin, mode.source)
 
 
-def _takes_default(script: Script, *, by_trainer: bool) -> bool:
+def _takes_default(script: Script) -> bool:
     """Whether the implementation is the one that transformers defaults to.
 
     trl had another default before transformers 5, and takes the reentrant one with adapters at
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
-    if not by_trainer:
-        return "source_transformers_checkpointing" in script.flags
-    if script.owner in ("swift", "llamafactory"):
+    is_own = script.decides(*(f"{each}_kwargs" for each in SWITCHES))
+    if is_own or script.owner in ("swift", "llamafactory"):
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")
@@ -211,13 +189,6 @@ def _takes_default(script: Script, *, by_trainer: bool) -> bool:
 def _is_engine_set(script: Script) -> bool:
     """Whether the environment asks for DeepSpeed."""
     return script.environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in TRUE
-
-
-def _mode_in_source(script: Script) -> Known | None:
-    """What the script's own calls say."""
-    given = script.flags.get("source_use_reentrant")
-    mode = None if given is None else _mode(given.value)
-    return None if given is None or mode is None else _known(given, mode.value)
 
 
 def mode_asked(script: Script) -> Known | None:
@@ -279,11 +250,6 @@ def _precision(script: Script) -> Iterator[Statement]:
     mixed = script.text("mixed_precision")
     if mixed is not None and str(mixed.value) in MIXED:
         yield Setting.PRECISION, _known(mixed, MIXED[str(mixed.value)].value)
-    if _has_own(script):
-        # Some versions compute as the model; where trl leaves bf16 open, it is on without fp16.
-        default = script.parser.defaults.get("bf16")
-        if default is not None and default.value is None and script.leaves("bf16", "fp16"):
-            yield Setting.PRECISION, _known(default, Precision.BF16.value)
-    elif script.takes_all and script.leaves("bf16", "fp16"):
+    elif not _has_own(script) and script.takes_all and script.leaves("bf16", "fp16"):
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

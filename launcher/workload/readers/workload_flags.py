@@ -9,6 +9,7 @@ from ...core.certainty import Origin
 from ...core.choices import Attention, Loss, Optimizer, Output
 from ...core.count_of import count_of
 from ...core.hardware import VISIBLE
+from ...core.model import output_of
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
 from ..config_files.vocabulary import STEPS, attention_named, dtype_named, optimizer_named
@@ -140,7 +141,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
                 script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
             return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
-    named = next(filter(None, map(script.text, ("optimizer", "optim", "source_optimizer"))), None)
+    named = next(filter(None, map(script.text, ("optimizer", "optim"))), None)
     if named is None:
         if script.takes_all and script.leaves("optim"):
             source = "transformers' default of optim"
@@ -148,9 +149,8 @@ def _optimizer(script: Script) -> Iterator[Statement]:
         return
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
-        if named.origin > Origin.SCRIPT:
-            note = f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
-            script.unmodelled.append(note)
+        note = f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
+        script.unmodelled.append(note)
     else:
         yield Fact.OPTIMIZER, _known(named, optimizer.value)
     fused = STEPS.get(str(named.value))
@@ -210,18 +210,15 @@ def _fuses(script: Script, name: str) -> bool:
 
 
 def _loaded(script: Script) -> Iterator[Statement]:
-    names = [name for name in DTYPES if name not in script.parser.options or name == DTYPES[0]]
-    named = None if script.is_open(DTYPES[0]) else _first_known(script, names, dtype_named)
+    names = [name for name in DTYPES if name == DTYPES[0] or not script.declares(name)]
+    named = _first_known(script, names, dtype_named)
     if named is not None:
         yield Fact.LOADED_PRECISION, named
 
 
 def _output(script: Script) -> Iterator[Statement]:
-    """What the class of the model puts out, where the script's source loads it."""
-    made = script.text("source_output")
-    if made is not None:
-        yield Fact.OUTPUT, _known(made, made.value)
-    elif script.is_open("source_output"):
+    """That the model may put out scores, where the source names a class of that kind."""
+    if any(output_of(name) is Output.SCORES for name in script.words.named):
         source = "the class of the model isn't known"
         yield Fact.OUTPUT, Known(Output.VOCABULARY.value, Origin.DEFAULT, source)
 
@@ -238,7 +235,7 @@ def _spread(script: Script) -> Iterator[Statement]:
     given = script.text("device_map")
     if given is not None and str(given.value) in SPREADING:
         yield Fact.DEVICE_MAP, _known(given, value=True)
-    elif script.is_open("device_map"):
+    elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
     elif given is None and script.owner == "swift" and script.text("deepspeed") is None:
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "ms-swift's default of device_map")

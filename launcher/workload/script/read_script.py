@@ -1,4 +1,4 @@
-"""Reads the user's script as far as it can be known without running it."""
+"""Reads what is given to the user's script, and which words its source has; nothing is run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...core.workload import FRAMEWORKS
 from .files import module_file, parsed, script_file
 from .flags import arguments_file, flags_of
 from .given import Flags
-from .own_parser import OwnParser, own_parser
 from .script import Script
 from .source_files import source_files
+from .source_words import SourceWords, words_of
 from .versions import installed
 
 OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
@@ -46,19 +46,18 @@ def read_script(request: LaunchRequest) -> Script:
         names |= {request.script.partition(".")[0]}
     owner = owner_of(request.script, names)
     arguments = [*arguments_file(path, names), *request.arguments]
+    # Of a framework's own program its reader knows what it does.
+    words = SourceWords() if owner else words_of(source_files(request).files)
     flags = flags_of(arguments, names, owner)
-    parser = OwnParser()
-    if not owner:  # whose source is a framework's: its reader knows what it does
-        parser, flags = own_parser(source_files(request), flags, request.world)
     return Script(
-        flags=Flags(flags),
+        flags=Flags({n: given for n, given in flags.items() if n not in words.assigned}),
         names=names,
         versions=installed(FRAMEWORKS),
         environment=dict(os.environ),
         world=request.world,
         owner=owner,
         program=request.script,
-        parser=parser,
+        words=words,
     )
 
 

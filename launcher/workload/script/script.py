@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...core.certainty import Origin
 from ...core.settings import TOO_LARGE
-from .decisive_calls import ANYTHING
 from .given import FALSE, PARSERS, TRUE, Flags, Given
-from .own_parser import OwnParser
+from .source_words import SourceWords
+
+FROM_ELSEWHERE = {"parse_json_file", "parse_yaml_file", "parse_dict"}
+"""Methods of HfArgumentParser that take all arguments from elsewhere than the command line."""
+COMMAND_LINE = "parse_args_into_dataclasses"
+"""The one that takes them from there; scripts that have both use it unless given a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Script:
     """The input of the readers.
 
     Attributes:
-        flags: what is given to the script, else its own defaults, by name with underscores.
+        flags: what is given to the script and not replaced there, by name with underscores.
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
@@ -26,7 +29,7 @@ class Script:
         unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
-        parser: what its source says of its options.
+        words: those of its source; none where it is one of a framework's own.
     """
 
     flags: Flags
@@ -38,22 +41,26 @@ class Script:
     unmodelled: list[str] = field(default_factory=list)
     owner: str = ""
     program: str = ""
-    parser: OwnParser = field(default_factory=OwnParser)
+    words: SourceWords = field(default_factory=SourceWords)
 
     @property
     def takes_all(self) -> bool:
         """Whether all arguments come from the command line, so that absent ones have defaults."""
-        if self.owner or self.parser.takes_training_arguments:
-            return True
-        return bool(self.names & PARSERS) and not self.parser.is_parsed
+        named = self.words.named
+        is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
+        return bool(self.owner or (self.names & PARSERS and not is_elsewhere))
 
-    def is_open(self, *names: str) -> bool:
-        """Whether the source decides one of these arguments, in a way that isn't known."""
-        return any(name in self.parser.unknown for name in names)
+    def declares(self, name: str) -> bool:
+        """Whether the source has a parser of its own with this option."""
+        return bool({f"--{name}", f"--{name.replace('_', '-')}"} & self.words.set)
+
+    def decides(self, *names: str) -> bool:
+        """Whether the source may give one of these arguments a value: what, is asked at launch."""
+        return not self.words.set.isdisjoint(names)
 
     def leaves(self, *names: str) -> bool:
         """Whether neither what is given nor the source says anything of these arguments."""
-        return not (self.is_open(ANYTHING, *names) or any(name in self.flags for name in names))
+        return not (self.decides(*names) or any(name in self.flags for name in names))
 
     def text(self, name: str) -> Given | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
@@ -70,8 +77,6 @@ class Script:
         except ValueError:
             value = 0
         if value < 1 or value >= TOO_LARGE:
-            if given.origin is Origin.SCRIPT:
-                return None  # the script's way to say that there is none
             why = "is too large" if value > 0 else "isn't a positive whole number"
             self.notes.append(f"{given.source}: {given.value!r} {why}")
             return None

@@ -151,31 +151,6 @@ def test_nothing_is_changed_on_what_is_only_assumed(folder: Path) -> None:
     assert plan["known"]["zero_stage"]["certainty"] == "stated"
 
 
-def test_a_length_that_the_script_sets_is_a_limit(folder: Path) -> None:
-    """Nobody has said that the data is as long; the same length as an argument counts."""
-    (folder / "finetune.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
-        "@dataclass\n"
-        "class Data:\n"
-        "    model_name_or_path: str = ''\n"
-        "    use_lora: bool = False\n"
-        "    model_max_length: int = 32768\n"
-        "HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()\n"
-    )
-    own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", "--bf16=True")
-    own += ("--gradient_checkpointing=True", "--optim=adamw_torch", "--use_lora=False")
-    own += ("--per_device_train_batch_size=16",)
-    found = {}
-    for more in ((), ("--model_max_length=32768",)):
-        options = ("plan", "--json", "--nproc=8", "--hardware=dgx-a100-80gb")
-        found[more] = json.loads(run(folder, *options, *own, *more).stdout)
-    derived, stated = found.values()
-    assert derived["changes"] == []
-    assert "sequence_length (finetune.py:7: model_max_length)" in derived["doubt"]["missing"]
-    assert "micro_batch" in {change["setting"] for change in stated["changes"]}
-
-
 def test_an_argument_that_was_not_understood_makes_the_memory_uncertain(folder: Path) -> None:
     """What is stated would be refused; what the argument does to it, nobody knows."""
     code, plan = document(folder, "atlas-800t-a2-910b4", "72b", arguments=CERTAIN)

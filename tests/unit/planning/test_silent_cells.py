@@ -134,7 +134,7 @@ def test_no_settled_change_ends_there(release: str, tmp_path: Path) -> None:
     attempt = Attempt(0, as_asked(REQUEST, Workload(Framework.NONE), HARDWARE), tmp_path)
     for number, values in enumerate(asked()):
         facts = {str(name): value for name, value in values.items()}
-        settling = Settling(attempt, rules, set(), print, lambda *_, **__: None)
+        settling = Settling(attempt, rules, set(), print, lambda *_, **__: None, lambda _: None)
         changeable = ["zero_stage", "offload"]
         question = Ask(str(number), Boundary.INITIALIZE, changeable, facts)
         answer = settling.answer(0, question, {}, None)

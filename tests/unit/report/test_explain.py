@@ -78,12 +78,11 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
     ("origin", "is_told"),
     [
         (Origin.DEFAULT, False),  # the script may decide otherwise
-        (Origin.SCRIPT, False),  # it may compute it from what only the run knows
         (Origin.FLAG, True),
         (Origin.OBSERVED, True),
     ],
 )
-def test_figures_from_the_scripts_source_alone_arent_told(origin: Origin, is_told: bool) -> None:
+def test_assumed_figures_arent_told(origin: Origin, is_told: bool) -> None:
     """What it divides by the ranks, or sets where its model has adapters."""
     values = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.FIND_UNUSED_PARAMETERS: True}
     known = {setting: Known(value, origin, "") for setting, value in values.items()}
@@ -129,6 +128,7 @@ def test_a_plan_with_a_change() -> None:
         "         --gradient_checkpointing): Under ZeRO-3 non-reentrant checkpointing\n"
         '         recomputes with released parameters ("Recomputed values ... have different\n'
         '         metadata ... shape [0]") [zero3-recompute-of-released-parameters]\n'
+        "open     micro_batch, accumulation, precision: train.py decides, asked at launch\n"
         "keep     --fix suggest launches what was asked, whatever is known against it\n"
         "preset   ZeRO stage 3, reentrant checkpointing"
     )
@@ -335,10 +335,10 @@ def test_suggestions_change_nothing() -> None:
     asked = as_asked(REQUEST, world(LORA3), HARDWARE)
     assert isinstance(plan, Plan)
     rows = [*plan_rows(asked), *suggestion_rows(plan)]
-    assert [label for label, _ in rows] == ["plan", "preset", "suggest"]
+    assert [label for label, _ in rows] == ["plan", "open", "preset", "suggest"]
     assert rows[0][1] == "as asked: nothing is changed; on 2 x cpu"
-    assert rows[1][1] == "ZeRO stage 3, non-reentrant checkpointing"
-    assert rows[2][1].startswith("gradient_checkpointing: non_reentrant -> reentrant (from --")
+    assert rows[2][1] == "ZeRO stage 3, non-reentrant checkpointing"
+    assert rows[3][1].startswith("gradient_checkpointing: non_reentrant -> reentrant (from --")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ FAILS = {"block_runs_twice": True}
 
 def settling_of(attempt: Attempt, rules: Rules) -> Settling:
     """Decides on an attempt of which the user isn't told."""
-    return Settling(attempt, rules, set(), print, print)
+    return Settling(attempt, rules, set(), print, print, lambda _: None)
 
 
 def row(rank: int, step: int) -> RankProgress:
@@ -87,7 +87,9 @@ def world_of(
         told.append((where, {change.setting.value: change.new for change in changes}, is_made))
 
     notices: list[str] = []
-    settling = Settling(Attempt(0, plan, folder), RULES, {*unreached}, notices.append, tell)
+    settling = Settling(
+        Attempt(0, plan, folder), RULES, {*unreached}, notices.append, tell, lambda _: None
+    )
     return World(settling, notices, told)
 
 

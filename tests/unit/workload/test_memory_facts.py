@@ -12,6 +12,7 @@ from safe_launch.core.workload import Workload
 from safe_launch.workload.read_workload import read_workload
 from support.models import QWEN2_7B, model_of
 
+PARSER = "from transformers import HfArgumentParser\n"
 PLAIN = "from transformers import Trainer, TrainingArguments, HfArgumentParser\n"
 MINICPM_V = {
     **QWEN2_7B,
@@ -95,7 +96,7 @@ def test_outputs_of_ms_swift(tmp_path: Path, module: str, line: str, output: str
 
 def test_a_reward_trainer_scores(tmp_path: Path) -> None:
     """Trl's."""
-    workload = read(tmp_path, ARGUMENTS, source=PLAIN + "from trl import RewardTrainer\n")
+    workload = read(tmp_path, ARGUMENTS, source=f"{PARSER}from trl import RewardTrainer\n")
     assert workload.value(Fact.OUTPUT) == "scores"
 
 
@@ -129,7 +130,7 @@ def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps(QWEN2_7B))
-    source = PLAIN + "from trl import PPOTrainer\n"
+    source = f"{PARSER}from trl import PPOTrainer\n"
     workload = read(tmp_path, f"{ARGUMENTS} --use_peft --reward_model_path {other}", source=source)
     parameters = model_of(QWEN2_7B).parameters
     assert workload.value(Fact.FROZEN_BESIDE) == parameters

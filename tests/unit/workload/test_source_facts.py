@@ -1,4 +1,4 @@
-"""What a script's source says beside its parser's defaults: the model's class, files, freezing."""
+"""What a script's source says by what it names: the model's class, the trainer, devices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from safe_launch.core.certainty import Certainty
-from safe_launch.core.choices import Adapter, Output
+from safe_launch.core.choices import Output
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Workload
@@ -36,29 +35,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected", "certainty"),
+    ("made", "expected"),
     [
-        ("AutoModelForSequenceClassification", Output.SCORES, Certainty.DERIVED),
-        ("AutoModelForCausalLM", Output.VOCABULARY, Certainty.DERIVED),
-        ("AutoModel", None, None),
+        ("AutoModelForSequenceClassification", Output.VOCABULARY),
+        ("AutoModelForCausalLM", None),
+        ("AutoModel", None),
     ],
 )
-def test_what_the_class_of_the_model_puts_out(
-    made: str, expected: Output | None, certainty: Certainty | None, folder: Path
-) -> None:
-    """It decides whether there are logits of the whole vocabulary."""
-    workload = read(folder, f'{HEAD}model = {made}.from_pretrained("x", num_labels=1){END}')
-    known = workload.known.get(Fact.OUTPUT)
-    assert (known and known.value, known and known.origin.certainty) == (expected, certainty)
-
-
-def test_two_classes_of_models(folder: Path) -> None:
-    """Which of them is trained isn't known, so that logits are only assumed."""
-    both = """
-reward = AutoModelForSequenceClassification.from_pretrained("y")
-model = AutoModelForCausalLM.from_pretrained("x")
-"""
-    assert not read(folder, HEAD + both + END).is_certain(Fact.OUTPUT)
+def test_a_model_that_may_put_out_scores(made: str, expected: Output | None, folder: Path) -> None:
+    """Logits of the whole vocabulary are only assumed then."""
+    source = f"from transformers import {made}, HfArgumentParser, TrainingArguments, Trainer\n"
+    workload = read(folder, source)
+    assert workload.value(Fact.OUTPUT) == expected
+    assert not workload.is_certain(Fact.OUTPUT)
 
 
 @pytest.mark.parametrize(
@@ -87,68 +76,6 @@ def test_a_model_on_several_devices(
     assert workload.value(Fact.DEVICE_MAP) is expected
 
 
-PARTLY = """
-from peft import LoraConfig, get_peft_model
-model = AutoModelForCausalLM.from_pretrained("x")
-if args.do_eval:
-    model = get_peft_model(model, LoraConfig())
-if not args.do_predict:
-    for name, parameter in model.named_parameters():
-        if "memory" not in name:
-            parameter.requires_grad_(False)
-"""
-
-
-def test_frozen_parameters(folder: Path) -> None:
-    """A script without adapters that freezes parameters doesn't train all of them."""
-    assert read(folder, HEAD + PARTLY + END).value(Fact.ADAPTER) is None
-    workload = read(folder, HEAD + PARTLY + END, "--do_predict", "True")
-    assert workload.value(Fact.ADAPTER) == Adapter.NONE
-
-
-FILED = """
-import argparse
-from dataclasses import dataclass
-from transformers import HfArgumentParser, Trainer, TrainingArguments
-own = argparse.ArgumentParser()
-own.add_argument("--settings", default="settings.json")
-options = own.parse_args()
-@dataclass
-class Own(TrainingArguments):
-    lora_rank: int = 64
-(args,) = HfArgumentParser((Own,)).parse_json_file(json_file=options.settings)
-Trainer(args=args).train()
-"""
-
-
-def test_arguments_in_a_file_that_the_source_names(folder: Path) -> None:
-    """They are as good as on the command line; without the file, no default holds."""
-    (folder / "mine.json").write_text(json.dumps({"per_device_train_batch_size": 3, "bf16": True}))
-    known = read(folder, FILED, "--settings", "mine.json").known
-    assert (known[Setting.MICRO_BATCH].value, known[Setting.PRECISION].value) == (3, "bf16")
-    assert known[Setting.MICRO_BATCH].source == "mine.json: per_device_train_batch_size"
-    unknown = read(folder, FILED)
-    names = (Setting.MICRO_BATCH, Setting.PRECISION, Setting.GRADIENT_CHECKPOINTING)
-    assert not {*names, Fact.ENGINE, Fact.LORA_RANK} & unknown.known.keys()
-
-
-def test_defaults_that_are_set_from_elsewhere(folder: Path) -> None:
-    """Any of them may be replaced."""
-    source = """
-import argparse, json
-from torch.utils.data import DataLoader
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch", type=int, default=4)
-{}
-args = parser.parse_args()
-loader = DataLoader(train_data, batch_size=args.batch)
-"""
-    assert read(folder, source.format("")).value(Setting.MICRO_BATCH) == 4
-    replaced = source.format('parser.set_defaults(**json.load(open("defaults.json")))')
-    assert read(folder, replaced).value(Setting.MICRO_BATCH) is None
-    assert read(folder, replaced, "--batch", "2").value(Setting.MICRO_BATCH) == 2
-
-
 def test_tensor_parallelism_in_a_configuration(folder: Path) -> None:
     """DeepSpeed's AutoTP divides the model among ranks, which isn't modelled."""
     config = {"tensor_parallel": {"autotp_size": 4}, "zero_optimization": {"stage": 1}}
@@ -171,29 +98,14 @@ def test_losses_that_span_the_batch(trainer: str, folder: Path) -> None:
     assert workload.value(Fact.LOSS_SPANS_BATCH) is True
 
 
-BOTH = """
-from dataclasses import dataclass
-from transformers import HfArgumentParser, Trainer, TrainingArguments
-from trl import DPOTrainer
-class Pairs(DPOTrainer):
-    pass
-@dataclass
-class Own(TrainingArguments):
-    task: str = "sft"
-(args,) = HfArgumentParser((Own,)).parse_args_into_dataclasses()
-if args.task == "sft":
-    trainer = Trainer(args=args)
-else:
-    trainer = Pairs(args=args)
-"""
-
-
-def test_the_trainer_that_is_made(folder: Path) -> None:
-    """A script may import several: the arguments decide which of them trains."""
-    assert read(folder, BOTH).value(Fact.OBJECTIVE) is None
-    assert read(folder, BOTH, "--task", "dpo").value(Fact.OBJECTIVE) == "preference"
-    undecided = BOTH.replace("args.task ==", "task() ==")
-    assert read(folder, undecided).value(Fact.OBJECTIVE) is None
+@pytest.mark.parametrize(
+    ("imported", "objective"),
+    [("DPOTrainer", "preference"), ("SFTTrainer", None), ("SFTTrainer, DPOTrainer", None)],
+)
+def test_the_trainer_that_is_imported(imported: str, objective: str | None, folder: Path) -> None:
+    """A script may import several: which of them trains is asked at launch."""
+    workload = read(folder, f"from trl import TrlParser, {imported}\n")
+    assert workload.value(Fact.OBJECTIVE) == objective
 
 
 def test_parts_that_take_precedence_over_switches(folder: Path) -> None:

@@ -22,25 +22,17 @@ CONFIG = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 128,
 }
-SCRIPT = """\
-from peft import LoraConfig
-from transformers import AutoModelForCausalLM, Trainer
-
-model = AutoModelForCausalLM.from_pretrained("m")
-config = LoraConfig(r=8, target_modules=["q_proj"]{more})
-"""
 
 
 @table(
     ("more", "tied", "expected"),
     [
-        (', modules_to_save=["lm_head"]', True, True),
-        (', modules_to_save=["embed_tokens", "norm"]', True, True),
-        (', modules_to_save=["model.embed_tokens"]', True, True),
-        (', modules_to_save=["lm_head"]', False, None),
-        (', modules_to_save=["score"]', True, None),
-        (', modules_to_save=["lm_head"], ensure_weight_tying=True', True, None),
-        (', modules_to_save=["lm_head"], ensure_weight_tying=keep()', True, None),
+        ("--modules_to_save lm_head", True, True),
+        ("--modules_to_save embed_tokens norm", True, True),
+        ("--modules_to_save model.embed_tokens", True, True),
+        ("--modules_to_save lm_head", False, None),
+        ("--modules_to_save score", True, None),
+        ("--modules_to_save lm_head --ensure_weight_tying", True, None),
         ("", True, None),
     ],
 )
@@ -51,8 +43,8 @@ def test_only_an_end_of_a_tied_model_counts(
     monkeypatch.chdir(tmp_path)
     Path("m").mkdir(exist_ok=True)
     Path("m/config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": tied}))
-    Path("train.py").write_text(SCRIPT.format(more=more))
-    workload = read_workload(
-        LaunchRequest("train.py", False, ("--model_name_or_path=m",), 2, "--nproc")
-    )
+    source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"
+    Path("train.py").write_text(source)
+    line = ("--use_peft", "--model_name_or_path=m", *more.split())
+    workload = read_workload(LaunchRequest("train.py", False, line, 2, "--nproc"))
     assert workload.value(Fact.TIED_SAVED) is expected
