@@ -21,8 +21,6 @@ from ..workload.script.unguarded_calls import called
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """Where a value was read in a configuration file."""
-IN_SOURCE = re.compile(r"(?P<place>(?P<file>\S+\.py):(?P<line>\d+)): (?P<name>\w+)")
-"""Where one was read in the script or in a file that it imports."""
 IN_ENVIRONMENT = re.compile(r"\$(?P<name>\w+)")
 """The environment variable that gave one."""
 FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
@@ -154,19 +152,16 @@ def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) 
 
 
 def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:
-    """Where arguments of the Trainer's are given: in the source, by a flag, by none yet."""
-    keywords = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    """Where arguments of the Trainer's are given: by a flag, in the source, by none yet."""
+    keywords = _keywords(arguments)
     both = {*OF_CHECKPOINTING, *NEWER}
     names = {*arguments, *(both if both & arguments.keys() else ())}
     flag = FLAG.fullmatch(source)
     is_trainers = flag is not None and flag["name"].replace("-", "_") in names
-    if (found := IN_SOURCE.match(source)) and found["name"] in names:
-        paths = {str(file.path.resolve()) for file in files if file.path.name == found["file"]}
-        path = paths.pop() if len(paths) == 1 else ""
-        where = path, int(found["line"]), found["name"]
-        yield Edit(found["place"], keywords, *where, {**arguments})
-    elif flag and not is_trainers and len(arguments) == 1:
+    if flag and not is_trainers and len(arguments) == 1:
         yield Edit(COMMAND_LINE, f"{source} {_word(*arguments.values())}")
+    elif not is_trainers and (places := _set_in_source(files, arguments)):
+        yield from places
     elif not is_trainers and (calls := [*_calls_of_trainer(files)]):
         for file, call in calls:
             text = f"{called(call)}(..., {keywords})"
@@ -176,9 +171,50 @@ def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) 
         yield Edit(COMMAND_LINE, " ".join(words))
 
 
+def _keywords(arguments: Arguments) -> str:
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+
+
+def _set_in_source(files: Sequence[SourceFile], arguments: Arguments) -> list[Edit]:
+    """The lines that set the last of the arguments that any line sets; none where none does."""
+    nodes = [(file, node) for file in files for node in ast.walk(file.tree)]
+    for name in reversed([*arguments]):
+        own = {name: arguments[name]}
+        found = [
+            _edit(file, line, name, _keywords(given), given)
+            for file, node in nodes
+            for line, given in _setting(node, name, own, arguments)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _setting(
+    node: ast.AST, name: str, own: Arguments, all_: Arguments
+) -> Iterator[tuple[int, Arguments]]:
+    """The line at which a node sets an argument, and what can be set there: in a call, all."""
+    match node:
+        case ast.keyword(arg=found) if found == name:
+            yield node.lineno, all_
+        case ast.Dict(keys=keys):
+            yield from (
+                (key.lineno, all_)
+                for key in keys
+                if isinstance(key, ast.Constant) and key.value == name
+            )
+        case ast.Attribute(attr=found, ctx=ast.Store()) | ast.Name(id=found, ctx=ast.Store()):
+            if found == name:
+                yield node.lineno, own
+
+
 def _in_call(file: SourceFile, call: ast.Call, text: str, arguments: Arguments) -> Edit:
-    where = str(file.path.resolve()), call.lineno, dotted(call.func)
-    return Edit(f"{file.path}:{call.lineno}", text, *where, {**arguments})
+    return _edit(file, call.lineno, dotted(call.func), text, arguments)
+
+
+def _edit(file: SourceFile, line: int, name: str, text: str, arguments: Arguments) -> Edit:
+    where = str(file.path.resolve()), line, name
+    return Edit(f"{file.path}:{line}", text, *where, {**arguments})
 
 
 def _word(value: object) -> str:

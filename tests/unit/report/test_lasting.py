@@ -19,9 +19,9 @@ TRAINER, OWN = Framework.TRANSFORMERS, Framework.NONE
 ARGUMENTS = "the script's arguments"
 CHECKPOINTING = "--gradient_checkpointing true --gradient_checkpointing_kwargs"
 NEWER = CHECKPOINTING.replace("gradient", "activation")
-IN_CALL = (
-    "{script}:2: TrainingArguments(..., gradient_checkpointing=True, "
-    "gradient_checkpointing_kwargs={{'use_reentrant': False}})"
+SET = (
+    "{script}:4: gradient_checkpointing=True, "
+    "gradient_checkpointing_kwargs={{'use_reentrant': False}}"
 )
 LOOP = """\
 from torch.distributed.fsdp import fully_shard
@@ -136,20 +136,17 @@ def test_lines_of_the_users_own(
 @pytest.mark.parametrize(
     ("setting", "new", "source", "expected"),
     [
-        (
-            *("micro_batch", 2, "train.py:3: per_device_train_batch_size"),
-            "train.py:3: per_device_train_batch_size=2",
-        ),
-        (
-            *("gradient_checkpointing", "off", "train.py:4: gradient_checkpointing_kwargs"),
-            "train.py:4: gradient_checkpointing=False",
-        ),
+        ("micro_batch", 2, "seen in attempt 1", "{script}:3: per_device_train_batch_size=2"),
         (
             *("accumulation", 4, "transformers' default of gradient_accumulation_steps"),
             "{script}:2: TrainingArguments(..., gradient_accumulation_steps=4)",
         ),
-        ("gradient_checkpointing", "non_reentrant", "seen in attempt 1", IN_CALL),
-        ("gradient_checkpointing", "non_reentrant", "--gc", IN_CALL),
+        (
+            *("gradient_checkpointing", "off", "seen in attempt 1"),
+            "{script}:2: TrainingArguments(..., gradient_checkpointing=False)",
+        ),
+        ("gradient_checkpointing", "non_reentrant", "seen in attempt 1", SET),
+        ("gradient_checkpointing", "non_reentrant", "--gc", SET),
     ],
 )
 def test_arguments_that_the_script_makes_itself(
@@ -163,6 +160,26 @@ def test_arguments_that_the_script_makes_itself(
     )
     found = edits(plan_with(script, TRAINER, Setting(setting), new, source))
     assert [str(edit) for edit in found] == [expected.format(script=script)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("args.gradient_checkpointing_kwargs = {}", "gradient_checkpointing_kwargs={}"),
+        ("args.a, args.gradient_checkpointing_kwargs = 1, {}", "gradient_checkpointing_kwargs={}"),
+        ("words = {'gradient_checkpointing': True}", "gradient_checkpointing=True, ...{}"),
+        ("args = replace(args, gradient_checkpointing=True)", "gradient_checkpointing=True, ...{}"),
+    ],
+)
+def test_what_is_set_after_the_call(line: str, expected: str, tmp_path: Path) -> None:
+    """There it counts, and neither in the call nor on the command line."""
+    script = tmp_path / "train.py"
+    head = "from transformers import HfArgumentParser, TrainingArguments\nTrainingArguments()\n"
+    script.write_text(f"{head}{line}\n")
+    change = Setting.GRADIENT_CHECKPOINTING, "non_reentrant", "seen in attempt 1"
+    (edit,) = edits(plan_with(script, TRAINER, *change))
+    told = expected.replace("...", "gradient_checkpointing_kwargs=")
+    assert str(edit) == f"{script}:3: {told.format({'use_reentrant': False})}"
 
 
 @pytest.mark.parametrize(
