@@ -19,6 +19,7 @@ from safe_launch.catalogue.regex_as_prose import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 FAILURES = "presets/failures/"
+TOPICS = "presets/topics/"
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
@@ -29,6 +30,8 @@ def on_files(files: Files, config: Any) -> Files:
     entries = sorted((ROOT / FAILURES).glob("*.md"))
     for path in entries:
         files.append(File.generated(config, f"failures/{path.name}", content=failure_page(path)))
+    for path in sorted((ROOT / TOPICS).glob("*.md")):
+        files.append(File.generated(config, f"topics/{path.name}", abs_src_path=str(path)))
     for name in PROJECT:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
@@ -73,12 +76,14 @@ def site_path(path: str) -> str:
         return path.removeprefix("docs/")
     if path.startswith(FAILURES):
         return f"failures/{path.removeprefix(FAILURES)}"
+    if path.startswith(TOPICS):
+        return f"topics/{path.removeprefix(TOPICS)}"
     return path if path in PROJECT else f"repository/{path}"
 
 
 def repository_path(source: str) -> str:
     """The other way round."""
-    for folder, origin in (("failures/", FAILURES), ("repository/", "")):
+    for folder, origin in (("failures/", FAILURES), ("topics/", TOPICS), ("repository/", "")):
         if source.startswith(folder):
             return origin + source.removeprefix(folder)
     return source if source in PROJECT else f"docs/{source}"

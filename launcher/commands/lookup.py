@@ -70,19 +70,23 @@ def diagnose(arguments: Sequence[str]) -> int:
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """Prints known failures; without names, lists all, one per line."""
+    """Prints known failures and pages on several; without names, lists all, one per line."""
     from ..catalogue.search import Hit, document, listing
+    from ..catalogue.topics import topic_text, topics
     from ..core.nearest import near
     from ..report.explain_failure import entry_text
     from ..system import terminal
 
     command = _parser("explain", "prints known failures in full; without an ID lists all")
     command.add_argument("--json", action="store_true", help="print a document for programs")
-    command.add_argument("ids", metavar="ID", nargs="*", help="name of a known failure")
+    command.add_argument(
+        "ids", metavar="ID", nargs="*", help="name of a known failure, or wrong-loss"
+    )
     options = command.parse_args(arguments)
     entries = {entry.id: entry for entry in known_failures(options.catalogue)}
+    pages = topics()
     for name in options.ids:
-        if name not in entries:
+        if name not in entries and (options.json or name not in pages):
             problem = f"there is no known failure `{name}`"
             hint = f"{near(name, entries)}; safe-launch catalogue WORDS searches by a message"
             raise LaunchError(ExitCode.USAGE, problem, hint)
@@ -96,7 +100,11 @@ def explain(arguments: Sequence[str]) -> int:
         ]
         terminal.show(json.dumps(found, indent=1))
     elif options.ids:
-        terminal.show("\n\n\n".join(entry_text(entries[name]) for name in options.ids))
+        texts = (
+            entry_text(entries[name]) if name in entries else topic_text(pages[name])
+            for name in options.ids
+        )
+        terminal.show("\n\n\n".join(texts))
     else:
         terminal.show(listing(tuple(entries.values())))
     return ExitCode.SUCCESS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.search import CLASSES, listing, search
+from safe_launch.catalogue.topics import topics
 from safe_launch.cli import guarded
 from safe_launch.core.errors import ExitCode
 from support.stacks import CURRENT
@@ -100,6 +102,17 @@ def test_catalogue_and_explain_on_the_command_line(run: Callable[..., Done]) -> 
     wrong = run("explain", "gloo-peer-lost", "numactl-mising")
     assert (wrong.returncode, wrong.stdout) == (ExitCode.USAGE, "")
     assert "did you mean `numactl-missing`?" in wrong.stderr
+
+
+def test_a_page_leads_to_known_failures(run: Callable[..., Done]) -> None:
+    """Every name on it can be explained, and a terminal shows no link."""
+    text = run("explain", "wrong-loss").stdout
+    assert text.startswith("# It trains, and the loss is wrong\n")
+    assert "](" not in text
+    for path in topics().values():
+        linked = re.findall(r"\[([^\]]+)\]\(\.\./failures/(.+?)\.md\)", path.read_text())
+        assert [name for name, target in linked if name != target] == []
+        assert {name for name, _ in linked} <= {one.id for one in CATALOGUE}
 
 
 def test_a_clusters_own_entries_are_searched_too(tmp_path: Path, run: Callable[..., Done]) -> None:

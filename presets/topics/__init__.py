@@ -1,0 +1,1 @@
+"""Pages on what no message tells, as text."""
