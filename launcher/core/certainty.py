@@ -11,7 +11,7 @@ class Certainty(IntEnum):
     ASSUMED = 0
     """A framework's default, which the script may override."""
     DERIVED = 1
-    """Read in the script's own source as syntax."""
+    """Follows from what the script imports."""
     STATED = 2
     """The user's flag, configuration file or option."""
     OBSERVED = 3
@@ -26,7 +26,7 @@ class Origin(IntEnum):
     DEFAULT = 0
     """The framework's default in the installed version, which the script may override."""
     SCRIPT = 1
-    """Derived: read in the script's own source, as syntax."""
+    """Derived: it follows from what the script imports."""
     PRESET = 2
     """A named preset."""
     CONFIG = 3

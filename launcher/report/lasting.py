@@ -16,6 +16,7 @@ from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
 from ..workload.script.harmless_calls import dotted
+from ..workload.script.script import TRAINING
 from ..workload.script.source_files import SourceFile, source_files
 from ..workload.script.unguarded_calls import called
 
@@ -31,11 +32,6 @@ ARGUMENTS: Mapping[Setting, str] = {
     Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
 }
 """The Trainer's (transformers/training_args.py)."""
-TRAINING = re.compile(
-    r"(^|Seq2Seq|[a-z])TrainingArguments$"
-    r"|^(SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward)Config$"
-)
-"""transformers' arguments of its Trainer, and trl's, which inherit from them."""
 COMMAND_LINE = "the script's arguments"
 Arguments = Mapping[str, str | int | bool | dict[str, bool]]
 """Values by the names of a function's arguments."""

@@ -82,7 +82,7 @@ def _arguments(request: LaunchRequest) -> Iterator[str]:
     given = {
         name: each.words or (() if each.value is None else (str(each.value),))
         for name, each in script.flags.all.items()
-        if each.origin is not Origin.SCRIPT and not INDIFFERENT.fullmatch(name)
+        if not INDIFFERENT.fullmatch(name)
     }
     if not any(each.origin is Origin.CONFIG for each in script.flags.all.values()):
         before = itertools.takewhile(lambda word: not word.startswith("--"), request.arguments)

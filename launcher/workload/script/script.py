@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,11 @@ from ...core.settings import TOO_LARGE
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .source_words import SourceWords
 
+TRAINING = re.compile(
+    r"(^|Seq2Seq|[a-z])TrainingArguments$"
+    r"|^(SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward)Config$"
+)
+"""transformers' arguments of its Trainer, and trl's, which inherit from them."""
 FROM_ELSEWHERE = {"parse_json_file", "parse_yaml_file", "parse_dict"}
 """Methods of HfArgumentParser that take all arguments from elsewhere than the command line."""
 COMMAND_LINE = "parse_args_into_dataclasses"
@@ -48,7 +54,8 @@ class Script:
         """Whether all arguments come from the command line, so that absent ones have defaults."""
         named = self.words.named
         is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
-        return bool(self.owner or (self.names & PARSERS and not is_elsewhere))
+        is_parsed = bool(self.names & PARSERS) and any(map(TRAINING.search, named))
+        return bool(self.owner) or (is_parsed and not is_elsewhere)
 
     def declares(self, name: str) -> bool:
         """Whether the source has a parser of its own with this option."""

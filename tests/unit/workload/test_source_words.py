@@ -38,6 +38,8 @@ def test_absent_flags_have_defaults(folder: Path) -> None:
     assert read_values(read(folder, PARSED), *SETTINGS) == [8, 1, "off"]
     made = "from transformers import Trainer, TrainingArguments\nTrainingArguments('out')\n"
     assert read_values(read(folder, made), *SETTINGS) == [None, None, None]
+    other = "from transformers import HfArgumentParser\nHfArgumentParser(Own)\n"
+    assert read_values(read(folder, other), *SETTINGS) == [None, None, None]
 
 
 @pytest.mark.parametrize(
