@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from .attempts import Evidence, Reading
+from .exception_lines import HANDLED
 from .interleaved import IS_SHUFFLED
 from .lines import Line
 
@@ -65,7 +66,13 @@ class PendingEvents:
             elif len(reading.events) < MOST_EVENTS:
                 record = pending.event.record
                 tail = (*record.log_tail, *pending.after)
-                reading.events.append(replace(pending.event, record=replace(record, log_tail=tail)))
+                next_line = next(filter(str.strip, pending.after), "")
+                event = replace(
+                    pending.event,
+                    record=replace(record, log_tail=tail),
+                    is_handled=HANDLED.search(next_line) is not None,
+                )
+                reading.events.append(event)
         self._pending = waiting
 
 

@@ -11,7 +11,10 @@ import re
 from ..core.control_sequences import ANSI
 from ..core.plain_json import parsed
 
-NAMED = r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Timeout|OutOfMemory|Exit)"
+NAMED = (
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    r"(?:Error|Exception|Interrupt|Failure|Fault|Timeout|OutOfMemory|Exit)"
+)
 """The name of an exception."""
 STRAIGHT = str.maketrans(
     {

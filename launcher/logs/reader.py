@@ -12,6 +12,7 @@ from ..catalogue.entry import KnownFailure
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .collected import MOST_EVENTS, PendingEvents, Progress, keep_interleaved
+from .exception_lines import behind_header
 from .file_prefixes import FilePrefixes
 from .files import attempt_of, rank_of
 from .last_words import last_words
@@ -282,7 +283,9 @@ class _File:
     def _match_line(self, number: int, text: str, stream: _Stream) -> None:
         """Adds a line as evidence if further patterns of the catalogue match it."""
         rank = self._rank(stream, text)
-        found = {(pattern, rank) for pattern in self.reader.searches.logs.found(text)}
+        search = self.reader.searches.logs.found
+        text = next(filter(search, (text, *behind_header(text))), text)
+        found = {(pattern, rank) for pattern in search(text)}
         if found <= stream.found:
             return
         stream.found |= found
@@ -323,5 +326,6 @@ class _File:
             self._begin()
         if is_of_launcher(files):
             self._give_up(trace.said)
-        rank = self._rank(stream, trace.raised.message) if trace.rank is None else trace.rank
+        named = None if trace.bare is None else trace.bare.rank
+        rank = self._rank(stream, trace.raised.message) if named is None else named
         self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

@@ -19,7 +19,7 @@ from .progress_signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
 BEGINNINGS = (
     r"Traceback \(most",
     r'File "[^"\n]+", line \d+',
-    rf"[A-Za-z](?:{KINDS})\s*(?:$|[:\n\r])",
+    rf"[A-Za-z](?:{KINDS})[\s`'\")*.,!?\]]*(?:$|[:\n\r(])",
     r"Exception ignored in",
     r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",

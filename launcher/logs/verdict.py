@@ -155,8 +155,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not any(failure.finding.entry for failure in sure):
         sure = _with_interleaved(sure, reading, catalogue)
     if not sure:
-        has_failed = reading.has_failed or bool(reading.deaths)
-        sure = [failure for failure in doubtful if has_failed or failure.finding.entry]
+        sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -192,11 +191,24 @@ def _by_certainty(
         failure = Failure(finding_of(event.record, catalogue), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
+        if event.is_handled and not (reading.has_failed or reading.deaths):
+            continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
         says_little = _says_little(failure) and not reading.died_of(event)
-        is_doubtful = event.is_ignored or is_noise or says_little
+        is_doubtful = event.is_ignored or event.is_spoken or is_noise or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
+
+
+def _counts(failure: Failure, reading: Reading) -> bool:
+    """Whether an exception that may have been caught is the failure where nothing else is.
+
+    Nothing shows that the run has gone on after it.
+    """
+    event = failure.evidence
+    if reading.has_failed or reading.deaths:
+        return True
+    return not (event.is_ignored or event.progress or event.file in reading.ends)
 
 
 def _with_interleaved(
