@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..evidence.failure_record import Raised
-from .plain import NAMED
+from .plain import LABEL, NAMED
 
 KINDS = (
     r"Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Mismatch|OutOfMemory|Empty|Full"
@@ -104,13 +104,6 @@ HANDLED = re.compile(
     re.IGNORECASE,
 )
 """Words by which a program goes on after an exception."""
-LABEL = re.compile(
-    r"(?:the |full |following )*(?:errors?|exception|logs?|traceback|output)"
-    r"(?: message| log| is| was)*: "
-    r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: |[A-Z][a-z]{2} +\d+ [\d:]{8} \S+ \S+: ",
-    re.IGNORECASE,
-)
-"""What people write before a message, or syslog before a line."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80

@@ -25,14 +25,15 @@ FEW = 0.4
 """Share of the lines after the widest that may look like the beginning of a line."""
 
 
-def mended(log: bytes) -> bytes | None:
-    """The log as its process wrote it; None if it seems unchanged.
+def restored(log: bytes) -> tuple[bytes, ...]:
+    """The log as its process wrote it: with wrapped lines joined, if there are any, and as it is.
 
     Every line keeps its number: where lines are joined, fillers follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
-    new = "\n".join(_join_wrapped(_without_marks([*map(straight, text.split("\n"))])))
-    return None if new == text else new.encode("utf-8", "replace")
+    lines = _without_marks([*map(straight, text.split("\n"))])
+    texts = dict.fromkeys("\n".join(each) for each in (_join_wrapped(lines), lines))
+    return tuple(each.encode("utf-8", "replace") for each in texts)
 
 
 def _without_marks(lines: Sequence[str]) -> list[str]:

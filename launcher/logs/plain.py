@@ -34,10 +34,21 @@ WRAPPER = re.compile(
 )
 """What a page puts in front of a line: a quotation, a heading, a table, a number, a list."""
 LISTED = re.compile(r"[-*+\u2022\u00b7] |\d{1,4}[.)] ")
+LABEL = re.compile(
+    r"(?:the |full |following )*(?:errors?|exception|logs?|traceback|output)"
+    r"(?: message| log| is| was)*: "
+    r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: ",
+    re.IGNORECASE,
+)
+"""What people write before a message."""
 QUOTES = ('"', "'")
 MARKS = ("**", "``", "`", "__", "*", *QUOTES)
 """What encloses a line, or a text of several lines of which this is the first or the last."""
-STATED = re.compile(rf'[\s`*"\'\[]*(?:Traceback \(most|File "|{NAMED}\b)')
+STATED = re.compile(
+    rf'[\s`*"\'\[]*(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
+    r"|(?:\S*/)?python[\d.]*: )"
+)
+"""The beginning of what only a failure says."""
 MARKED = re.compile(rf"(\*\*|`|__|\"|')({NAMED})(:?)\1(?=(:?))")
 """The name of an exception that is set off by marks."""
 BAR = re.compile(r"(?<=\S)\s+\|\s*$")
@@ -61,14 +72,15 @@ def straight(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """A line without the marks of a quotation, a list or a table in front of it.
+    """A line without the marks of a quotation, a list or a table, or a label, in front of it.
 
-    Of a list it is only an item that states an exception: messages have lists of their own.
+    Of a list, or behind a label, only what states a failure: messages have lists of their own.
     """
     found = WRAPPER.match(text)
-    if found is None or (LISTED.match(text) and not STATED.match(text, found.end())):
-        return text
-    return inside(text)
+    if found is not None and not LISTED.match(text):
+        return inside(text)
+    found = found or LABEL.match(text)
+    return text[found.end() :] if found and STATED.match(text, found.end()) else text
 
 
 def inside(text: str) -> str:
@@ -106,8 +118,8 @@ def _inner(text: str) -> str:
 def enclosed(text: str, mark: str) -> str | None:
     """What is between a mark at the text's beginning and another at its end, if it has both."""
     inner = text[len(mark) : -len(mark)]
-    is_one = text.startswith(mark) and text.endswith(mark) and len(text) > 2 * len(mark)
-    return inner if is_one and inner[0] != mark[0] else None
+    is_one = text.startswith(mark) and text.endswith(mark) and len(text) >= 2 * len(mark)
+    return inner if is_one and (inner[:1] != mark[0] or mark in QUOTES) else None
 
 
 def _message(text: str) -> str:

@@ -35,6 +35,7 @@ LABEL = re.compile(r" *\d+(?:: |\t| [|\u2502] )")
 """The only prefixes that may begin with spaces: srun's, padded to the widest rank, and numbers."""
 STAMPS = (
     re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
+    re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ (?!kernel)[^\s:]+: "),  # syslog
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
 )

@@ -226,7 +226,8 @@ class _File:
             self.summary_rank = int(found["rank"])
             if self.is_root:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
-        death = death_of(number, text, self.summary_rank)
+        said = (death_of(number, part, self.summary_rank) for part in (text, *behind_header(text)))
+        death = next(filter(None, said), None)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
             evidence = of_death(
                 death,
@@ -284,7 +285,7 @@ class _File:
         """Adds a line as evidence if further patterns of the catalogue match it."""
         rank = self._rank(stream, text)
         search = self.reader.searches.logs.found
-        text = next(filter(search, (text, *behind_header(text))), text)
+        text = max((text, *behind_header(text)), key=lambda part: len(search(part)))
         found = {(pattern, rank) for pattern in search(text)}
         if found <= stream.found:
             return

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..diagnosis.root_cause import finding_of, urgency
@@ -13,8 +14,10 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, MOST_AFTER_SEVERE, Evidence, Reading
 from .diverged import divergence
+from .exception_lines import SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
+from .messages import by_message
 from .progress_signs import Written
 
 NEAR = 40
@@ -156,6 +159,8 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = _with_interleaved(sure, reading, catalogue)
     if not sure:
         sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
+    if not sure:
+        sure = [*islice(_of_messages(reading, catalogue), 1)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -209,6 +214,21 @@ def _counts(failure: Failure, reading: Reading) -> bool:
     if reading.has_failed or reading.deaths:
         return True
     return not (event.is_ignored or event.progress or event.file in reading.ends)
+
+
+def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
+    """Known failures of whose messages a text is a piece: it begins or ends within them."""
+    for file, lines in reading.last_lines.items():
+        if file in reading.ends:
+            continue
+        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
+            if SPOKEN.search(line.text):
+                continue
+            record, is_first = FailureRecord(None, float(line.number)), line is lines[0]
+            found = by_message(line.text, catalogue, record, is_whole=is_first)
+            if found is not None and reading.is_last(file, line.number, len(lines)):
+                place = (line.number, line.text)
+                yield Failure(found, Evidence(found.record, file, (place,), is_spoken=True))
 
 
 def _with_interleaved(

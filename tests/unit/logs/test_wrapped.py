@@ -81,8 +81,8 @@ OF_LINES: dict[str, Wrapper] = {
     "stamped by another tool": whole("(main) 10:03 [train.log] {}"),
     "typographic": lambda text: text.translate(TYPOGRAPHIC),
 }
-EVERY = 4
-"""Each excerpt is tried with every fourth wrapper, another one for its neighbours."""
+EVERY = 10
+"""Each excerpt is tried with every tenth wrapper, another one for its neighbours."""
 
 
 def judged_as_pasted(text: str, folder: Path) -> Judgement:
@@ -155,3 +155,31 @@ def test_what_was_handled_is_not_the_root(after: str, tmp_path: Path) -> None:
     judgement = judged_as_pasted(f"{raised}{after}\n{failed}\n", tmp_path)
     assert judgement.root is not None
     assert judgement.root.finding.record.exception == "builtins.AssertionError"
+
+
+EMPTY = (
+    "size mismatch for base_model.model.layers.0.q_proj.lora_A.default.weight: copying a param "
+    "with shape torch.Size([0]) from checkpoint, the shape in current model is torch.Size([8, 64])."
+)
+STARVED = "ValueError: num_samples should be a positive integer value, but got num_samples=0"
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        (EMPTY, "zero3-empty-weights-saved"),
+        (f"{EMPTY}\nWhat is this?", "zero3-empty-weights-saved"),
+        (STARVED.partition(": ")[2], "dataset-empty"),
+        (f"...{STARVED[5:]}", "dataset-empty"),
+        (STARVED.partition("ples ")[2], "dataset-empty"),
+        (f"step 1/50 loss 3.0\n{STARVED[12:-20]}", "dataset-empty"),
+        (f"if you see {EMPTY}", None),
+        (f"{EMPTY}\n{STEPS}", None),
+        (f"WARNING: {EMPTY}", None),
+    ],
+)
+def test_a_message_that_lacks_its_name_or_its_end(
+    text: str, entry: str | None, tmp_path: Path
+) -> None:
+    """A text that begins or ends within a message; not one that speaks of it, or goes on."""
+    assert entry_of(judged_as_pasted(text, tmp_path)) == entry
