@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .attempts import Evidence, Reading
@@ -66,14 +66,18 @@ class PendingEvents:
             elif len(reading.events) < MOST_EVENTS:
                 record = pending.event.record
                 tail = (*record.log_tail, *pending.after)
-                next_line = next(filter(str.strip, pending.after), "")
-                event = replace(
-                    pending.event,
-                    record=replace(record, log_tail=tail),
-                    is_handled=HANDLED.search(next_line) is not None,
-                )
+                record = replace(record, log_tail=tail)
+                is_handled = _is_handled(record.message, pending.after)
+                event = replace(pending.event, record=record, is_handled=is_handled)
                 reading.events.append(event)
         self._pending = waiting
+
+
+def _is_handled(message: str, after: Sequence[str]) -> bool:
+    """Whether the line after an exception says that the program goes on."""
+    *_, last = message.splitlines()[1:] or [""]
+    lines = last, next(filter(str.strip, after), "")
+    return any(map(HANDLED.search, lines))
 
 
 class Progress:

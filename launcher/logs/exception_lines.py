@@ -99,8 +99,8 @@ PROSE = re.compile(
 """Where a message ends and the sentence around it goes on."""
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
-    r"\b(?:will be (?:\w+ )?(?:skipped|ignored|selected|replaced)|skipp(?:ed|ing)|falling back"
-    r"|retry(?:ing)?|trying (?:again|anew)|thrown while requesting|Exception ignored)\b",
+    r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
+    r"|trying (?:again|anew)|thrown while requesting)\b",
     re.IGNORECASE,
 )
 """Words by which a program goes on after an exception."""
@@ -148,7 +148,7 @@ def said(text: str) -> Said | None:
     """
     if text[:1].isspace() and (text[:1] != " " or text[1:2].isspace()):
         return _spoken(text)
-    if found := INTERPRETER.match(text):
+    if found := next(filter(None, map(INTERPRETER.match, (text, *behind_header(text)))), None):
         return _of_interpreter(found)
     for pattern in (BARE, ANY_UNTYPED):
         found = pattern.search(text, 0, LONGEST_LINE)
@@ -165,7 +165,7 @@ def _spoken(text: str) -> Said | None:
     if found is None:
         return None
     header, message = text[: found.start()], found["message"] or found["shown"] or ""
-    if MILD.search(header) or OF_CODE.search(header) or HANDLED.search(text):
+    if MILD.search(header) or OF_CODE.search(header) or HANDLED.search(header):
         return None
     is_logged = header[:1] == "[" and SEVERE.search(header) is None
     words = header.strip(MARKS)
@@ -177,6 +177,8 @@ def _spoken(text: str) -> Said | None:
     if cut is None:
         cut = end.start() if (end := PROSE.search(message)) else len(message)
     parts = message[:cut], message[cut:].strip()
+    if HANDLED.search(parts[1]):
+        return None
     return Said(found["kind"], "\n".join(filter(None, parts)), rank=rank_in(header), is_spoken=True)
 
 

@@ -30,7 +30,7 @@ DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
 ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
 BREAK = re.compile(r"<br ?/?>\s*$")
 WRAPPER = re.compile(
-    r"(?:> ?)+|#{1,6} (?=\S)|\|(?=\s)| *\d{1,7}(?:\t| [|\u2502] ?)|[-*+\u2022\u00b7] |\d{1,4}[.)] "
+    r"(?:> ?)+|#{1,6} (?=\S)|\|(?: |$)| *\d{1,7}(?:\t| [|\u2502] ?)|[-*+\u2022\u00b7] |\d{1,4}[.)] "
 )
 """What a page puts in front of a line: a quotation, a heading, a table, a number, a list."""
 LISTED = re.compile(r"[-*+\u2022\u00b7] |\d{1,4}[.)] ")

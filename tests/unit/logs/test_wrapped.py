@@ -14,7 +14,7 @@ from support.logs import CATALOGUE, STEPS, entry_of, excerpts
 from support.tables import table
 
 Wrapper = Callable[[str], str]
-STATES = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S")
+STATES = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): (?!\w+Error\b)\S")
 TYPOGRAPHIC = str.maketrans({"'": "\u2019", '"': "\u201d", " ": "\u00a0"})
 
 
