@@ -12,6 +12,7 @@ from ..catalogue.entry import KnownFailure
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import HANG, FailureRecord, ToldBy
 from ..evidence.from_exception import is_ours
+from .launcher_messages import CHILD
 from .messages import by_message
 from .reader import Reader
 from .verdict import decisive, judge
@@ -20,11 +21,6 @@ MOST = 16
 """Records whose output is read at most: the earliest, among which is the root cause."""
 LAST = 3
 """Lines at the end of an output that are compared with messages of exceptions."""
-PASSED_ON = (
-    *("SystemExit", "CalledProcessError", "ChildFailedError"),
-    *("ProcessRaisedException", "ProcessExitedException"),
-)
-"""Exceptions that only say that something else has failed, mostly a child."""
 DEADLY = (
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE),
     *(signal.SIGTERM, signal.SIGINT, signal.SIGABRT),
@@ -56,7 +52,7 @@ def _says_little(record: FailureRecord) -> bool:
 
     A signal from outside, or a fault of the processor, may come long after a caught exception.
     """
-    is_bare = record.exception.rpartition(".")[2] in ("", *PASSED_ON)
+    is_bare = record.exception.rpartition(".")[2] in ("", *CHILD)
     is_worker = record.rank is not None and record.exception != HANG
     return is_bare and is_worker and record.signal in (None, signal.SIGABRT)
 
@@ -126,7 +122,7 @@ def _by_last_line(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> F
     bare = replace(record, chain=(), frames=(), traceback="", told_by=ToldBy.LAST_LINE)
     written = [line.strip() for line in record.log_tail if line.strip()]
     found = (
-        by_message(text, catalogue, bare)
+        by_message(text, catalogue, bare, is_last=False)
         for line in written[: -LAST - 1 : -1]
         for text in (line, *(line[it.end() :].rstrip("'\")") for it in BEGINS.finditer(line)))
     )

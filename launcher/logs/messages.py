@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from ..catalogue.entry import Finding, KnownFailure
-from ..catalogue.regex_as_prose import ANY, plain
+from ..catalogue.regex_as_prose import plain
 from ..catalogue.signature import Signature
 from ..evidence.failure_record import FailureRecord
 from .exception_lines import HANDLED, MILD
@@ -24,12 +24,17 @@ TORN = re.compile(r"^\w*(?:Error|Exception): (?=\S)")
 """The end of an exception's name whose beginning is cut off."""
 PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
 """Words in a pattern by which it is known even without its exception's type."""
-LONGEST_NAME = 60
-"""Characters of a name or number in a message, at most."""
+SHORT, LONGEST_NAME = 12, 60
+"""Characters with which a message may begin; of a name or number in it, at most."""
 
 
 def by_message(
-    line: str, catalogue: Sequence[KnownFailure], record: FailureRecord, *, is_whole: bool = True
+    line: str,
+    catalogue: Sequence[KnownFailure],
+    record: FailureRecord,
+    *,
+    is_first: bool = True,
+    is_last: bool = True,
 ) -> Finding | None:
     """The known failure whose message a line is, or is a piece of, if that is just one.
 
@@ -37,7 +42,8 @@ def by_message(
         line: of a log.
         catalogue: the known failures.
         record: what else is known.
-        is_whole: the line may be a message, or its end; else only the beginning of one.
+        is_first: the line may be a message, or its end.
+        is_last: the line may be the beginning of a message.
     """
     text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
     if not is_of_failure(text):
@@ -46,12 +52,12 @@ def by_message(
         (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
         for entry, sign in _of_messages(catalogue)
     ]
-    begun = [told for told in every if is_whole and _is_begun(text, told[1])]
+    begun = [told for told in every if is_first and _is_begun(text, told[1])]
     sure = [told for told in begun if told[1].matches(told[2])]
     known = {
         entry.id: (entry, told)
         for entry, sign, told in sure or every
-        if sure or _is_piece(told.message, sign, is_whole=is_whole)
+        if sure or (is_first and _is_end(text, sign)) or (is_last and _is_beginning(text, sign))
     }
     if len(known) != 1:
         return None
@@ -80,26 +86,38 @@ def _is_begun(text: str, sign: Signature) -> bool:
     return found is not None and found.start() == 0
 
 
-def _is_piece(text: str, sign: Signature, *, is_whole: bool) -> bool:
-    """Whether a text begins as a message does, or within its fixed text, or ends within that."""
-    assert sign.message is not None, "only called for signatures with a message"
-    for whole, part in _telling(sign.message.pattern):
-        place, before = text.find(part), whole.find(part)
-        low, high = text.rfind(part[:LEAST]), part.find(text[:LEAST])
-        if place >= 0:
-            is_begun = place <= before + (LONGEST_NAME if ANY in whole[:before] else 0)
-        else:
-            is_begun = len(text) >= LEAST and high >= 0 and text.startswith(part[high:])
-        is_ended = 0 <= low <= before + LONGEST_NAME and part.startswith(text[low:])
-        if (is_whole and is_begun) or (place < 0 and is_ended):
-            return True
-    return False
+def _is_end(text: str, sign: Signature) -> bool:
+    """Whether a text begins within the message of a signature, and not with it."""
+    return any(
+        text[:SHORT] in whole[1:] and (part in text or _goes_on(text, part))
+        for whole, part in _telling(sign)
+    )
+
+
+def _goes_on(text: str, part: str) -> bool:
+    """Whether a text begins within a fixed text, and has the rest of it."""
+    place = part.find(text[:LEAST])
+    return place >= 0 and text.startswith(part[place:])
+
+
+def _is_beginning(text: str, sign: Signature) -> bool:
+    """Whether a text ends within the fixed text of a signature's message."""
+    return any(
+        0 <= (place := text.rfind(part[:LEAST])) <= whole.find(part) + LONGEST_NAME
+        and part.startswith(text[place:])
+        for whole, part in _telling(sign)
+    )
 
 
 @cache
-def _telling(pattern: str) -> tuple[tuple[str, str], ...]:
+def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
     """The alternatives of a pattern as texts, with the longest fixed text of each."""
     texts = [(text, max(map(str.strip, VARYING.split(text)), key=len)) for text in plain(pattern)]
     return tuple(
         (text, part) for text, part in texts if len(part) >= LEAST and len(part.split()) >= WORDS
     )
+
+
+def _telling(sign: Signature) -> tuple[tuple[str, str], ...]:
+    """What the message of a signature says, in texts."""
+    return () if sign.message is None else _texts(sign.message.pattern)

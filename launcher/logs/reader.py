@@ -181,9 +181,9 @@ class _File:
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
         whole = [
-            Written(self.name, number, text)
+            Written(self.name, number, line.text, line.rank)
             for number, raw in last[-MOST:]
-            if (text := self.prefixes.stripped(raw).text).strip()
+            if (line := self.prefixes.stripped(raw)).text.strip()
         ]
         self.reading.complaints += last_words(whole)
         written = [line for line in whole if line.number >= self.begun]

@@ -24,6 +24,8 @@ BEGINNINGS = (
     r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",
+    r"\w\(\): (?:invalid|corrupt|unaligned|memory|double)|double free|corrupted |smashing",
+    r"Assertion `",
     r"terminate called|watchdog thread terminated",
     *UNTYPED,
     OF_PYTHON,

@@ -17,6 +17,8 @@ from .diverged import divergence
 from .exception_lines import SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
+from .last_words import telling
+from .launcher_messages import is_of_another
 from .messages import by_message
 from .progress_signs import Written
 
@@ -121,12 +123,16 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if failures := tuple(_failures(reading, catalogue)):
         if failures[0].finding.entry is not None:
             return Judgement(attempt, Verdict.KNOWN, failures)
-        is_told = bool(failures[0].finding.record.exception)
-        complaints = () if is_told else tuple(reading.complaints)
+        root = failures[0].finding
+        is_told = root.record.exception and root.role is Role.INITIATING
+        is_own = root.record.rank is not None and not root.record.exception
+        rank = root.record.rank if is_own else reading.first_rank
+        complaints = () if is_told else telling(reading.complaints, rank)
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
-        return Judgement(attempt, Verdict.UNKNOWN, complaints=tuple(reading.complaints))
+        complaints = telling(reading.complaints, reading.first_rank)
+        return Judgement(attempt, Verdict.UNKNOWN, complaints=complaints)
     if reading.ends and break_off.error is None and break_off.cut is None:
         return Judgement(attempt, Verdict.HEALTHY)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
@@ -193,7 +199,7 @@ def _by_certainty(
     sure: list[Failure] = []
     doubtful: list[Failure] = []
     for event in reading.events:
-        failure = Failure(finding_of(event.record, catalogue), event)
+        failure = Failure(_finding(event.record, catalogue), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
         if event.is_handled and not (reading.has_failed or reading.deaths):
@@ -203,6 +209,13 @@ def _by_certainty(
         is_doubtful = event.is_ignored or event.is_spoken or is_noise or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
+
+
+def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
+    """What explains a record; what only tells of another process's end has followed from that."""
+    finding = finding_of(record, catalogue)
+    is_later = finding.entry is None and is_of_another(record.exception, record.message)
+    return replace(finding, role=Role.CASCADE) if is_later else finding
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:
@@ -224,8 +237,9 @@ def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
         for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
             if SPOKEN.search(line.text):
                 continue
-            record, is_first = FailureRecord(None, float(line.number)), line is lines[0]
-            found = by_message(line.text, catalogue, record, is_whole=is_first)
+            record = FailureRecord(None, float(line.number))
+            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
+            found = by_message(line.text, catalogue, record, **ends)
             if found is not None and reading.is_last(file, line.number, len(lines)):
                 place = (line.number, line.text)
                 yield Failure(found, Evidence(found.record, file, (place,), is_spoken=True))
