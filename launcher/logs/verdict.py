@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import islice
 
 from ..catalogue.entry import Finding, KnownFailure, Role
+from ..catalogue.prefilter import prefilter
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
@@ -198,8 +199,9 @@ def _by_certainty(
     """
     sure: list[Failure] = []
     doubtful: list[Failure] = []
+    narrowed = prefilter(catalogue, len(reading.events))
     for event in reading.events:
-        failure = Failure(_finding(event.record, catalogue), event)
+        failure = Failure(_finding(event.record, narrowed(event.record)), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
         if event.is_handled and not (reading.has_failed or reading.deaths):
