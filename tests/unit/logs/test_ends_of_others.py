@@ -29,7 +29,7 @@ def behind(prefix: str, text: str) -> str:
         "ConnectionResetError: [Errno 104] Connection reset by peer",
         "EOFError",
         "SystemExit: 1",
-        "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.",
+        "subprocess.CalledProcessError: Command '['a.py']' returned non-zero exit status 1.",
         "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
         "RuntimeError: Engine core initialization failed. See root cause above.",
         "concurrent.futures.process.BrokenProcessPool: A process was terminated abruptly.",
@@ -50,15 +50,17 @@ def test_another_rank_is_the_root(end: str) -> None:
     ("log", "said"),
     [
         (
-            "[rank0]: cannot find the cache, it is made anew\n"
-            "[rank3]: ERROR the shard 7 is empty, cannot go on\n"
-            f"[rank0]: ERROR peer has gone, unable to read\n{SUMMARY}",
+            behind("[rank0]: ", "cannot find the cache, it is made anew")
+            + behind("[rank3]: ", "ERROR the shard 7 is empty, cannot go on")
+            + behind("[rank0]: ", "ERROR peer has gone, unable to read")
+            + SUMMARY,
             "ERROR the shard 7 is empty, cannot go on",
         ),
         (f"the pool is shut: cannot allocate\n{MAIN}SystemExit: 1\n", "the pool is shut: "),
         (
-            "0: loading\n3: gate.py: the shard 7 is missing\n0: gate.py: refused by peer 3\n"
-            "srun: error: node1: task 3: Exited with exit code 1\n",
+            behind("3: ", "gate.py: the shard 7 is missing")
+            + behind("0: ", "gate.py: refused by peer 3")
+            + "srun: error: node1: task 3: Exited with exit code 1\n",
             "gate.py: the shard 7 is missing",
         ),
         (
