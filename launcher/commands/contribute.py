@@ -153,7 +153,7 @@ def _judged(text: str, catalogue: Sequence[KnownFailure]) -> Judgement:
     """The judgement on a text; one that was copied by hand is restored first."""
     log = text.encode(errors="backslashreplace")
     results = []
-    for content in dict.fromkeys((pasted.mended(log) or log, log)):
+    for content in pasted.restored(log):
         reader = Reader(catalogue)
         reader.read("excerpt.log", BytesIO(content))
         results.append(decisive(judge(reader.attempts, catalogue)))

@@ -84,30 +84,29 @@ def _show(text: str) -> None:
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt in the logs.
 
-    A log that seems copied by hand (quoted, wrapped) is restored first; if that shows no known
-    failure, it is read unchanged.
+    Of a log that seems copied by hand, wrapped lines are joined first; if that shows no known
+    failure, it is read with the lines that it has.
 
     Raises:
         LaunchError: a path can't be read.
     """
     reader = Reader(catalogue)
-    raw: dict[str, bytes] = {}
-    is_mended = False
+    texts: dict[str, tuple[bytes, ...]] = {}
     for path in paths:
         with sources.opened(path) as file:
             head = file.read(pasted.MOST + 1)
-            mended = None
-            if len(head) <= pasted.MOST:
-                raw[path] = head
-                mended = pasted.mended(head)
-            is_mended |= mended is not None
-            reader.read(path, Resumed(head, file) if mended is None else BytesIO(mended))
+            if len(head) > pasted.MOST:
+                reader.read(path, Resumed(head, file))
+            else:
+                texts[path] = pasted.restored(head)
+                reader.read(path, BytesIO(texts[path][0]))
     attempts = judge(reader.attempts, catalogue)
-    if not is_mended or len(raw) < len(paths) or _is_known(attempts):
+    is_joined = any(len(each) > 1 for each in texts.values())
+    if not is_joined or len(texts) < len(paths) or _is_known(attempts):
         return attempts
     again = Reader(catalogue)
-    for path, log in raw.items():
-        again.read(path, BytesIO(log))
+    for path, each in texts.items():
+        again.read(path, BytesIO(each[-1]))
     as_it_is = judge(again.attempts, catalogue)
     return as_it_is if _is_known(as_it_is) else attempts
 

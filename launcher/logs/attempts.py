@@ -26,6 +26,8 @@ class Evidence:
         is_ignored: Python printed it and continued.
         is_bare: it is an exception without a traceback.
         is_severe: it has none, but was logged as an error.
+        is_spoken: it has none, and stands in a sentence.
+        is_handled: the next line says that the program goes on.
         progress: signs of progress after it in the same file.
         is_asked: it is a death that a launcher has brought about, after it found a hang.
     """
@@ -36,6 +38,8 @@ class Evidence:
     is_ignored: bool = False
     is_bare: bool = False
     is_severe: bool = False
+    is_spoken: bool = False
+    is_handled: bool = False
     progress: int = 0
     is_asked: bool = False
 
@@ -113,7 +117,7 @@ class Reading:
 
     def died_of(self, event: Evidence) -> bool:
         """Whether a process died of an exception that has no traceback: it was the last."""
-        if event.progress or event.file in self.ends:
+        if event.progress or event.is_spoken or event.file in self.ends:
             return False
         most = MOST_AFTER_SEVERE if event.is_severe else MOST_AFTER
         return self.is_last(event.file, event.lines[-1][0], most)
@@ -146,7 +150,15 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
         log_tail=before,
     )
-    return Evidence(record, file, tuple(lines), trace.is_ignored, trace.is_bare, trace.is_severe)
+    return Evidence(
+        record,
+        file,
+        tuple(lines),
+        is_ignored=trace.is_ignored,
+        is_bare=trace.bare is not None,
+        is_severe=trace.bare is not None and trace.bare.is_severe,
+        is_spoken=trace.bare is not None and trace.bare.is_spoken,
+    )
 
 
 def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bool) -> Evidence:

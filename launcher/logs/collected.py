@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .attempts import Evidence, Reading
+from .exception_lines import HANDLED
 from .interleaved import IS_SHUFFLED
 from .lines import Line
 
@@ -65,8 +66,18 @@ class PendingEvents:
             elif len(reading.events) < MOST_EVENTS:
                 record = pending.event.record
                 tail = (*record.log_tail, *pending.after)
-                reading.events.append(replace(pending.event, record=replace(record, log_tail=tail)))
+                record = replace(record, log_tail=tail)
+                is_handled = _is_handled(record.message, pending.after)
+                event = replace(pending.event, record=record, is_handled=is_handled)
+                reading.events.append(event)
         self._pending = waiting
+
+
+def _is_handled(message: str, after: Sequence[str]) -> bool:
+    """Whether the line after an exception says that the program goes on."""
+    *_, last = message.splitlines()[1:] or [""]
+    lines = last, next(filter(str.strip, after), "")
+    return any(map(HANDLED.search, lines))
 
 
 class Progress:

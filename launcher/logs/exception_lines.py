@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from ..evidence.failure_record import Raised
+from .plain import LABEL, NAMED
 
 KINDS = (
     r"Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Mismatch|OutOfMemory|Empty|Full"
@@ -72,6 +75,39 @@ OF_HEADER = re.compile(
 """A word of a logger's header: a time, a place in the source, a severity; none of a sentence."""
 NAME = re.compile(r"(?<=[-|] )\w+ (?=[-|] )")
 """A logger's name between dashes."""
+SPOKEN = re.compile(
+    rf"(?<![A-Za-z0-9_.])(?!Conda)(?P<kind>{NAMED})(?:[`'\"*]*: ?(?P<message>.*)"
+    r"|\((?P<quote>['\"])(?P<shown>.*)(?P=quote),?\).*|[`'\"*.,!?)\]]*)$"
+)
+"""An exception that a sentence speaks of: its name with a message, as a value, or at the end."""
+OF_CODE = re.compile(
+    r"\b(?:except|raise|catch|class|import|isinstance|if)\b[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
+)
+"""What stands before an exception in source code, in data, in a report on tests."""
+HAPPENS = re.compile(
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raises|raised|throws|threw|crash\w*|got|gets?"
+    r"|getting|see|seeing|hits?|encounter\w*|receiv\w*|occur\w*|stop(?:s|ped)|dies|died|abort\w*|exits"
+    r"|exited|caused|shows|says)\b|\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38|\u51fa\u73b0"
+    r"|\u9047\u5230|\u629b\u51fa|\u63d0\u793a|\u5931\u8d25|: *$",
+    re.IGNORECASE,
+)
+"""Words by which a sentence says that an exception has come, or a label's colon."""
+PROSE = re.compile(
+    r" (?=(?:when|while|whenever|after|and (?:it|then|the)|but|every time)\b|\|(?: |$))"
+    r"|(?=[\u3002\uff0c\uff1b\uff01\uff1f])"
+)
+"""Where a message ends and the sentence around it goes on."""
+CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
+HANDLED = re.compile(
+    r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
+    r"|trying (?:again|anew)|thrown while requesting)\b",
+    re.IGNORECASE,
+)
+"""Words by which a program goes on after an exception."""
+PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
+MARKS = "`*_\"'>([ \t"
+MOST_PARTS, MOST_NAMED = 10, 80
+"""Parts of a line that may be its header; characters before an exception without a message."""
 RANK = re.compile(r"\brank[=: ]?(\d+)\b", re.IGNORECASE)
 WATCHDOG = re.compile(r".*\bwatchdog thread terminated with exception: (?P<message>.*)")
 """The watchdog's words before it ends the process; what follows is the exception's text."""
@@ -95,23 +131,24 @@ class Said:
         message: its text.
         is_severe: it was logged as an error, or nobody caught it.
         rank: the rank that the logger's header names.
+        is_spoken: it stands in a sentence, or quoted.
     """
 
     kind: str
     message: str
     is_severe: bool = False
     rank: int | None = None
+    is_spoken: bool = False
 
 
 def said(text: str) -> Said | None:
-    """The exception that a line states as its own event, if it does.
+    """The exception that a line states as its own event, or that a sentence speaks of.
 
-    In front of it may stand one space, or the header of a logger; not the words of a sentence,
-    which speaks of an exception that somebody has handled.
+    In front of its own event may stand one space, or the header of a logger.
     """
     if text[:1].isspace() and (text[:1] != " " or text[1:2].isspace()):
-        return None
-    if found := INTERPRETER.match(text):
+        return _spoken(text)
+    if found := next(filter(None, map(INTERPRETER.match, (text, *behind_header(text)))), None):
         return _of_interpreter(found)
     for pattern in (BARE, ANY_UNTYPED):
         found = pattern.search(text, 0, LONGEST_LINE)
@@ -119,7 +156,57 @@ def said(text: str) -> Said | None:
             kind = found["kind"] if pattern is BARE else _KINDS[(found.lastindex or 1) - 1]
             message = (found["message"] or "") if pattern is BARE else text[found.start() :]
             return Said(kind, message, SEVERE.search(header) is not None, rank_in(header))
+    return _spoken(text)
+
+
+def _spoken(text: str) -> Said | None:
+    """The exception in a sentence that doesn't say that it was handled; no warning's, no code."""
+    found = SPOKEN.search(text, 0, LONGEST_LINE)
+    if found is None:
+        return None
+    header, message = text[: found.start()], found["message"] or found["shown"] or ""
+    if MILD.search(header) or OF_CODE.search(header) or HANDLED.search(header):
+        return None
+    is_logged = header[:1] == "[" and SEVERE.search(header) is None
+    words = header.strip(MARKS)
+    if words and (is_logged or not HAPPENS.search(header)):
+        return None
+    if not message and len(header) > MOST_NAMED:
+        return None
+    cut = _closing(message, header[-1:]) if header[-1:] in CLOSING else None
+    if cut is None:
+        cut = end.start() if (end := PROSE.search(message)) else len(message)
+    parts = message[:cut], message[cut:].strip()
+    if HANDLED.search(parts[1]):
+        return None
+    return Said(found["kind"], "\n".join(filter(None, parts)), rank=rank_in(header), is_spoken=True)
+
+
+def _closing(text: str, opening: str) -> int | None:
+    """Where what a mark or a bracket has opened is closed; pairs of the same may be inside."""
+    closing, depth = CLOSING[opening], 1
+    for place, char in enumerate(text):
+        if char in (opening, closing):
+            is_inner = char == opening and (
+                opening != closing or text[place - 1 : place] in ("", " ", "(")
+            )
+            depth += 1 if is_inner else -1
+        if not depth:
+            return place
     return None
+
+
+def behind_header(text: str) -> Iterator[str]:
+    """What a line says behind each thing that may be its header: a time, a place, a label."""
+    label = LABEL.match(text)
+    begin = label.end() if label else 0
+    if label:
+        yield text[begin:]
+    for found in islice(PARTING.finditer(text, begin, LONGEST_HEADER), MOST_PARTS):
+        header = text[begin : found.start()]
+        if not _is_header(header):
+            return
+        yield text[found.end() :]
 
 
 def _of_interpreter(found: re.Match[str]) -> Said:

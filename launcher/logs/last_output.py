@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 
@@ -12,6 +12,8 @@ from ..catalogue.entry import KnownFailure
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import HANG, FailureRecord, ToldBy
 from ..evidence.from_exception import is_ours
+from .launcher_messages import CHILD
+from .messages import by_message
 from .reader import Reader
 from .verdict import decisive, judge
 
@@ -19,21 +21,14 @@ MOST = 16
 """Records whose output is read at most: the earliest, among which is the root cause."""
 LAST = 3
 """Lines at the end of an output that are compared with messages of exceptions."""
-PASSED_ON = (
-    *("SystemExit", "CalledProcessError", "ChildFailedError"),
-    *("ProcessRaisedException", "ProcessExitedException"),
-)
-"""Exceptions that only say that something else has failed, mostly a child."""
 DEADLY = (
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE),
     *(signal.SIGTERM, signal.SIGINT, signal.SIGABRT),
 )
 """Signals that exit codes stand for, where a child was ended by them."""
+
 BEGINS = re.compile(r": |\(['\"]")
 """What may precede an exception's message in a line: a script's words, or its type in `repr`."""
-
-PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
-"""Words in a pattern by which it is known even without its exception's type."""
 
 
 def completed(
@@ -57,7 +52,7 @@ def _says_little(record: FailureRecord) -> bool:
 
     A signal from outside, or a fault of the processor, may come long after a caught exception.
     """
-    is_bare = record.exception.rpartition(".")[2] in ("", *PASSED_ON)
+    is_bare = record.exception.rpartition(".")[2] in ("", *CHILD)
     is_worker = record.rank is not None and record.exception != HANG
     return is_bare and is_worker and record.signal in (None, signal.SIGABRT)
 
@@ -98,7 +93,7 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
         BytesIO("\n".join(record.log_tail).encode(errors="backslashreplace")),
     )
     root = decisive(judge(reader.attempts, catalogue)).root
-    if root is None:
+    if root is None or root.evidence.is_spoken:
         return None
     seen = root.finding.record
     if not (seen.exception or root.finding.entry):
@@ -124,36 +119,11 @@ def _by_last_line(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> F
 
     A script that catches an exception often prints its message alone.
     """
+    bare = replace(record, chain=(), frames=(), traceback="", told_by=ToldBy.LAST_LINE)
     written = [line.strip() for line in record.log_tail if line.strip()]
-    for line in written[: -LAST - 1 : -1]:
-        found = dict(_by_message(record, line, catalogue))
-        if len(found) == 1:
-            return next(iter(found.values()))
-    return None
-
-
-def _by_message(
-    record: FailureRecord, line: str, catalogue: Sequence[KnownFailure]
-) -> Iterator[tuple[str, FailureRecord]]:
-    """The entries that a line is a message of, by name, with the record that says so."""
-    texts = [line, *(line[found.end() :].rstrip("'\")") for found in BEGINS.finditer(line))]
-    for entry in catalogue:
-        for sign in entry.signatures:
-            if sign.exception is None or sign.message is None:
-                continue
-            if PHRASE.search(sign.message.pattern) is None:
-                continue
-            kind = f"builtins.{sign.exception}"
-            told = [
-                replace(
-                    record,
-                    exception=kind,
-                    message=text,
-                    chain=(),
-                    frames=(),
-                    traceback="",
-                    told_by=ToldBy.LAST_LINE,
-                )
-                for text in texts
-            ]
-            yield from ((entry.id, seen) for seen in told if sign.matches(seen))
+    found = (
+        by_message(text, catalogue, bare, is_last=False)
+        for line in written[: -LAST - 1 : -1]
+        for text in (line, *(line[it.end() :].rstrip("'\")") for it in BEGINS.finditer(line)))
+    )
+    return next((finding.record for finding in found if finding is not None), None)

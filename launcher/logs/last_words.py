@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from .launcher_messages import ENDS, STARTS, death_of
+from .exception_lines import SEVERE, said
+from .launcher_messages import ENDS, STARTS, death_of, is_of_another
 from .progress_signs import DOUBT, HARMLESS, STEP, Written
 
 MOST = 3
@@ -15,9 +16,11 @@ NEAR = 20
 """Lines before the launcher's report, or before the end, that are searched."""
 COMPLAINT = re.compile(
     rf"{DOUBT.pattern}|\b(?:cannot|can(?:no|')t|could(?: not|n't)|unable to|no such|not found"
-    r"|denied|refused|invalid|missing|mismatch|unknown|unsupported|no space left|out of memory)\b",
+    r"|denied|refused|invalid|missing|mismatch|unknown|unsupported|no space left|out of memory"
+    r"|corrupt(?:ed|ion)?|exceed(?:s|ed)|violation|illegal)\b",
     re.IGNORECASE,
 )
+TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
 
@@ -33,9 +36,34 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
     for line in own[-NEAR:]:
         if STEP.search(line.text):
             found.clear()  # it has been survived
-        elif COMPLAINT.search(line.text) and not HARMLESS.search(line.text):
+        elif _complains(line.text):
             found.append(line)
-    return tuple(found[-MOST:])
+    return tuple(found)
+
+
+def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
+    """The complaints that may say why, a few: of the rank that failed first, logged as errors.
+
+    Args:
+        lines: all complaints.
+        rank: the rank, if it is known and writes its lines behind its name.
+    """
+    ours = [line for line in lines if rank is not None and line.rank == rank]
+    severe = [line for line in ours or lines if SEVERE.search(line.text)]
+    return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])
+
+
+def most_telling(lines: Sequence[Written]) -> Written:
+    """Of a few complaints the first that was logged as an error, else the last."""
+    return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
+
+
+def _complains(text: str) -> bool:
+    """Whether a line says what is wrong: none of a traceback, nor of what another process did."""
+    stated = said(text)
+    if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):
+        return False
+    return COMPLAINT.search(text) is not None and HARMLESS.search(text) is None
 
 
 def _of_attempt(lines: Iterable[Written]) -> Sequence[Written]:

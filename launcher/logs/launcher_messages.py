@@ -59,6 +59,22 @@ STOPPING = (
     *("KeyboardInterrupt", "SignalException", "SystemExit", "ChildFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "EOFError", "DistBackendError"),
 )
+CHILD = (
+    *("SystemExit", "CalledProcessError", "ChildFailedError"),
+    *("ProcessRaisedException", "ProcessExitedException"),
+)
+"""Exceptions that only say that something else has failed, mostly a child."""
+PEER = (
+    *CHILD,
+    *("BrokenPipeError", "ConnectionResetError", "BrokenProcessPool", "EOFError"),
+    *("RayActorError", "ActorDiedError", "WorkerCrashedError", "EngineDeadError"),
+)
+"""The same, of a child or of another process that it has spoken with."""
+ELSEWHERE = re.compile(
+    r"root cause above|stack trace \(?above|closed by peer|reset by peer|exited unexpectedly"
+    r"|terminated abruptly|died unexpectedly",
+    re.IGNORECASE,
+)
 LAUNCHER_FILES = (
     "torch/distributed/run.py",
     "torch/distributed/launch.py",
@@ -105,6 +121,12 @@ SHELL = re.compile(
     rf"|(?:\[\d+\]\+? +)?(?P<what>{'|'.join(DIED)})(?: +\(core dumped\))?$"
 )
 """bash's messages on a child's death, with and without the script's name."""
+CORRUPTED = re.compile(
+    r"(?:free|malloc|realloc|calloc|munmap_chunk)\(\): |malloc_consolidate|double free or corr"
+    r"|corrupted (?:size|double)|\*\*\* (?:stack smashing|buffer overflow) detected"
+    r"|\S+: \S+:\d+: .*\bAssertion `.*' failed\."
+)
+"""glibc's words before it aborts a process: malloc.c, fortify_fail.c, assert.c."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
 TRAINS = re.compile(
     r"python|\.py\b|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
@@ -157,6 +179,8 @@ def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
         return _death_by_code(number, None, -DIED[found["job"] or found["what"]])
     if found := FATAL.match(text):
         return _death_by_code(number, None, -DIED[found["what"]])
+    if CORRUPTED.match(text):
+        return _death_by_code(number, None, -signal.SIGABRT)
     if found := CONTAINER.search(text):
         return _death_by_code(number, None, int(found["code"]))
     return None
@@ -173,7 +197,7 @@ def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
 def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
     """Whether an exception only says that a launcher's workers have failed."""
     name = kind.rpartition(".")[2]
-    if name in ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"):
+    if name in CHILD[2:]:
         return True
     if name == "CalledProcessError":
         return _is_of_launchers(files) or LAUNCHED.search(message) is not None
@@ -184,6 +208,13 @@ def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
 
 def _is_of_launchers(files: tuple[str, ...]) -> bool:
     return any(mark in file for file in files for mark in LAUNCHER_FILES)
+
+
+def is_of_another(kind: str, message: str) -> bool:
+    """Whether an exception only says that another process has failed, or is gone."""
+    name = kind.rpartition(".")[2]
+    is_empty_file = name == "EOFError" and bool(message)
+    return (name in PEER and not is_empty_file) or ELSEWHERE.search(message) is not None
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:

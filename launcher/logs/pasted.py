@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
 from .lines import FILLER
+from .plain import MARKS, WRAPPER, enclosed, inside, straight
 
 MOST = 4 << 20
 """Bytes of a copied log at most."""
@@ -16,7 +18,6 @@ WIDTHS = range(60, 251)
 """Columns at which terminals may wrap."""
 LEAST_WRAPPED = 3
 """Lines of exactly the greatest width, at least, to conclude that they were wrapped."""
-QUOTES = (re.compile(r"(?:> ?)+"), re.compile(r" {4}"), re.compile(r"\t"))
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
 """Lines with a width of their own: rules and boxes."""
 BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
@@ -24,24 +25,32 @@ FEW = 0.4
 """Share of the lines after the widest that may look like the beginning of a line."""
 
 
-def mended(log: bytes) -> bytes | None:
-    """The log as its process wrote it; None if it seems unchanged.
+def restored(log: bytes) -> tuple[bytes, ...]:
+    """The log as its process wrote it: with wrapped lines joined, if there are any, and as it is.
 
     Every line keeps its number: where lines are joined, fillers follow.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
-    new = "\n".join(_join_wrapped(_strip_quotes(text.split("\n"))))
-    return None if new == text else new.encode("utf-8", "replace")
+    lines = _without_marks([*map(straight, text.split("\n"))])
+    texts = dict.fromkeys("\n".join(each) for each in (_join_wrapped(lines), lines))
+    return tuple(each.encode("utf-8", "replace") for each in texts)
 
 
-def _strip_quotes(lines: Sequence[str]) -> list[str]:
-    """Removes the quote mark of nearly all lines, or the indentation of all."""
+def _without_marks(lines: Sequence[str]) -> list[str]:
+    """Lines without what is around each of them, or around the whole: an indent, marks."""
+    lines = textwrap.dedent("\n".join(lines)).split("\n")
     written = [line for line in lines if line.strip()]
-    for quote in QUOTES:
-        if sum(map(bool, map(quote.match, written))) > NEARLY_ALL * len(written):
-            return [quote.sub("", line, count=1) for line in lines]
-    indent = min((len(line) - len(line.lstrip(" ")) for line in written), default=0)
-    return [line[indent:] for line in lines]
+    if sum(WRAPPER.match(line) is not None for line in written) > NEARLY_ALL * len(written):
+        lines = [*map(inside, lines)]
+        written = [line for line in lines if line.strip()]
+    for mark in MARKS:
+        if None not in (enclosed(line, mark) for line in written):
+            return [enclosed(line, mark) or "" for line in lines]
+        if enclosed("\n".join(written), mark) is not None:
+            first, last = lines.index(written[0]), lines.index(written[-1])
+            lines[first] = lines[first].removeprefix(mark)
+            lines[last] = lines[last].rstrip().removesuffix(mark)
+    return lines
 
 
 def _join_wrapped(lines: Sequence[str]) -> list[str]:

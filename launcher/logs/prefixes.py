@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ..core.control_sequences import ANSI
-from ..core.plain_json import parsed
 from .lines import decoded
+from .plain import plain, unmarked, unwrapped
 from .progress_signs import STEP
 
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -33,19 +31,16 @@ STREAMS = (
     re.compile(r"\((?P<stream>(?:[\w.()]+ )?pid=\d+(?:, ip=[\d.]+)?)\) ?"),  # ray
 )
 """Prefixes that distinguish the lines of processes or hosts."""
-LABEL = re.compile(r" *\d+: ")
-"""The only prefix that may begin with spaces: srun's, padded to the widest rank."""
+LABEL = re.compile(r" *\d+(?:: |\t| [|\u2502] )")
+"""The only prefixes that may begin with spaces: srun's, padded to the widest rank, and numbers."""
 STAMPS = (
     re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
+    re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ (?!kernel)[^\s:]+: "),  # syslog
     re.compile(TIME + r" std(?:out|err) [FP] "),  # Kubernetes' container runtime
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ?"),
 )
 GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[[\d/_]+\] )?")
 """The prefix of torch's Python loggers, repeated on each line of a traceback."""
-DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
-QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
-ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
-BREAK = re.compile(r"<br ?/?>\s*$")
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
 MOST_LINES, LEAST_LINES = 400, 8
 """Lines at a log's beginning that are searched for a common prefix."""
@@ -74,15 +69,14 @@ class Stripped:
 
 
 def stripped(raw: str) -> Stripped:
-    """Removes colours and known prefixes from a line."""
-    text = ANSI.sub("", raw) if "\x1b" in raw else raw
-    text = _unformatted(text)
+    """Removes colours, known prefixes and what a page puts around it from a line."""
+    text = plain(raw)
     if text[:1] in " \t" and not LABEL.match(text):
         return Stripped(text)
     rank: int | None = None
     streams: list[str] = []
     for _ in range(5):
-        shorter = text
+        shorter = unwrapped(text)
         for pattern in STAMPS:
             shorter = _without(pattern, shorter)
         for pattern in RANKS:
@@ -103,7 +97,7 @@ def stripped(raw: str) -> Stripped:
         streams.append(f"rank {rank}")
     elif streams and streams[-1].isdigit() and len(streams[-1]) < 5:
         rank = int(streams[-1])
-    return Stripped(text, rank, " ".join(streams))
+    return Stripped(unmarked(text), rank, " ".join(streams))
 
 
 def unfolded(text: str) -> list[str]:
@@ -177,25 +171,3 @@ def learned(prefix: str) -> re.Pattern[str] | None:
 def _without(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.match(text)
     return text[found.end() :] if found else text
-
-
-def _unformatted(text: str) -> str:
-    """A line without the formatting of a page or a logger: escapes, breaks, JSON."""
-    if text.startswith('{"') and DOCUMENT.match(text):
-        text = _message(text)
-    if not text.isascii():
-        text = text.translate(QUOTES)
-    if "&" in text and ESCAPED.search(text):
-        text = html.unescape(text)
-    return BREAK.sub("", text) if "<br" in text[-8:] else text
-
-
-def _message(text: str) -> str:
-    """The message in a line of Docker's json-file driver, or of a logger."""
-    try:
-        line = parsed(text)
-    except ValueError:
-        return text
-    if not isinstance(line, dict):
-        return text
-    return str(line.get("log") or line.get("msg") or line.get("message") or "").rstrip("\r\n")

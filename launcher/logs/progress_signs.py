@@ -94,11 +94,13 @@ class Written:
         file: the name of the file.
         number: the number of the line.
         text: the line without its prefixes.
+        rank: the rank that a prefix names.
     """
 
     file: str
     number: int
     text: str
+    rank: int | None = None
 
 
 def said_end(lines: Sequence[Written]) -> Written | None:

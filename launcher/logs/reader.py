@@ -12,6 +12,7 @@ from ..catalogue.entry import KnownFailure
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .collected import MOST_EVENTS, PendingEvents, Progress, keep_interleaved
+from .exception_lines import behind_header
 from .file_prefixes import FilePrefixes
 from .files import attempt_of, rank_of
 from .last_words import last_words
@@ -180,9 +181,9 @@ class _File:
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
         whole = [
-            Written(self.name, number, text)
+            Written(self.name, number, line.text, line.rank)
             for number, raw in last[-MOST:]
-            if (text := self.prefixes.stripped(raw).text).strip()
+            if (line := self.prefixes.stripped(raw)).text.strip()
         ]
         self.reading.complaints += last_words(whole)
         written = [line for line in whole if line.number >= self.begun]
@@ -225,7 +226,8 @@ class _File:
             self.summary_rank = int(found["rank"])
             if self.is_root:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
-        death = death_of(number, text, self.summary_rank)
+        said = (death_of(number, part, self.summary_rank) for part in (text, *behind_header(text)))
+        death = next(filter(None, said), None)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
             evidence = of_death(
                 death,
@@ -282,7 +284,9 @@ class _File:
     def _match_line(self, number: int, text: str, stream: _Stream) -> None:
         """Adds a line as evidence if further patterns of the catalogue match it."""
         rank = self._rank(stream, text)
-        found = {(pattern, rank) for pattern in self.reader.searches.logs.found(text)}
+        search = self.reader.searches.logs.found
+        text = max((text, *behind_header(text)), key=lambda part: len(search(part)))
+        found = {(pattern, rank) for pattern in search(text)}
         if found <= stream.found:
             return
         stream.found |= found
@@ -323,5 +327,6 @@ class _File:
             self._begin()
         if is_of_launcher(files):
             self._give_up(trace.said)
-        rank = self._rank(stream, trace.raised.message) if trace.rank is None else trace.rank
+        named = None if trace.bare is None else trace.bare.rank
+        rank = self._rank(stream, trace.raised.message) if named is None else named
         self._add(of_exception(trace, rank, self.name, tuple(self.texts)))

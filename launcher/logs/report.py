@@ -23,6 +23,7 @@ from ..report.explain_failure import allocation_texts, short, spot_text, user_fr
 from ..system.redaction import redacted
 from .attempts import Evidence
 from .failures import Failure
+from .last_words import most_telling
 from .progress_signs import Written
 from .verdict import BreakOff, Judgement, Verdict, name_of
 
@@ -282,9 +283,9 @@ def _unknown(step: Step) -> Mapping[str, Any]:
 
 def _step(judgement: Judgement, record: FailureRecord) -> Step:
     """What to do next; a line that may say why counts more than an exit code."""
-    if judgement.complaints and not record.exception and record.signal is None:
-        said = judgement.complaints[-1].text.strip()
-        record = replace(record, exit_code=None, message=said)
+    if judgement.complaints and record.signal is None:
+        said = most_telling(judgement.complaints).text.strip()
+        record = replace(record, exception="", exit_code=None, message=said)
     return next_step(record)
 
 

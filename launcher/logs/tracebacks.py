@@ -14,6 +14,7 @@ from .exception_lines import (
     SURELY_RAISED,
     WATCHDOG,
     WHAT,
+    Said,
     in_python,
     rank_in,
     said,
@@ -67,9 +68,7 @@ class Trace:
         said: number of the line with its type and message.
         last: number of its last line.
         is_ignored: Python printed it and continued, e.g. in a destructor.
-        is_bare: it has no traceback.
-        is_severe: it has none, but was logged as an error.
-        rank: the rank that the line itself names.
+        bare: the line that states it, if it has no traceback.
     """
 
     raised: Raised
@@ -80,9 +79,7 @@ class Trace:
     said: int
     last: int
     is_ignored: bool = False
-    is_bare: bool = False
-    is_severe: bool = False
-    rank: int | None = None
+    bare: Said | None = None
 
 
 @dataclass(slots=True)
@@ -109,9 +106,7 @@ class Tracebacks:
     kind: str = ""
     message: list[str] = field(default_factory=list)
     blank: bool = False
-    is_bare: bool = False
-    is_severe: bool = False
-    rank: int | None = None
+    bare: Said | None = None
     done: Trace | None = None
     chained: Trace | None = None
     outer: Trace | None = None
@@ -171,10 +166,9 @@ class Tracebacks:
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
             return True, found
         if (watchdog := WATCHDOG.match(text)) and not self.is_open:
-            self._open(number)
-            self.is_bare = self.is_severe = True
-            self.rank = rank_in(text[: watchdog.start("message")])
-            self._raise(number, "torch.distributed.DistBackendError", watchdog["message"])
+            rank = rank_in(text[: watchdog.start("message")])
+            kind = "torch.distributed.DistBackendError"
+            self._say(number, Said(kind, watchdog["message"], is_severe=True, rank=rank))
             return True, found
         if double := DOUBLED.match(text):
             if not self.is_open:
@@ -185,9 +179,7 @@ class Tracebacks:
         if self.is_open:
             return self._read_inside(number, text, found)
         if bare := said(text):
-            self._open(number)
-            self.is_bare, self.is_severe, self.rank = True, bare.is_severe, bare.rank
-            self._raise(number, bare.kind, bare.message)
+            self._say(number, bare)
             return True, found
         return False, found
 
@@ -205,7 +197,7 @@ class Tracebacks:
         self.frames, self.message = [], []
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
         self.placed = number
-        self.is_bare, self.is_severe, self.rank, self.indent = False, False, None, ""
+        self.bare, self.indent = None, ""
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
     def _read_inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
@@ -262,8 +254,15 @@ class Tracebacks:
         self.said = self.last = number
         self.blank, self.is_open = False, False
 
+    def _say(self, number: int, bare: Said) -> None:
+        self._open(number)
+        self.bare = bare
+        self._raise(number, bare.kind, bare.message)
+
     def _goes_on(self, text: str) -> bool:
         """Whether a line continues the message."""
+        if self.message[0] and self.bare is not None and self.bare.is_spoken:
+            return False
         if what := WHAT.match(text):
             self.message.append(f"what(): {what['message']}")
             return True
@@ -304,9 +303,7 @@ class Tracebacks:
             self.said,
             self.last,
             self.was_ignored,
-            self.is_bare,
-            self.is_severe,
-            self.rank,
+            self.bare,
         )
         if self.outer is not None:
             # A data loader worker's exception, quoted in the message of the waiting process.

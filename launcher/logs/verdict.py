@@ -6,15 +6,21 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 
 from ..catalogue.entry import Finding, KnownFailure, Role
+from ..catalogue.prefilter import prefilter
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, MOST_AFTER_SEVERE, Evidence, Reading
 from .diverged import divergence
+from .exception_lines import SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
+from .last_words import telling
+from .launcher_messages import is_of_another
+from .messages import by_message
 from .progress_signs import Written
 
 NEAR = 40
@@ -118,12 +124,16 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if failures := tuple(_failures(reading, catalogue)):
         if failures[0].finding.entry is not None:
             return Judgement(attempt, Verdict.KNOWN, failures)
-        is_told = bool(failures[0].finding.record.exception)
-        complaints = () if is_told else tuple(reading.complaints)
+        root = failures[0].finding
+        is_told = root.record.exception and root.role is Role.INITIATING
+        is_own = root.record.rank is not None and not root.record.exception
+        rank = root.record.rank if is_own else reading.first_rank
+        complaints = () if is_told else telling(reading.complaints, rank)
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
-        return Judgement(attempt, Verdict.UNKNOWN, complaints=tuple(reading.complaints))
+        complaints = telling(reading.complaints, reading.first_rank)
+        return Judgement(attempt, Verdict.UNKNOWN, complaints=complaints)
     if reading.ends and break_off.error is None and break_off.cut is None:
         return Judgement(attempt, Verdict.HEALTHY)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
@@ -155,8 +165,9 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not any(failure.finding.entry for failure in sure):
         sure = _with_interleaved(sure, reading, catalogue)
     if not sure:
-        has_failed = reading.has_failed or bool(reading.deaths)
-        sure = [failure for failure in doubtful if has_failed or failure.finding.entry]
+        sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
+    if not sure:
+        sure = [*islice(_of_messages(reading, catalogue), 1)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -188,15 +199,52 @@ def _by_certainty(
     """
     sure: list[Failure] = []
     doubtful: list[Failure] = []
+    narrowed = prefilter(catalogue, len(reading.events))
     for event in reading.events:
-        failure = Failure(finding_of(event.record, catalogue), event)
+        failure = Failure(_finding(event.record, narrowed(event.record)), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
+            continue
+        if event.is_handled and not (reading.has_failed or reading.deaths):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
         says_little = _says_little(failure) and not reading.died_of(event)
-        is_doubtful = event.is_ignored or is_noise or says_little
+        is_doubtful = event.is_ignored or event.is_spoken or is_noise or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
+
+
+def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
+    """What explains a record; what only tells of another process's end has followed from that."""
+    finding = finding_of(record, catalogue)
+    is_later = finding.entry is None and is_of_another(record.exception, record.message)
+    return replace(finding, role=Role.CASCADE) if is_later else finding
+
+
+def _counts(failure: Failure, reading: Reading) -> bool:
+    """Whether an exception that may have been caught is the failure where nothing else is.
+
+    Nothing shows that the run has gone on after it.
+    """
+    event = failure.evidence
+    if reading.has_failed or reading.deaths:
+        return True
+    return not (event.is_ignored or event.progress or event.file in reading.ends)
+
+
+def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
+    """Known failures of whose messages a text is a piece: it begins or ends within them."""
+    for file, lines in reading.last_lines.items():
+        if file in reading.ends:
+            continue
+        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
+            if SPOKEN.search(line.text):
+                continue
+            record = FailureRecord(None, float(line.number))
+            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
+            found = by_message(line.text, catalogue, record, **ends)
+            if found is not None and reading.is_last(file, line.number, len(lines)):
+                place = (line.number, line.text)
+                yield Failure(found, Evidence(found.record, file, (place,), is_spoken=True))
 
 
 def _with_interleaved(

@@ -95,7 +95,6 @@ def test_an_end_is_seen(end: str) -> None:
         "4711         train  gpu  FAILED      1:0\n4711.extern  gpu  COMPLETED  0:0",
         "wandb: train/loss 0.91\nwandb: train/epoch 3",
         'Traceback (most recent call last):\n  File "a.py", line 3, in f',
-        "ValueError: a message that may have been caught" + "\nloading" * 9,
     ],
 )
 def test_no_end_is_seen(last: str) -> None:

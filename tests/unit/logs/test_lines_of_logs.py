@@ -11,7 +11,7 @@ from safe_launch.logs.collected import PendingEvents, Progress, keep_interleaved
 from safe_launch.logs.file_prefixes import FilePrefixes
 from safe_launch.logs.launcher_messages import Death, death_of, is_launchers_own, is_users
 from safe_launch.logs.lines import FILLER, Line, loosened
-from safe_launch.logs.pasted import mended
+from safe_launch.logs.pasted import restored
 from safe_launch.logs.prefixes import Stripped, common, stripped, unfolded
 from safe_launch.logs.progress_signs import Written, said_end
 
@@ -167,9 +167,9 @@ def test_a_pattern_behind_prefixes() -> None:
 
 def test_a_log_that_was_copied_by_hand() -> None:
     """Quotes go, wrapped lines are joined, and every line keeps its number."""
-    assert mended(b"> one\n> two\n") == b"one\ntwo\n"
-    assert mended(b"one\ntwo\n") is None
+    assert restored(b"> one\n> two\n") == (b"one\ntwo\n",)
+    assert restored(b"one\ntwo\n") == (b"one\ntwo\n",)
     wide = "x" * 80
     wrapped = "\n".join([wide, "end 1", wide, "end 2", wide, "end 3"])
     joined = "\n".join(f"{wide}end {n}\n{FILLER}" for n in (1, 2, 3))
-    assert mended(wrapped.encode()) == joined.encode()
+    assert restored(wrapped.encode()) == (joined.encode(), wrapped.encode())

@@ -1,0 +1,123 @@
+"""Known failures by their messages alone: without an exception's name, or cut off.
+
+The longest fixed text of a message speaks for it, since the rest are names and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+from ..catalogue.entry import Finding, KnownFailure
+from ..catalogue.regex_as_prose import plain
+from ..catalogue.signature import Signature
+from ..evidence.failure_record import FailureRecord
+from .exception_lines import HANDLED, MILD
+from .interleaved import VARYING
+from .progress_signs import STEP
+
+LEAST, WORDS = 20, 4
+"""Characters and words of a fixed text by which a message is known, at least."""
+TORN = re.compile(r"^\w*(?:Error|Exception): (?=\S)")
+"""The end of an exception's name whose beginning is cut off."""
+PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
+"""Words in a pattern by which it is known even without its exception's type."""
+SHORT, LONGEST_NAME = 12, 60
+"""Characters with which a message may begin; of a name or number in it, at most."""
+
+
+def by_message(
+    line: str,
+    catalogue: Sequence[KnownFailure],
+    record: FailureRecord,
+    *,
+    is_first: bool = True,
+    is_last: bool = True,
+) -> Finding | None:
+    """The known failure whose message a line is, or is a piece of, if that is just one.
+
+    Args:
+        line: of a log.
+        catalogue: the known failures.
+        record: what else is known.
+        is_first: the line may be a message, or its end.
+        is_last: the line may be the beginning of a message.
+    """
+    text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
+    if not is_of_failure(text):
+        return None
+    every = [
+        (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
+        for entry, sign in _of_messages(catalogue)
+    ]
+    begun = [told for told in every if is_first and _is_begun(text, told[1])]
+    sure = [told for told in begun if told[1].matches(told[2])]
+    known = {
+        entry.id: (entry, told)
+        for entry, sign, told in sure or every
+        if sure or (is_first and _is_end(text, sign)) or (is_last and _is_beginning(text, sign))
+    }
+    if len(known) != 1:
+        return None
+    entry, told = next(iter(known.values()))
+    return Finding(told, entry.role, entry)
+
+
+def is_of_failure(line: str) -> bool:
+    """Whether a line may tell of a failure: no warning, no step, nothing that was handled."""
+    return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
+
+
+def _of_messages(catalogue: Sequence[KnownFailure]) -> Iterator[tuple[KnownFailure, Signature]]:
+    """The signatures that a message alone can match: words, and nothing else."""
+    for entry in catalogue:
+        for sign in entry.signatures:
+            others = (sign.through, sign.wanted_by, sign.log, sign.context, sign.signal)
+            is_phrase = sign.message is not None and PHRASE.search(sign.message.pattern)
+            if sign.exception and is_phrase and others == (None,) * len(others):
+                yield entry, sign
+
+
+def _is_begun(text: str, sign: Signature) -> bool:
+    """Whether a text begins with the message of a signature."""
+    found = None if sign.message is None else sign.message.search(text)
+    return found is not None and found.start() == 0
+
+
+def _is_end(text: str, sign: Signature) -> bool:
+    """Whether a text begins within the message of a signature, and not with it."""
+    return any(
+        text[:SHORT] in whole[1:] and (part in text or _goes_on(text, part))
+        for whole, part in _telling(sign)
+    )
+
+
+def _goes_on(text: str, part: str) -> bool:
+    """Whether a text begins within a fixed text, and has the rest of it."""
+    place = part.find(text[:LEAST])
+    return place >= 0 and text.startswith(part[place:])
+
+
+def _is_beginning(text: str, sign: Signature) -> bool:
+    """Whether a text ends within the fixed text of a signature's message."""
+    return any(
+        0 <= (place := text.rfind(part[:LEAST])) <= whole.find(part) + LONGEST_NAME
+        and part.startswith(text[place:])
+        for whole, part in _telling(sign)
+    )
+
+
+@cache
+def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
+    """The alternatives of a pattern as texts, with the longest fixed text of each."""
+    texts = [(text, max(map(str.strip, VARYING.split(text)), key=len)) for text in plain(pattern)]
+    return tuple(
+        (text, part) for text, part in texts if len(part) >= LEAST and len(part.split()) >= WORDS
+    )
+
+
+def _telling(sign: Signature) -> tuple[tuple[str, str], ...]:
+    """What the message of a signature says, in texts."""
+    return () if sign.message is None else _texts(sign.message.pattern)

@@ -1,0 +1,133 @@
+"""The words of a log without what people and pages put around them.
+
+Every search of a log reads lines as this module leaves them.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from ..core.control_sequences import ANSI
+from ..core.plain_json import parsed
+
+NAMED = (
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    r"(?:Error|Exception|Interrupt|Failure|Fault|Timeout|OutOfMemory|Exit)"
+)
+"""The name of an exception."""
+STRAIGHT = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u300e\u300f", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb\u300c\u300d\uff02", '"'),
+        **dict.fromkeys("\u00a0\u2007\u2008\u2009\u200a\u202f\u3000", " "),
+        **dict.fromkeys("\u200b\u200c\u2060\ufeff", ""),
+        "\uff1a": ": ",
+    }
+)
+"""Typographic quotes, spaces and colons, as a program writes them."""
+DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
+ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
+BREAK = re.compile(r"<br ?/?>\s*$")
+WRAPPER = re.compile(
+    r"(?:> ?)+|#{1,6} (?=\S)|\|(?: |$)| *\d{1,7}(?:\t| [|\u2502] ?)|[-*+\u2022\u00b7] |\d{1,4}[.)] "
+)
+"""What a page puts in front of a line: a quotation, a heading, a table, a number, a list."""
+LISTED = re.compile(r"[-*+\u2022\u00b7] |\d{1,4}[.)] ")
+LABEL = re.compile(
+    r"(?:the |full |following )*(?:errors?|exception|logs?|traceback|output)"
+    r"(?: message| log| is| was)*: "
+    r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: ",
+    re.IGNORECASE,
+)
+"""What people write before a message."""
+QUOTES = ('"', "'")
+MARKS = ("**", "``", "`", "__", "*", *QUOTES)
+"""What encloses a line, or a text of several lines of which this is the first or the last."""
+STATED = re.compile(
+    rf'[\s`*"\'\[]*(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
+    r"|(?:\S*/)?python[\d.]*: )"
+)
+"""The beginning of what only a failure says."""
+MARKED = re.compile(rf"(\*\*|`|__|\"|')({NAMED})(:?)\1(?=(:?))")
+"""The name of an exception that is set off by marks."""
+BAR = re.compile(r"(?<=\S)\s+\|\s*$")
+
+
+def plain(raw: str) -> str:
+    """A line without colours, and without a page's or a logger's formatting."""
+    text = ANSI.sub("", raw) if "\x1b" in raw else raw
+    if text.startswith('{"') and DOCUMENT.match(text):
+        text = _message(text)
+    return straight(text)
+
+
+def straight(text: str) -> str:
+    """A line with the characters that a program writes for a page's."""
+    if not text.isascii():
+        text = text.translate(STRAIGHT)
+    if "&" in text and ESCAPED.search(text):
+        text = html.unescape(text)
+    return BREAK.sub("", text) if "<br" in text[-8:] else text
+
+
+def unwrapped(text: str) -> str:
+    """A line without the marks of a quotation, a list or a table, or a label, in front of it.
+
+    Of a list, or behind a label, only what states a failure: messages have lists of their own.
+    """
+    found = WRAPPER.match(text)
+    if found is not None and not LISTED.match(text):
+        return inside(text)
+    found = found or LABEL.match(text)
+    return text[found.end() :] if found and STATED.match(text, found.end()) else text
+
+
+def inside(text: str) -> str:
+    """A line without a quotation's, a list's or a table's marks, if it has any."""
+    inner = WRAPPER.sub("", text, count=1)
+    return BAR.sub("", inner) if text.startswith("|") else inner
+
+
+def unmarked(text: str) -> str:
+    """A line without the marks that set it off, or that set off an exception's name."""
+    if "`" in text or "**" in text or STATED.match(text):
+        text = MARKED.sub(r"\2\3", text)
+    while (inner := _inner(text)) != text:
+        text = inner
+    return text
+
+
+def _inner(text: str) -> str:
+    """A line without one pair of marks around it, or one mark whose other is in another line."""
+    for mark in MARKS:
+        inner = enclosed(text, mark)
+        if inner is None:
+            inner, count = text, text.count(mark)
+            if count % 2 and text.startswith(mark):
+                inner = text[len(mark) :]
+            elif count % 2 and text.endswith(mark):
+                inner = text[: -len(mark)]
+            if STATED.match(inner):
+                return inner
+        elif STATED.match(inner) or (mark not in QUOTES and mark not in inner):
+            return inner
+    return text
+
+
+def enclosed(text: str, mark: str) -> str | None:
+    """What is between a mark at the text's beginning and another at its end, if it has both."""
+    inner = text[len(mark) : -len(mark)]
+    is_one = text.startswith(mark) and text.endswith(mark) and len(text) >= 2 * len(mark)
+    return inner if is_one and (inner[:1] != mark[0] or mark in QUOTES) else None
+
+
+def _message(text: str) -> str:
+    """The message in a line of Docker's json-file driver, or of a logger."""
+    try:
+        line = parsed(text)
+    except ValueError:
+        return text
+    if not isinstance(line, dict):
+        return text
+    return str(line.get("log") or line.get("msg") or line.get("message") or "").rstrip("\r\n")

@@ -1,0 +1,185 @@
+"""What people put around a log when they paste it: no known failure is lost by that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from safe_launch.catalogue.entry import KnownFailure
+from safe_launch.commands.diagnose import read
+from safe_launch.logs.verdict import Judgement, Verdict, decisive
+from support.logs import CATALOGUE, STEPS, entry_of, excerpts
+from support.tables import table
+
+Wrapper = Callable[[str], str]
+STATES = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): (?!\w+Error\b)\S")
+TYPOGRAPHIC = str.maketrans({"'": "\u2019", '"': "\u201d", " ": "\u00a0"})
+
+
+def each(form: str) -> Wrapper:
+    """Puts something around every line."""
+    return lambda text: "\n".join(
+        form.format(line, n=n) for n, line in enumerate(text.rstrip("\n").split("\n"), 1)
+    )
+
+
+def whole(form: str) -> Wrapper:
+    """Puts something around the text."""
+    return lambda text: form.format(text.rstrip("\n"))
+
+
+def after_name(form: str) -> Wrapper:
+    """Writes the name of an exception and its message otherwise."""
+    return lambda text: form.format(*text.split(": ", 1))
+
+
+OF_TEXTS: dict[str, Wrapper] = {
+    "quoted": each("> {}"),
+    "quoted twice": each("> > {}"),
+    "in a fence": whole("It ends so:\n```bash\n{}\n```\nAny help?"),
+    "as code": whole("`{}`"),
+    "lines as code": each("`{}`"),
+    "bold": whole("**{}**"),
+    "bold lines": each("**{}**"),
+    "in quotes": whole('"{}"'),
+    "lines in quotes": each("'{}'"),
+    "a list": each("- {}"),
+    "another list": each("\u2022 {}"),
+    "numbered": each("{n}. {}"),
+    "with line numbers": each("{n:6}\t{}"),
+    "a table": each("| {} |"),
+    "labelled": whole("Error: {}"),
+    "labelled in Chinese": whole("\u62a5\u9519\uff1a{}"),
+    "stamped": each("2024-05-01 10:00:{n:02} {}"),
+    "stamped in brackets": each("[10:00:00] {}"),
+    "of a journal": each("May  1 10:00:00 node-a python[4711]: {}"),
+    "typographic": lambda text: text.translate(TYPOGRAPHIC),
+    "indented": each("      {}"),
+    "of a page": lambda text: text.replace("<", "&lt;").replace('"', "&quot;"),
+}
+OF_LINES: dict[str, Wrapper] = {
+    "as code": whole("`{}`"),
+    "bold code": whole("**`{}`**"),
+    "in quotes": whole('"{}"'),
+    "an item": whole("- {}"),
+    "a heading": whole("### {}"),
+    "a row of a table": whole("| error | {} | 3 |"),
+    "labelled": whole("Error: {}"),
+    "labelled in Chinese": whole("\u62a5\u9519\uff1a{}"),
+    "in a sentence": whole("When I start the training I get {} when it saves."),
+    "in a sentence in Chinese": whole("\u8fd0\u884c\u65f6\u62a5\u9519{}\uff0c\u600e\u4e48\u529e"),
+    "quoted in a sentence": whole('It fails with "{}" after an hour.'),
+    "as code in a sentence": whole("i keep getting `{}` on two nodes"),
+    "in parentheses": whole("it stops ({})"),
+    "name as code": after_name("`{}`: {}"),
+    "bold name": after_name("**{}:** {}"),
+    "a wide colon": after_name("{}\uff1a{}"),
+    "on the next line": after_name("{}:\n{}"),
+    "on the line after the name": after_name("Exception has occurred: {}\n{}"),
+    "stamped by another tool": whole("(main) 10:03 [train.log] {}"),
+    "typographic": lambda text: text.translate(TYPOGRAPHIC),
+}
+EVERY = 10
+"""Each excerpt is tried with every tenth wrapper, another one for its neighbours."""
+
+
+def judged_as_pasted(text: str, folder: Path) -> Judgement:
+    """What the command answers on a text that was pasted into a file."""
+    file = folder / "pasted.log"
+    file.write_text(text + "\n", encoding="utf-8")
+    return decisive(read([str(file)], CATALOGUE))
+
+
+def wrappers(of: dict[str, Wrapper], place: int) -> Iterator[tuple[str, Wrapper]]:
+    """Those that an excerpt is tried with."""
+    yield from [*of.items()][place % EVERY :: EVERY]
+
+
+@table("place", range(len(CATALOGUE)), name=lambda place: CATALOGUE[place].id, parts=8)
+def test_no_entry_is_lost_by_what_is_around_its_log(place: int, tmp_path: Path) -> None:
+    """Around each line, or around the whole."""
+    entry: KnownFailure = CATALOGUE[place]
+    for number, seen in enumerate(excerpts(entry, "Seen as"), place):
+        for name, wrapper in wrappers(OF_TEXTS, number):
+            assert entry_of(judged_as_pasted(wrapper(seen), tmp_path)) == entry.id, (name, seen)
+
+
+@table("place", range(len(CATALOGUE)), name=lambda place: CATALOGUE[place].id, parts=4)
+def test_no_message_is_lost_by_what_is_around_it(place: int, tmp_path: Path) -> None:
+    """One line of a log, in what a person writes of it."""
+    entry: KnownFailure = CATALOGUE[place]
+    for number, seen in enumerate(excerpts(entry, "Seen as"), place):
+        line = next((one for one in seen.split("\n")[::-1] if STATES.match(one)), None)
+        if line is None or entry_of(judged_as_pasted(line, tmp_path)) != entry.id:
+            continue
+        for name, wrapper in wrappers(OF_LINES, number):
+            text = wrapper(line)
+            assert entry_of(judged_as_pasted(text, tmp_path)) == entry.id, (name, text)
+
+
+@pytest.mark.parametrize("wrapper", OF_LINES.values(), ids=OF_LINES)
+def test_an_exception_that_nobody_knows_is_never_overlooked(
+    wrapper: Wrapper, tmp_path: Path
+) -> None:
+    """Alone, and below a training."""
+    for before in ("", STEPS):
+        text = before + wrapper("KeeperError: the door stands open")
+        judgement = judged_as_pasted(text, tmp_path)
+        assert judgement.verdict is Verdict.UNKNOWN
+        assert judgement.root is not None
+        record = judgement.root.finding.record
+        assert record.exception == "builtins.KeeperError"
+        assert record.message.startswith("the door stands open")
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "The sample will be skipped.",
+        "falling back to the slow path",
+        "[ERROR:zoo] \U0001f446 It can't be read, and another piece of data will be selected.",
+        "Retrying in 1s [Retry 1/5].",
+    ],
+)
+def test_what_was_handled_is_not_the_root(after: str, tmp_path: Path) -> None:
+    """As the next line says; a launcher's report of a failure counts more."""
+    raised = (
+        'Traceback (most recent call last):\n  File "zoo.py", line 3, in feed\n'
+        "    assert gate.is_open\nAssertionError: the door stands open\n\n"
+    )
+    judgement = judged_as_pasted(f"{raised}{after}\n", tmp_path)
+    assert (judgement.verdict, judgement.root) == (Verdict.UNFINISHED, None)
+    failed = "[launch.py:325:sigkill_handler] [...] exits with return code = 1"
+    judgement = judged_as_pasted(f"{raised}{after}\n{failed}\n", tmp_path)
+    assert judgement.root is not None
+    assert judgement.root.finding.record.exception == "builtins.AssertionError"
+
+
+EMPTY = (
+    "size mismatch for base_model.model.layers.0.q_proj.lora_A.default.weight: copying a param "
+    "with shape torch.Size([0]) from checkpoint, the shape in current model is torch.Size([8, 64])."
+)
+STARVED = "ValueError: num_samples should be a positive integer value, but got num_samples=0"
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        (EMPTY, "zero3-empty-weights-saved"),
+        (f"{EMPTY}\nWhat is this?", "zero3-empty-weights-saved"),
+        (STARVED.partition(": ")[2], "dataset-empty"),
+        (f"...{STARVED[5:]}", "dataset-empty"),
+        (STARVED.partition("ples ")[2], "dataset-empty"),
+        (f"step 1/50 loss 3.0\n{STARVED[12:-20]}", "dataset-empty"),
+        (f"if you see {EMPTY}", None),
+        (f"{EMPTY}\n{STEPS}", None),
+        (f"WARNING: {EMPTY}", None),
+    ],
+)
+def test_a_message_that_lacks_its_name_or_its_end(
+    text: str, entry: str | None, tmp_path: Path
+) -> None:
+    """A text that begins or ends within a message; not one that speaks of it, or goes on."""
+    assert entry_of(judged_as_pasted(text, tmp_path)) == entry
