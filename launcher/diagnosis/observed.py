@@ -104,6 +104,8 @@ def with_model(
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
     found: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
     saved = (weight.name.partition(".modules_to_save.") for weight in weights)
-    if model.tied and any(copy and is_end(module) for module, copy, _ in saved):
+    # Of a copied end the model itself can't tell whether it was tied.
+    is_tied = seen["config"].get("tie_word_embeddings") is True
+    if is_tied and any(copy and is_end(module) for module, copy, _ in saved):
         found.append((Fact.TIED_SAVED, Known(True, origin, source)))
     return replace(workload.informed(found), model=model)

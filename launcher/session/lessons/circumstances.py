@@ -78,13 +78,14 @@ def _sources(request: LaunchRequest) -> Iterator[str]:
 def _arguments(request: LaunchRequest) -> Iterator[str]:
     """The arguments that may decide what is trained, and the version of a script's owner."""
     script = read_script(request)
+    flags = {**script.flags.all, **script.replaced}
     yield from (f"{name} {version}" for name, version in installed((script.owner,)).items())
     given = {
         name: each.words or (() if each.value is None else (str(each.value),))
-        for name, each in script.flags.all.items()
+        for name, each in flags.items()
         if not INDIFFERENT.fullmatch(name)
     }
-    if not any(each.origin is Origin.CONFIG for each in script.flags.all.values()):
+    if not any(each.origin is Origin.CONFIG for each in flags.values()):
         before = itertools.takewhile(lambda word: not word.startswith("--"), request.arguments)
         given[""] = tuple(before)
     for name, words in sorted(given.items()):

@@ -50,7 +50,8 @@ def read_script(request: LaunchRequest) -> Script:
     words = SourceWords() if owner else words_of(source_files(request).files)
     flags = flags_of(arguments, names, owner)
     return Script(
-        flags=Flags({n: given for n, given in flags.items() if n not in words.assigned}),
+        flags=Flags({name: each for name, each in flags.items() if name not in words.assigned}),
+        replaced={name: each for name, each in flags.items() if name in words.assigned},
         names=names,
         versions=installed(FRAMEWORKS),
         environment=dict(os.environ),

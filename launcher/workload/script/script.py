@@ -35,6 +35,7 @@ class Script:
         unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
         program: path of the script, or name of the module.
+        replaced: what is given to the script, and replaced there.
         words: those of its source; none where it is one of a framework's own.
     """
 
@@ -47,6 +48,7 @@ class Script:
     unmodelled: list[str] = field(default_factory=list)
     owner: str = ""
     program: str = ""
+    replaced: Mapping[str, Given] = field(default_factory=dict)
     words: SourceWords = field(default_factory=SourceWords)
 
     @property

@@ -154,6 +154,15 @@ def test_it_lapses_with_other_arguments(place: Place, arguments: tuple[str, ...]
     assert (place.overrides(*arguments), place.known(*arguments).lessons) == ({}, ())
 
 
+def test_it_lapses_with_an_argument_that_the_script_replaces(place: Place) -> None:
+    """What it makes of the argument may decide all the same."""
+    with place.script.open("a") as file:
+        file.write("args.depth = args.depth // 2\n")
+    place.learn(fails(TWICE), succeeds)
+    assert place.overrides() == SECOND
+    assert place.overrides("--depth=6") == {}
+
+
 @pytest.mark.parametrize("name", ["train.py", "layers.py"])
 def test_it_lapses_with_another_script(place: Place, name: str) -> None:
     """The script, or a file of its own that it imports."""

@@ -6,12 +6,14 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from safe_launch.catalogue.reader import concerns
+from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Known
 from safe_launch.planning.plan import Plan
 from safe_launch.session.first_plan import first_plan
-from safe_launch.session.told_beforehand import told_beforehand
+from safe_launch.session.told_beforehand import tell, told_beforehand
 from support.attempts import Recorder
 from support.tables import table
 from support.worlds import CATALOGUE, HARDWARE, REQUEST, known_rules, world
@@ -123,6 +125,19 @@ def test_a_race_of_devices_isnt_told_on_cpus() -> None:
 def test_a_loop_of_ones_own_isnt_the_trainers() -> None:
     """It sums its loss as it likes."""
     assert told(TRAINED, {"transformers": "4.45.2"}, framework=OWN)[1] == []
+
+
+def test_what_workers_tell_is_told_once() -> None:
+    """As soon as they do; each of them tells it."""
+    plan, _ = told(TRAINED, {"peft": "0.18.1"})
+    seen = plan.workload.informed([(Fact.TIED_SAVED, Known(True, Origin.OBSERVED, "the model"))])
+    entries = [entry for entry in CATALOGUE if entry.id == "peft-tied-embeddings-trained-apart"]
+    notices: list[str] = []
+    known: set[str] = set()
+    for workload in (plan.workload, seen, seen):
+        tell(replace(plan, workload=workload), entries, known, notices.append)
+    (notice,) = notices
+    assert notice.endswith("explain peft-tied-embeddings-trained-apart")
 
 
 def test_the_release_that_mends_it_is_named() -> None:
