@@ -14,7 +14,7 @@ from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.regex_as_prose import plain
 from ..catalogue.signature import Signature
 from ..evidence.failure_record import FailureRecord
-from .exception_lines import HANDLED, MILD
+from .exception_lines import HANDLED, LONGEST_LINE, MILD
 from .interleaved import VARYING
 from .progress_signs import STEP
 
@@ -45,6 +45,8 @@ def by_message(
         is_first: the line may be a message, or its end.
         is_last: the line may be the beginning of a message.
     """
+    if len(line) > LONGEST_LINE:
+        return None
     text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
     if not is_of_failure(text):
         return None

@@ -45,7 +45,7 @@ QUOTES = ('"', "'")
 MARKS = ("**", "``", "`", "__", "*", *QUOTES)
 """What encloses a line, or a text of several lines of which this is the first or the last."""
 STATED = re.compile(
-    rf'[\s`*"\'\[]*(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
+    rf'[\s`*"\'\[]*+(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
     r"|(?:\S*/)?python[\d.]*: )"
 )
 """The beginning of what only a failure says."""

@@ -15,7 +15,7 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, MOST_AFTER_SEVERE, Evidence, Reading
 from .diverged import divergence
-from .exception_lines import SPOKEN
+from .exception_lines import LONGEST_LINE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .last_words import telling
@@ -237,7 +237,7 @@ def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
         if file in reading.ends:
             continue
         for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
-            if SPOKEN.search(line.text):
+            if SPOKEN.search(line.text, 0, LONGEST_LINE):
                 continue
             record = FailureRecord(None, float(line.number))
             ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
