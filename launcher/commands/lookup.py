@@ -88,7 +88,8 @@ def explain(arguments: Sequence[str]) -> int:
     for name in options.ids:
         if name not in entries and (options.json or name not in pages):
             problem = f"there is no known failure `{name}`"
-            hint = f"{near(name, entries)}; safe-launch catalogue WORDS searches by a message"
+            nearest = near(name, [*entries, *pages])
+            hint = f"{nearest}; safe-launch catalogue WORDS searches by a message"
             raise LaunchError(ExitCode.USAGE, problem, hint)
     if options.json:
         chosen = [entries[name] for name in options.ids] or [*entries.values()]

@@ -172,14 +172,19 @@ def _keywords(arguments: Arguments) -> str:
 
 
 def _set_in_source(files: Sequence[SourceFile], arguments: Arguments) -> list[Edit]:
-    """The lines that set the last of the arguments that any line sets; none where none does."""
+    """The lines that set the last of the arguments that any line sets; none where none does.
+
+    In a call or a dict all are to be set, by an assignment that one and those after it, which
+    nothing sets yet.
+    """
     nodes = [(file, node) for file in files for node in ast.walk(file.tree)]
-    for name in reversed([*arguments]):
-        own = {name: arguments[name]}
+    names = [*arguments]
+    for place in reversed(range(len(names))):
+        rest = {name: arguments[name] for name in names[place:]}
         found = [
-            _edit(file, line, name, _keywords(given), given)
+            _edit(file, line, names[place], _keywords(given), given)
             for file, node in nodes
-            for line, given in _setting(node, name, own, arguments)
+            for line, given in _setting(node, names[place], rest, arguments)
         ]
         if found:
             return found
@@ -187,9 +192,9 @@ def _set_in_source(files: Sequence[SourceFile], arguments: Arguments) -> list[Ed
 
 
 def _setting(
-    node: ast.AST, name: str, own: Arguments, all_: Arguments
+    node: ast.AST, name: str, rest: Arguments, all_: Arguments
 ) -> Iterator[tuple[int, Arguments]]:
-    """The line at which a node sets an argument, and what can be set there: in a call, all."""
+    """The line at which a node sets an argument, and what is to be set there."""
     match node:
         case ast.keyword(arg=found) if found == name:
             yield node.lineno, all_
@@ -201,7 +206,7 @@ def _setting(
             )
         case ast.Attribute(attr=found, ctx=ast.Store()) | ast.Name(id=found, ctx=ast.Store()):
             if found == name:
-                yield node.lineno, own
+                yield node.lineno, rest
 
 
 def _in_call(file: SourceFile, call: ast.Call, text: str, arguments: Arguments) -> Edit:

@@ -42,7 +42,10 @@ MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
 
 def given(script: Script) -> bool:
     """Whether the script gets flags of TrainingArguments that aren't its own."""
-    return any(name in script.flags and not script.declares(name) for name in SIGNS)
+    return any(
+        name in script.flags and not (script.declares(name) or script.decides(name))
+        for name in SIGNS
+    )
 
 
 def is_trainers(script: Script) -> bool:

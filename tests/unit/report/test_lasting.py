@@ -167,6 +167,7 @@ def test_arguments_that_the_script_makes_itself(
     [
         ("args.gradient_checkpointing_kwargs = {}", "gradient_checkpointing_kwargs={}"),
         ("args.a, args.gradient_checkpointing_kwargs = 1, {}", "gradient_checkpointing_kwargs={}"),
+        ("args.gradient_checkpointing = True", "gradient_checkpointing=True, ...{}"),
         ("words = {'gradient_checkpointing': True}", "gradient_checkpointing=True, ...{}"),
         ("args = replace(args, gradient_checkpointing=True)", "gradient_checkpointing=True, ...{}"),
     ],

@@ -91,6 +91,10 @@ def test_a_parser_of_the_scripts_own(folder: Path) -> None:
     line = ("--per_device_train_batch_size", "2")
     assert read_values(read(folder, source, *line), *SETTINGS) == [2, None, None]
     assert read_values(read(folder, "from own import parse", *line), *SETTINGS) == [2, 1, "off"]
+    called = "import fire\ndef train(per_device_train_batch_size=0): ...\nfire.Fire(train)\n"
+    assert read_values(read(folder, called, *line), *SETTINGS) == [2, None, None]
+    odd = read(folder, called, "--per_device_train_batch_size=-1")
+    assert read_values(odd, *SETTINGS) == [None, None, None]
 
 
 @pytest.mark.parametrize("method", ["--use_badam", "--lisa_activated_layers=2"])
