@@ -1,4 +1,4 @@
-"""The modules of benchmarks/memory, which compare the memory model with what was measured."""
+"""The modules of benchmarks/, whose folders are no packages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import ModuleType
 from .stacks import ROOT
 
 
-def benchmark_of(name: str) -> ModuleType:
-    """A module of benchmarks/memory."""
-    folder = str(ROOT / "benchmarks" / "memory")
+def benchmark_of(name: str, room: str = "memory") -> ModuleType:
+    """A module of a folder of benchmarks/."""
+    folder = str(ROOT / "benchmarks" / room)
     sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
