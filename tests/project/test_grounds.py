@@ -115,11 +115,16 @@ def test_versions_count() -> None:
 
 
 def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New, changed, asked for, or drawn: one in ten."""
+    """New, changed, asked for, or drawn: one in ten, and in three where code alone changed."""
     monkeypatch.delenv(passed.VARIABLE, raising=False)
     assert passed.reason("test", "", "own:1 code:2") == "never passed before"
-    assert passed.reason("test", "own:1 code:2", "own:1 code:3") == "changed: code"
-    drawn = [passed.reason(f"test {number}", "own:1", "own:1") for number in range(1000)]
+    assert passed.reason("test", "own:1 code:2", "own:2 code:2") == "changed: own"
+    assert passed.reason("test", "own:1 code:2", "own:2 code:3") == "changed: own, code"
+    names = [f"test {number}" for number in range(1000)]
+    coded = [passed.reason(name, "own:1 code:2", "own:1 code:3") for name in names]
+    assert set(coded) == {"", "changed: code"}
+    assert 250 < coded.count("changed: code") < 420
+    drawn = [passed.reason(name, "own:1", "own:1") for name in names]
     assert set(drawn) == {"", passed.DRAWN}
     assert 50 < drawn.count(passed.DRAWN) < 150
     monkeypatch.setenv(passed.VARIABLE, "asked for")

@@ -1,7 +1,9 @@
 """Which trainings a run makes anew, and how it keeps what has passed.
 
-A test of `tests/training` is run if what it hangs on (`grounds.py`) has changed since it last
-passed, and if the commit draws it: one in ten. `tests/records/passed.json` has a line for each.
+A test of `tests/training` is run if its script, its support or the versions under it
+(`grounds.py`) have changed since it last passed. Where only the launcher's code has, the commit
+draws one in three, and where nothing has, one in ten: the next commit draws others, and a release
+runs all. `tests/records/passed.json` has a line for each.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from support.stacks import OLDER, ROOT, TESTS, Stack
 PASSED = TESTS / "records" / "passed.json"
 PARTS = 10
 DRAWN = "drawn by the commit"
+PARTS_OF_CODE = 3
+"""Nearly every commit changes code, which counts for every training: all of them take an hour."""
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
 """Where it is set, all trainings that are asked for are run; it says why."""
 WHOLE = "all are"
@@ -86,9 +90,10 @@ def reason(name: str, before: str, today: str) -> str:
     if not before:
         return "never passed before"
     parts = zip(before.split(), today.split(), strict=False)
-    if changed := [new.partition(":")[0] for old, new in parts if old != new]:
+    changed = [new.partition(":")[0] for old, new in parts if old != new]
+    if changed and (changed != ["code"] or draw(name) % PARTS_OF_CODE == 0):
         return f"changed: {', '.join(changed)}"
-    return "" if draw(name) % PARTS else DRAWN
+    return "" if changed or draw(name) % PARTS else DRAWN
 
 
 def is_only_drawn(item: pytest.Item) -> bool:
@@ -128,7 +133,7 @@ class Keeper:
             known = len(read())
             terminalreporter.write_line(
                 f"trainings: {len(self._passed)} of {known} passed anew ({why}), "
-                f"{len(self._failed)} failed; the others hang on nothing that has changed"
+                f"{len(self._failed)} failed; the others weren't drawn"
             )
 
     def pytest_sessionfinish(self) -> None:
