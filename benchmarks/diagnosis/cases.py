@@ -40,9 +40,9 @@ class Score:
     Attributes:
         named: the answer shows the root.
         right: it advises what mends the failure, and nothing that misleads.
-        wrong: it misleads: a wrong remedy, a failure told as none, a healthy log accused.
+        wrong: it misleads: a wrong remedy, a failure overlooked, a healthy log accused.
         first_lines: its first three lines are enough: they show the root and the right advice.
-        accused: a healthy log is given a failure.
+        accused: it calls a healthy log a failure.
     """
 
     named: bool

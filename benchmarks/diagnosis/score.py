@@ -84,7 +84,10 @@ def main() -> None:
     }
     if options.nvrx:
         rivals["NVIDIA's restart agent, no model"] = tools.nvidia(options.nvrx)
-    cases = list(read(options.cases))
+    try:
+        cases = list(read(options.cases))
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     scores: dict[str, dict[str, dict[str, bool]]] = {}
     for half in [options.half] if options.half else HALVES:
         print(f"\n{half} half\n| tool | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}")
