@@ -40,7 +40,10 @@ class Lock:
 
 
 def clear(environment: Mapping[str, str]) -> Iterator[str]:
-    """Removes the locks that nobody holds; yields a sentence on each lock.
+    """Removes the locks that nobody holds; yields a sentence on each that isn't known to be held.
+
+    One that is held needs no word: every load of an extension takes it, if only for a moment, and
+    workers that wait for it long are found by the watch for hangs.
 
     Args:
         environment: the workers', which may name the folder of the extensions.
@@ -52,7 +55,8 @@ def clear(environment: Mapping[str, str]) -> Iterator[str]:
             is_left = lock.owner is None and not lock.shared and found.st_uid == os.geteuid()
             if is_left and os.path.samestat(found, path.stat()):
                 path.unlink()
-            yield _sentence(lock, is_removed=is_left)
+            if lock.owner is None:
+                yield _sentence(lock, is_removed=is_left)
 
 
 def _paths(environment: Mapping[str, str]) -> list[Path]:
@@ -102,12 +106,10 @@ def _owner(folder: os.stat_result, lock: os.stat_result) -> int | None:
 
 
 def _sentence(lock: Lock, *, is_removed: bool) -> str:
-    """What is told of a lock."""
+    """What there is to say of a lock that no process here holds."""
     left = f"{lock.path}, made {_age_text(lock.age)} ago by a build of an extension"
     if is_removed:
         return f"removed {left}: no process has it open, and workers would have waited for it"
-    if lock.owner is not None:
-        return f"{left}: process {lock.owner} builds it, and workers that need it will wait"
     why = lock.shared or "the file is another user's"
     return (
         f"{left}: no process here has it open, but {why}. If nobody builds there, delete it: "
