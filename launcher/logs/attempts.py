@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import FailureRecord
@@ -11,6 +12,7 @@ from .tracebacks import Trace
 
 ENOUGH = 5
 """Signs of progress after which an exception counts as handled."""
+WARNING = re.compile(r"\bWARN(?:ING)?\b")
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
 """Lines after an exception without a traceback, at most, that end a log with it."""
 
@@ -28,6 +30,7 @@ class Evidence:
         is_severe: it has none, but was logged as an error.
         is_spoken: it has none, and stands in a sentence.
         is_handled: the next line says that the program goes on.
+        is_warned: a logger's warning quotes it.
         progress: signs of progress after it in the same file.
         is_asked: it is a death that a launcher has brought about, after it found a hang.
     """
@@ -40,6 +43,7 @@ class Evidence:
     is_severe: bool = False
     is_spoken: bool = False
     is_handled: bool = False
+    is_warned: bool = False
     progress: int = 0
     is_asked: bool = False
 
@@ -155,6 +159,7 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
         file,
         tuple(lines),
         is_ignored=trace.is_ignored,
+        is_warned=any(map(WARNING.search, before[-2:])),
         is_bare=trace.bare is not None,
         is_severe=trace.bare is not None and trace.bare.is_severe,
         is_spoken=trace.bare is not None and trace.bare.is_spoken,

@@ -264,10 +264,9 @@ class _File:
         if self.reader.searches.endings.search(text):
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
-            found = COUNT.search(text)
             # A part of an epoch stays the same over many steps, where it is small.
-            step = found[0] if found and "." not in found[0] else text
-            if self.progress.is_new(step):
+            counts = [found[0] for found in COUNT.finditer(text) if "." not in found[0]]
+            if self.progress.is_new(" ".join(counts) or text):
                 self._progress(number, 1)
                 if STEP.search(text):
                     self.reading.went_past_end(self.name)

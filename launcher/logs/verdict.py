@@ -123,7 +123,8 @@ def decisive(judgements: Sequence[Judgement]) -> Judgement:
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
     if failures := tuple(_failures(reading, catalogue)):
         if failures[0].finding.entry is not None:
-            return Judgement(attempt, Verdict.KNOWN, failures)
+            verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN
+            return Judgement(attempt, verdict, failures)
         root = failures[0].finding
         is_told = root.record.exception and root.role is Role.INITIATING
         is_own = root.record.rank is not None and not root.record.exception
@@ -204,7 +205,8 @@ def _by_certainty(
         failure = Failure(_finding(event.record, narrowed(event.record)), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
-        if event.is_handled and not (reading.has_failed or reading.deaths):
+        is_survived = event.is_handled or (event.progress and event.is_warned)
+        if is_survived and not (reading.has_failed or reading.deaths):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
         says_little = _says_little(failure) and not reading.died_of(event)
@@ -281,6 +283,14 @@ def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
         return list(failures)
     began = Failure(replace(first.finding, role=Role.INITIATING), first.evidence)
     return [began, *(failure for failure in failures if failure is not first)]
+
+
+def _is_wanted(failure: Failure) -> bool:
+    """Whether the user has stopped the run, or the run has caught a signal and gone on."""
+    entry, record = failure.finding.entry, failure.finding.record
+    if entry is None or entry.role is not Role.TEARDOWN:
+        return False
+    return record.exception.endswith("KeyboardInterrupt") or failure.evidence.progress > 0
 
 
 def _is_near(failure: Failure, other: Failure) -> bool:
