@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 
 from ..evidence.failure_record import FailureRecord
 from .entry import KnownFailure
 from .regex_as_prose import plain
-from .situation import Trait, told
+from .situation import Trait, meant_for
 from .variant import PLACEHOLDER, Variant
 from .version_skew import Wanting
 
@@ -22,26 +23,70 @@ WANTING = {
 CODE = re.compile(r"`[^`]+`")
 FEW = 15
 """Words besides its commands at most, with which a sentence says nothing else."""
-SENTENCE = re.compile(r"(?:`[^`]*`|[^`])+?(?:[.!?] (?=[A-Z])|$)")
-"""A sentence with the space after it; what ends within a command is none."""
+SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)")
+"""A sentence with the space after it; what ends within a command or a quotation is none."""
+COMMAND = re.compile(
+    r"(?P<do>(?:[^`]|`[^`]*`)*): `(?P<run>(?:[A-Z_]+=\S+ )*[a-z][\w./-]* [^`]+)`\.?"
+)
+"""What ends with a command for a shell."""
+MOST = 200
+"""Characters of a step of several sentences, at most."""
 
 
-def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> str:
-    """What a run is told to do: the first variant that its evidence shows, then the general.
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do.
 
-    Each is a line; empty where nothing is meant for the run.
+    Attributes:
+        do: the step that mends most cases, as a line; empty where nothing is meant for the run.
+        run: the command that takes it, ready for a shell; empty where there is none.
+        others: what else helps, each a paragraph.
+    """
+
+    do: str = ""
+    run: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it, as a line."""
+        step = f"{self.do.removesuffix('.')}: `{self.run}`." if self.run else self.do
+        return " ".join(filter(None, (step, *self.others)))
+
+
+def advised(*texts: str) -> Advice:
+    """What texts advise, the most specific first.
+
+    The step is the sentences of the first text that fit into a line, up to one that ends with a
+    command. The following texts lose their short sentences whose every command was told before.
+    """
+    first, *others = [*filter(None, (" ".join(text.split()) for text in texts)), ""]
+    sentences = SENTENCE.findall(first)
+    count = 1
+    while (
+        count < len(sentences)
+        and COMMAND.fullmatch(sentences[count - 1].rstrip()) is None
+        and len("".join(sentences[: count + 1]).rstrip()) <= MOST
+    ):
+        count += 1
+    step = "".join(sentences[:count]).rstrip()
+    rest = ["".join(sentences[count:])]
+    for text in others:
+        known = set(CODE.findall(" ".join([step, *rest])))
+        rest.append("".join(each for each in SENTENCE.findall(text) if not _is_told(each, known)))
+    found = COMMAND.fullmatch(step)
+    do, run = (step, "") if found is None else (f"{found['do']}.", found["run"])
+    return Advice(do, run, tuple(filter(None, (text.strip() for text in rest))))
+
+
+def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
+    """What a run is advised: by the first variant that its evidence shows, then by the entry.
+
+    Of the entry's paragraphs those for runs of its kind come first, then that for all.
     """
     shown = (variant.advice(record) for variant in entry.variants)
     own = next((text for text in shown if text is not None), "")
-    return "\n".join(filter(None, (own, _besides(own, told(entry.sections["What to do"], traits)))))
-
-
-def _besides(own: str, general: str) -> str:
-    """The general advice without the short sentences whose every command the own advice has."""
-    known = set(CODE.findall(own))
-    return "".join(
-        sentence for sentence in SENTENCE.findall(general) if not _is_told(sentence, known)
-    ).rstrip()
+    return advised(own, *reversed(meant_for(entry.sections["What to do"], traits)))
 
 
 def _is_told(sentence: str, known: Set[str]) -> bool:

@@ -16,6 +16,8 @@ from .variant import Variant
 
 QUOTED = re.compile(r' \(".*\)$')
 """Messages at the end of a title, for those who search."""
+PROOFS = ("reproduced", "read in source", "reported")
+"""The prefixes of an entry's proofs, the strongest first."""
 
 
 class Role(StrEnum):
@@ -91,6 +93,12 @@ class KnownFailure:
     def subject(self) -> str:
         """The title without the messages that it quotes: a run has its own, with other numbers."""
         return QUOTED.sub("", self.title)
+
+    @property
+    def confidence(self) -> str:
+        """The strongest kind of proof that it is true; empty for none."""
+        kinds = (kind for kind in PROOFS if any(each.startswith(kind) for each in self.proof))
+        return next(kinds, "")
 
     def matches(self, record: FailureRecord) -> bool:
         """Whether the record matches any signature."""

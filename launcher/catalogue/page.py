@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from .entry import KnownFailure
+from .entry import PROOFS, KnownFailure
 from .regex_as_prose import plain
 from .search import CLASSES
 from .signature import Signature
 
-PROOFS = ("reproduced", "read in source", "reported")
-"""The prefixes of an entry's proofs, the strongest first."""
 Version = tuple[int, ...]
 VERSIONS = re.compile(
     r"\b(torch|torch_npu|deepspeed|transformers|accelerate|peft|trl|bitsandbytes|flash-attn|numpy)"
@@ -31,11 +29,6 @@ An entry counts by the strongest of its proofs. *Reproduced*: somebody has provo
 frameworks; where there is a script, the tests do so again. *Read in source*: the raising line was
 read in the versions that are named. *Reported*: users' logs show it.
 """
-
-
-def strongest(entry: KnownFailure) -> str | None:
-    """The strongest kind of proof that an entry has; None for none."""
-    return next((kind for kind in PROOFS if any(p.startswith(kind) for p in entry.proof)), None)
 
 
 def page(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:
@@ -70,7 +63,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _counts(entries: Sequence[KnownFailure]) -> list[int]:
     """The number of entries, in all and by proof."""
-    proofs = [strongest(entry) for entry in entries]
+    proofs = [entry.confidence for entry in entries]
     return [len(entries), *(proofs.count(proof) for proof in PROOFS)]
 
 

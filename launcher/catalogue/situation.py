@@ -107,10 +107,15 @@ def required(paragraph: str) -> frozenset[Trait]:
 
 
 def told(prose: str, traits: frozenset[Trait]) -> str:
-    """What a section says to a run, as a line: its first paragraph, and those meant for the run.
+    """What a section says to a run, as a line."""
+    return " ".join(meant_for(prose, traits))
 
-    Left out is a first paragraph that is meant for other runs. Of the paragraphs meant for the run,
-    those with the most traits replace the others.
+
+def meant_for(prose: str, traits: frozenset[Trait]) -> list[str]:
+    """The paragraphs of a section that are meant for a run, each as a line.
+
+    They are the first one, unless it is meant for other runs, and of those for some runs only the
+    ones that name the most traits of this run.
     """
     paragraphs = [" ".join(paragraph.split()) for paragraph in prose.split("\n\n")]
     general = [paragraph for paragraph in paragraphs[:1] if not required(paragraph)]
@@ -120,4 +125,4 @@ def told(prose: str, traits: frozenset[Trait]) -> str:
         if (needed := required(paragraph)) and needed <= traits
     ]
     most = max((count for count, _ in own), default=0)
-    return " ".join([*general, *(paragraph for count, paragraph in own if count == most)])
+    return [*general, *(paragraph for count, paragraph in own if count == most)]

@@ -16,6 +16,7 @@ from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure
 from ..hangs.report import HangReport
 from ..logs import files, pasted, report, sources
+from ..logs.headline import headline
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
 from ..logs.verdict import Judgement, Verdict, decisive, judge
@@ -62,7 +63,7 @@ def show_diagnosis(
             document["hang"] = asdict(hang)
         _show(json.dumps(document, indent=1))
         return CODES[last.verdict]
-    lines = [report.headline(last)]
+    lines = [headline(last, places)]
     if len(attempts) > 1:
         lines[0] = f"attempt {last.attempt} of {len(attempts)}: {lines[0]}"
     lines += terminal.table(report.rows(last, places))

@@ -7,22 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..catalogue.advice import advice
-from ..catalogue.entry import Kind, KnownFailure, Role
-from ..catalogue.situation import Trait, told, traits_of
+from ..catalogue.advice import Advice, advised
+from ..catalogue.entry import Kind, Role
+from ..catalogue.situation import told, traits_of
 from ..core.count_of import noun_of
 from ..core.row import Row
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..core.workload import Workload
-from ..diagnosis.next_step.choose import next_step, surer_step
+from ..diagnosis.next_step.choose import next_step
 from ..diagnosis.next_step.step import Step
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
-from ..report.explain_failure import allocation_texts, short, spot_text, user_frame
+from ..report.explain_failure import (
+    advice_on,
+    allocation_texts,
+    other_advice_rows,
+    short,
+    spot_text,
+    step_rows,
+    user_frame,
+)
 from ..system.redaction import redacted
 from .attempts import Evidence
 from .failures import Failure
+from .headline import headline
 from .last_words import most_telling
 from .progress_signs import Written
 from .verdict import BreakOff, Judgement, Verdict, name_of
@@ -43,53 +52,36 @@ NEXT = (
 )
 
 
-def headline(judgement: Judgement) -> str:
-    """The verdict as one line."""
-    match judgement.verdict, judgement.root:
-        case Verdict.KNOWN, Failure(finding=finding) if finding.entry is not None:
-            return f"known failure: {finding.entry.id}"
-        case Verdict.UNKNOWN, None if not judgement.complaints:
-            return "failed, but these logs don't show why; look at the workers' own"
-        case Verdict.UNKNOWN, _:
-            return "unknown failure: no entry of the catalogue matches; the next step is by the log"
-        case Verdict.UNFINISHED, _:
-            return "unfinished: the log stops before the training's end"
-    return "no failure: the training finished"
-
-
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
-    """Rows on the root cause (what, what to do, where, why), then on the rest."""
+    """Rows below the headline: what to do, the evidence, what else helps, why, how it is known."""
     if judgement.break_off is not None:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
     if root is None:
         return _complaint_rows(judgement)
     record, entry = root.finding.record, root.finding.entry
-    subject = _said(record) if entry is None else entry.subject
-    result = [("what", ": ".join(filter(None, (_what(record), subject))))]
-    places = [("where", text) for text in _where(record, spots)]
-    places += [("seen", text) for text in _seen(root.evidence)]
-    if entry is not None:
-        traits = traits_of(record, Workload())
-        result.append(("do", _advice(entry, record, traits)))
-        if root.finding.role is Role.CASCADE:
-            result.append(("note", _missing_ranks(judgement)))
-        if entry.kind in CURES:
-            result.append(("or", CURES[entry.kind]))
-        result += places
-        if entry.kind is Kind.MEMORY:
-            result += [("memory", text) for text in allocation_texts(record)]
-        result.append(("why", told(entry.sections["What happens"], traits)))
-        result.append(("more", "\n".join([f"safe-launch explain {entry.id}", *entry.sources[:1]])))
-    else:
-        result.append(("do", redacted(_step(judgement, record).do)))
-        result += places
+    advice = _advice(root, judgement)
+    result = step_rows(advice)
+    if entry is not None and root.finding.role is Role.CASCADE:
+        result.append(("note", _missing_ranks(judgement)))
+    result += [("where", text) for text in _where(record, spots)]
+    result += [("seen", text) for text in _seen(root.evidence)]
+    if entry is not None and entry.kind is Kind.MEMORY:
+        result += [("memory", text) for text in allocation_texts(record)]
     result += _complaint_rows(judgement)
     for other in judgement.others[:MOST_OTHERS]:
         result.append(("also", _other(other)))
     if text := _consequences(judgement):
         result.append(("then", text))
-    return result
+    result += other_advice_rows(advice)
+    if entry is None:
+        known = f"no known failure matches; the advice is {_step(judgement, record).basis.value}"
+        return [*result, ("known", known)]
+    if entry.kind in CURES:
+        result.append(("or", CURES[entry.kind]))
+    result.append(("why", told(entry.sections["What happens"], traits_of(record, Workload()))))
+    more = f"safe-launch explain {entry.id} ({entry.confidence})"
+    return [*result, ("more", "\n".join([more, *entry.sources[:1]]))]
 
 
 def _complaint_rows(judgement: Judgement) -> list[Row]:
@@ -144,17 +136,6 @@ def _missing_ranks(judgement: Judgement) -> str:
     return f"{text}: look for the log of {names}, and for what it did meanwhile"
 
 
-def _what(record: FailureRecord) -> str:
-    if record.exception or record.exit_code is not None or record.signal is not None:
-        return death_text(record)
-    return "a worker" if record.rank is None else f"rank {record.rank}"
-
-
-def _said(record: FailureRecord) -> str:
-    """The message of an exception that no entry explains, as a short line."""
-    return _quoted(" ".join(record.message.split())) if record.exception else ""
-
-
 def _seen(evidence: Evidence) -> list[str]:
     return [f"{short(evidence.file)}:{number}: {_quoted(text)}" for number, text in evidence.lines]
 
@@ -169,7 +150,9 @@ def _where(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
 
 def _other(failure: Failure) -> str:
     entry = failure.finding.entry
-    text = f"{_what(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
+    text = (
+        f"{death_text(failure.finding.record)}: {entry.id if entry else 'no known failure matches'}"
+    )
     return "\n".join([text, *_seen(failure.evidence)[-1:]])
 
 
@@ -188,7 +171,7 @@ def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
     return [
         (
             "attempt",
-            f"{attempt.attempt}: {name_of(attempt.root) if attempt.root else headline(attempt)}",
+            f"{attempt.attempt}: " + (name_of(attempt.root) if attempt.root else headline(attempt)),
         )
         for attempt in attempts
         if attempt is not shown
@@ -244,6 +227,7 @@ def _lines(evidence: Evidence) -> list[Mapping[str, Any]]:
 def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
     record, entry = failure.finding.record, failure.finding.entry
     frame = user_frame(record)
+    advice = _advice(failure, judgement)
     known = (
         _unknown(_step(judgement, record))
         if entry is None
@@ -252,12 +236,15 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
             "title": entry.title,
             "class": entry.kind.value,
             "why": told(entry.sections["What happens"], traits_of(record, Workload())),
-            "do": _advice(entry, record, traits_of(record, Workload())),
             "sources": list(entry.sources),
+            "confidence": entry.confidence,
         }
     )
     return {
         **known,
+        "do": advice.do,
+        "run": advice.run or None,
+        "or": list(advice.others),
         "role": failure.finding.role.value,
         "rank": record.rank,
         "exception": record.exception or None,
@@ -277,8 +264,8 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
 
 
 def _unknown(step: Step) -> Mapping[str, Any]:
-    """What is told of a failure that no entry names: the next step, and how it is known."""
-    return {"id": None, "do": step.do, "rule": step.rule, "basis": step.basis.value}
+    """What is known of a failure that no entry names."""
+    return {"id": None, "rule": step.rule, "confidence": step.basis.value}
 
 
 def _step(judgement: Judgement, record: FailureRecord) -> Step:
@@ -289,7 +276,9 @@ def _step(judgement: Judgement, record: FailureRecord) -> Step:
     return next_step(record)
 
 
-def _advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> str:
-    """What to do about a known failure; a rule that knows more than a general entry counts."""
-    surer = surer_step(entry, record)
-    return advice(entry, record, traits) if surer is None else redacted(surer.do)
+def _advice(failure: Failure, judgement: Judgement) -> Advice:
+    """What to do about a failure, named or not."""
+    record, entry = failure.finding.record, failure.finding.entry
+    if entry is None:
+        return advised(redacted(_step(judgement, record).do))
+    return advice_on(entry, record, traits_of(record, Workload()))

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..catalogue.advice import advice, cases
+from ..catalogue.advice import Advice, advice, advised, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, scheduled_by, told, traits_of
 from ..core.control_sequences import cleaned
@@ -57,8 +57,11 @@ def failure_rows(
         rows += mistyped_rows(record)
         return rows + [("where", text) for text in where_texts(record, spots)]
     is_cured = follows and entry.kind in (Kind.MEMORY, Kind.PRESET)
-    if not is_cured or (entry.kind is Kind.PRESET and spots):
-        rows += advice_rows(entry, record, traits)
+    if is_cured and not (entry.kind is Kind.PRESET and spots):
+        advice = Advice()
+    else:
+        advice = advice_on(entry, record, traits)
+    rows += step_rows(advice)
     if entry.role is Role.CASCADE:
         rows.append(("note", "it waited for another rank, which is the cause"))
     rows += [("where", text) for text in where_texts(record, spots)]
@@ -72,6 +75,7 @@ def failure_rows(
         if (in_force := record.observed.get(setting.value, value)) != value:
             wanted = f"{describe(setting, value)} was asked of attempt {attempt.number + 1}"
             rows.append(("note", f"{wanted}, yet {in_force} was in force"))
+    rows += other_advice_rows(advice)
     rows.append(("more", f"safe-launch explain {entry.id}"))
     return rows
 
@@ -84,8 +88,8 @@ def mistyped_rows(record: FailureRecord) -> list[Row]:
     ]
 
 
-def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> list[Row]:
-    """The row on what to do in a run with these traits; none where no advice is meant for it.
+def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
+    """What to do about a known failure; a rule that knows more than a general entry counts.
 
     Args:
         entry: the known failure.
@@ -93,8 +97,17 @@ def advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Tr
         traits: those of the run.
     """
     surer = surer_step(entry, record)
-    text = advice(entry, record, traits) if surer is None else redacted(surer.do)
-    return [("do", text)] if text else []
+    return advice(entry, record, traits) if surer is None else advised(redacted(surer.do))
+
+
+def step_rows(advice: Advice) -> list[Row]:
+    """The rows on the step to take and its command; none where nothing is advised."""
+    return [row for row in (("do", advice.do), ("run", advice.run)) if row[1]]
+
+
+def other_advice_rows(advice: Advice) -> list[Row]:
+    """The rows on what else helps."""
+    return [("or", text) for text in advice.others]
 
 
 def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) -> list[Row]:
@@ -106,7 +119,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
         whole: include the ranks that failed later.
     """
     record = diagnosis.root.record
-    rows = raised_rows(record) + (mistyped_rows(record) or step_rows(record))
+    rows = raised_rows(record) + (mistyped_rows(record) or next_step_rows(record))
     rows += [("where", text) for text in where_texts(record, ())]
     others = [finding.record for finding in diagnosis.findings[1:]]
     if others and whole:
@@ -122,12 +135,13 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
     return rows
 
 
-def step_rows(record: FailureRecord) -> list[Row]:
-    """The row on what to do next about a failure that no entry names, where the record tells."""
+def next_step_rows(record: FailureRecord) -> list[Row]:
+    """The rows on what to do about a failure that no entry names, where the record tells."""
     step = next_step(record)
     if step.basis is Basis.OPEN:
         return []
-    return [("do", shortened(redacted(step.do), LONGEST_STEP))]
+    advice = advised(shortened(redacted(step.do), LONGEST_STEP))
+    return step_rows(advice) + other_advice_rows(advice)
 
 
 def raised_rows(record: FailureRecord) -> list[Row]:
@@ -137,13 +151,13 @@ def raised_rows(record: FailureRecord) -> list[Row]:
     message = cleaned(record.message)
     if record.exception == HANG:  # stacks follow
         message = message.partition("\n")[0]
-    text = shortened(" ".join(_without_traceback(message).split()), LONGEST)
+    text = shortened(" ".join(without_traceback(message).split()), LONGEST)
     if record.told_by is ToldBy.LAST_LINE:
         return [("what", f"{text} (in its last output)")]
     return [("what", f"{record.exception.rpartition('.')[2]}: {text}".removesuffix(": "))]
 
 
-def _without_traceback(message: str) -> str:
+def without_traceback(message: str) -> str:
     """What a message that quotes a traceback says before it, and the error that it ends with.
 
     DataLoader quotes its workers' (torch/_utils.py), torch's sharded checkpoints other ranks'.

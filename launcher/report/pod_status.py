@@ -53,8 +53,8 @@ def failure_line(
     parts += explain_failure.where_texts(record, spots)[:1]
     if entry is not None:
         traits = traits_of(record, workload) | scheduled_by(os.environ)
-        advice = explain_failure.advice_rows(entry, record, traits)
-        parts += [f"{label}: {text}" for label, text in advice]
+        advice = explain_failure.advice_on(entry, record, traits).text
+        parts += [f"do: {advice}"] if advice else []
     return _line(code, parts)
 
 

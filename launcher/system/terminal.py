@@ -168,18 +168,27 @@ def _complain(text: str) -> None:
         _give_up(sys.stderr)
 
 
+WHOLE = ("do", "run")
+"""Labels of what is read first, pasted into a shell or searched for: a text is one line."""
+
+
 def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
     """Rows of a label and a text, the texts wrapped and aligned; never at a no-break space."""
     lines = []
     for label, text in rows:
         head = f"{' ' * indent}{label:<9}"
         for number, paragraph in enumerate(text.split("\n")):
-            lines += textwrap.wrap(
-                paragraph,
-                WIDTH - len(MARK),
-                initial_indent=head if number == 0 else " " * len(head),
-                subsequent_indent=" " * len(head),
-                break_long_words=False,
-                break_on_hyphens=False,
-            ) or [head]
+            start = head if number == 0 else " " * len(head)
+            lines += [f"{start}{paragraph}"] if label in WHOLE else _wrapped(paragraph, start)
     return [line.replace(UNBROKEN, " ") for line in lines]
+
+
+def _wrapped(paragraph: str, start: str) -> list[str]:
+    return textwrap.wrap(
+        paragraph,
+        WIDTH - len(MARK),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [start]

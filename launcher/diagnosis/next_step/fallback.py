@@ -75,16 +75,16 @@ TOOLS = {
 def fallback(case: Case) -> Step:
     """Who raised it, what to search for, and what to attach."""
     package = _package(case)
-    owner = _owner(case, package)
     place = PLACES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
-    search = f"Search for {search_text(case)}{where}" if case.message else ""
-    device = run_of(case).device
-    tools = ", ".join(["`pip freeze`", *([TOOLS[device]] if device else [])])
-    attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
-    return Step(". ".join(filter(None, (f"{owner}{led}", search, attach))) + ".", Basis.OPEN)
+    owner = f"{_owner(case, package)}{led}"
+    found = f"Search for {search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
+    device = run_of(case).device
+    tools = " and ".join(["`pip freeze`", *([TOOLS[device]] if device else [])])
+    attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
+    return Step(f"{found if case.message else owner}. {attach}.", Basis.OPEN)
 
 
 def _owner(case: Case, package: str | None) -> str:

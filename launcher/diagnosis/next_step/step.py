@@ -13,11 +13,11 @@ from ...evidence.failure_record import FailureRecord, Frame, Raised
 class Basis(StrEnum):
     """How a step is known."""
 
-    SAID = "said by what failed"
+    SAID = "quoted from the message"
     """The message itself gives the instruction."""
     INFERRED = "inferred from the log"
     """A rule concludes it from facts in the log."""
-    OPEN = "how to find out"
+    OPEN = "how to find out more"
     """Nothing in the log tells the cause."""
 
 

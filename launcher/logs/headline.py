@@ -1,0 +1,87 @@
+"""What happened, as the one line that people read first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..catalogue.entry import Finding, KnownFailure
+from ..catalogue.signature import Pattern
+from ..core.shortened import shortened
+from ..core.source_location import SourceLocation
+from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import FailureRecord, Raised, ToldBy
+from ..report.explain_failure import short, user_frame, without_traceback
+from ..system.redaction import redacted
+from .last_words import most_telling
+from .verdict import Judgement, Verdict
+
+MOST = 160
+"""Characters of the failure's own words."""
+
+
+def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
+    """The rank and the user's line, the failure, and its own words.
+
+    Args:
+        judgement: the judgement.
+        spots: the user's lines that the failure is about.
+    """
+    if judgement.root is not None:
+        return _happened(judgement.root.finding, spots)
+    if judgement.complaints:
+        return shortened(redacted(most_telling(judgement.complaints).text.strip()), MOST)
+    if judgement.verdict is Verdict.UNKNOWN:
+        return "failed, but these logs don't show why; look at the workers' own"
+    if judgement.verdict is Verdict.UNFINISHED:
+        return "unfinished: the log stops before the training's end"
+    return "no failure: the training finished"
+
+
+def _happened(finding: Finding, spots: Sequence[SourceLocation]) -> str:
+    record, entry = finding.record, finding.entry
+    frame = user_frame(record)
+    places = [f"{short(spot.file)}:{spot.line}" for spot in spots[:1]]
+    if frame is not None and not places:
+        places = [f"{short(frame.file)}:{frame.line}"]
+    at = ", ".join(filter(None, (_who(record), *places)))
+    said = shortened(redacted(_words(record, entry)), MOST)
+    if entry is not None:
+        said = f"{entry.subject} ({said})" if said else entry.subject
+    return ": ".join(filter(None, (at, said)))
+
+
+def _who(record: FailureRecord) -> str:
+    """The rank, and how it ended where nothing else tells."""
+    is_raised = bool(record.exception) and record.told_by is ToldBy.WORKER
+    is_line = bool(record.message) and record.exit_code is None and record.signal is None
+    if is_raised or is_line:
+        return "" if record.rank is None else f"rank {record.rank}"
+    return death_text(record)
+
+
+def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
+    """The failure's own words: of its last exception, or what the entry is recognized by."""
+    every = [*record.raised()] or [Raised("", record.message)]
+    raised, found = every[0], ""
+    for signature in () if entry is None else entry.signatures:
+        if (depth := signature.depth(record)) is not None:
+            raised = every[depth]
+            pattern = signature.message or signature.log
+            if pattern is not None:
+                found = _around(raised.message, pattern, is_whole=bool(raised.exception))
+            break
+    kind = raised.exception.rpartition(".")[2]
+    said = found or " ".join(without_traceback(raised.message).split())
+    return f"{kind}: {said}".removesuffix(": ") if kind else said
+
+
+def _around(message: str, pattern: Pattern, *, is_whole: bool) -> str:
+    """The line of a message that a pattern finds; from there on, if it is too long or not whole."""
+    lines = [" ".join(line.split()) for line in message.splitlines()]
+    for text in (*lines, " ".join(message.split())):
+        if (match := pattern.search(text)) is not None:
+            if is_whole and match.end() <= MOST:
+                return text
+            rest = text.encode(errors="replace")[match.start() :].decode(errors="replace")
+            return f"…{rest}" if match.start() else rest
+    return ""
