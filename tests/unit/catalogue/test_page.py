@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from safe_launch.catalogue.entry import KnownFailure
-from safe_launch.catalogue.page import PROOFS, page, strongest
+from safe_launch.catalogue.entry import PROOFS, KnownFailure
+from safe_launch.catalogue.page import page
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import ROOT
@@ -40,7 +40,7 @@ def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
             assert proof.startswith("reproduced")
             assert script in SCRIPTS, script
     if entry.id in SCRIPTS:
-        assert strongest(entry) == "reproduced"
+        assert entry.confidence == "reproduced"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safe_launch.catalogue.advice import advice, cases
+from safe_launch.catalogue.advice import COMMAND, SENTENCE, Advice, advice, advised, cases
 from safe_launch.catalogue.device import Device, device_of
+from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.catalogue.regex import compiled
 from safe_launch.catalogue.search import search
@@ -24,6 +25,9 @@ from support.logs import excerpts, judged
 from support.stacks import TESTS
 from support.tables import read_yaml, table
 
+LONGEST_TITLE = 60
+LONGEST_STEP = 170
+"""Characters of a first sentence, not counting a command at its end."""
 SITE = "/env/lib/python3.11/site-packages"
 OURS = Frame("/job/train.py", 9, "main", "trainer = Trainer(model, size=4)")
 THEIRS = Frame(f"{SITE}/trl/trainer/dpo.py", 90, "__init__", "super().__init__(size=size)")
@@ -166,7 +170,7 @@ def test_what_each_case_is_told(case: dict[str, Any]) -> None:
     found = finding_of(record, tuple(CATALOGUE.values())).entry
     assert found is not None
     assert found.id == case["entry"]
-    assert f"{advice(found, record, frozenset())}\n".startswith(f"{case['do']}\n")
+    assert advice(found, record, frozenset()).text.startswith(case["do"].removesuffix("."))
 
 
 def test_every_variant_is_shown() -> None:
@@ -207,12 +211,64 @@ def with_variants(folder: Path, text: str = VARIANTS) -> Path:
 
 
 def test_the_first_that_holds_comes_before_the_general(tmp_path: Path) -> None:
-    """Each is a line; without one only what holds for everybody."""
+    """The one is the step, the other what else helps; without one, what holds for everybody."""
     entry = read_entry(with_variants(tmp_path))
-    assert advice(entry, RECORD, frozenset()) == "Free 4.97 GiB.\nSomething else."
+    others = ("Something else.",)
+    assert advice(entry, RECORD, frozenset()) == Advice("Free 4.97 GiB.", others=others)
     other = replace(RECORD, message="no")
-    assert advice(entry, other, frozenset()) == "End 77.\nSomething else."
-    assert advice(entry, replace(other, log_tail=()), frozenset()) == "Something else."
+    assert advice(entry, other, frozenset()) == Advice("End 77.", others=others)
+    assert advice(entry, replace(other, log_tail=()), frozenset()) == Advice(*others)
+
+
+LONG = f"It is {'very ' * 40}long."
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("Go. Stay.",), Advice("Go. Stay.")),
+        (("Take e.g. This. Or that.", ""), Advice("Take e.g. This. Or that.")),
+        (
+            ("Go away: `pip install -U torch`. Stay.", "Wait."),
+            Advice("Go away.", "pip install -U torch", ("Stay.", "Wait.")),
+        ),
+        (("Go: `CUDA_HOME=/x A=1 make all`",), Advice("Go.", "CUDA_HOME=/x A=1 make all")),
+        (("Set it: `a=1 b`. Wait.",), Advice("Set it: `a=1 b`. Wait.")),
+        (("Call it: `init(timeout=3 * hour)`.",), Advice("Call it: `init(timeout=3 * hour)`.")),
+        (
+            (f"Go. {'It is long. ' * 20}",),
+            Advice(
+                "Go. " + " ".join(["It is long."] * 16),
+                "",
+                ("It is long. It is long. It is long. It is long.",),
+            ),
+        ),
+        (
+            ("“Go. Stay.” it said, twice. " + LONG,),
+            Advice("“Go. Stay.” it said, twice.", "", (LONG,)),
+        ),
+        (
+            ("Go: `pip install x`.", "Run `pip install x`. Wait."),
+            Advice("Go.", "pip install x", ("Wait.",)),
+        ),
+        (("", " \n"), Advice()),
+    ],
+)
+def test_the_step_comes_first(texts: tuple[str, ...], expected: Advice) -> None:
+    """As many sentences as make a line, and a shell's command by itself; nothing twice."""
+    assert advised(*texts) == expected
+
+
+@table("entry", read_catalogue(), name=lambda entry: entry.id)
+def test_three_lines_are_enough(entry: KnownFailure) -> None:
+    """A title and a first sentence that a tired person reads once, in every case."""
+    assert len(entry.subject) <= LONGEST_TITLE
+    texts = [variant.do for variant in entry.variants]
+    texts += entry.sections["What to do"].split("\n\n")[:1]
+    for text in texts:
+        first = SENTENCE.findall(" ".join(text.split()))[0].rstrip()
+        found = COMMAND.fullmatch(first)
+        assert len(found["do"] if found else first) <= LONGEST_STEP, first
 
 
 def test_a_page_has_all_cases(tmp_path: Path) -> None:
@@ -276,6 +332,6 @@ def test_nothing_is_told_twice() -> None:
     """A short general sentence whose every command stands in the case's own advice is left out."""
     entry = CATALOGUE["hub-repository-unknown"]
     message = "acme/tiny is not a local folder and is not a valid model identifier listed on"
-    text = advice(entry, FailureRecord(0, 0.0, "builtins.OSError", message), frozenset())
+    text = advice(entry, FailureRecord(0, 0.0, "builtins.OSError", message), frozenset()).text
     assert text.count("export HF_TOKEN") == 1
-    assert "If it is a path: `ls` it" in text
+    assert "Where a path was meant, `ls` it" in text

@@ -193,6 +193,7 @@ def test_diagnose_reads_dumps_beside_logs(
     written(tmp_path, 1, document(4, waits=False), as_json=True)
     code, text = told(capsys, tmp_path)
     assert code == 1
-    assert text.startswith("known failure: nccl-collective-timeout\n")
+    assert text.startswith("rank 0: ")
+    assert "safe-launch explain nccl-collective-timeout" in text
     assert "\nrank 1 is missing: " in text
     assert json.loads(told(capsys, tmp_path, "--json")[1])["hang"]["culprits"] == [1]

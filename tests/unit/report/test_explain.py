@@ -125,9 +125,9 @@ def test_a_plan_with_a_change() -> None:
     assert page(plan_rows(plan)) == (
         "plan     1 change; on 2 x cpu\n"
         "change   gradient_checkpointing: non_reentrant -> reentrant (from\n"
-        "         --gradient_checkpointing): Under ZeRO-3 non-reentrant checkpointing\n"
-        '         recomputes with released parameters ("Recomputed values ... have different\n'
-        '         metadata ... shape [0]") [zero3-recompute-of-released-parameters]\n'
+        "         --gradient_checkpointing): Recomputation under ZeRO-3 finds released\n"
+        '         parameters ("Recomputed values ... have different metadata ... shape [0]")\n'
+        "         [zero3-recompute-of-released-parameters]\n"
         "open     micro_batch, accumulation, precision: train.py decides, asked at launch\n"
         "keep     --fix suggest launches what was asked, whatever is known against it\n"
         "preset   ZeRO stage 3, reentrant checkpointing"
