@@ -7,6 +7,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from ..evidence.failure_record import FailureRecord
+from .device import device_of, named_for
 from .entry import KnownFailure
 from .regex_as_prose import plain
 from .situation import Trait, meant_for
@@ -86,7 +87,9 @@ def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait])
     """
     shown = (variant.advice(record) for variant in entry.variants)
     own = next((text for text in shown if text is not None), "")
-    return advised(own, *reversed(meant_for(entry.sections["What to do"], traits)))
+    texts = (own, *reversed(meant_for(entry.sections["What to do"], traits)))
+    device = device_of(record)
+    return advised(*(named_for(device, text) for text in texts))
 
 
 def _is_told(sentence: str, known: Set[str]) -> bool:

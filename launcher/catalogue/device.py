@@ -30,6 +30,33 @@ WORDS = {
 """What names each kind in messages, paths and lines of logs."""
 
 
+NAMES = {
+    Device.NPU: {
+        "nvidia-smi -L": "npu-smi info -l",
+        "nvidia-smi": "npu-smi info",
+        "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
+        "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
+        "torch.cuda.": "torch.npu.",
+    },
+    Device.ROCM: {
+        "nvidia-smi -L": "rocm-smi --showproductname",
+        "nvidia-smi": "rocm-smi",
+        "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_HIP_ALLOC_CONF",
+        "CUDA_VISIBLE_DEVICES": "HIP_VISIBLE_DEVICES",
+    },
+}
+"""What has another name on other makers' devices (Ascend Extension for PyTorch; HIP's environment
+variables; torch's docs/source/notes/hip.rst)."""
+TWICE = re.compile(r"(`[^`]+`) \(\1\)")
+
+
+def named_for(device: Device | None, text: str) -> str:
+    """A text with the names that things have on a device, for those that NVIDIA's have."""
+    for name, own in NAMES.get(device, {}).items() if device else ():
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![ ]?-|\w)", own, text)
+    return TWICE.sub(r"\1", text)
+
+
 def device_of(record: FailureRecord) -> Device | None:
     """The accelerator that the failure's own texts name, else the lines around it."""
     own = [record.message, *(raised.message for raised in record.chain)]

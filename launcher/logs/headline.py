@@ -8,6 +8,7 @@ from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.signature import Pattern
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
+from ..diagnosis.next_step.step import raised_first
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy
 from ..report.explain_failure import short, user_frame, without_traceback
@@ -62,7 +63,7 @@ def _who(record: FailureRecord) -> str:
 def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
     """The failure's own words: of its last exception, or what the entry is recognized by."""
     every = [*record.raised()] or [Raised("", record.message)]
-    raised, found = every[0], ""
+    raised, found = raised_first(record), ""
     for signature in () if entry is None else entry.signatures:
         if (depth := signature.depth(record)) is not None:
             raised = every[depth]

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ...catalogue.entry import KnownFailure
+from ...catalogue.entry import KnownFailure, Role
 from ...evidence.failure_record import FailureRecord
+from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
 from .fallback import fallback
 from .http_errors import http_error
-from .instruction import instruction, requirement
+from .instruction import instruction, refused_value, requirement
 from .memory import out_of_memory
 from .misfit import misfit
 from .own_line import own_line
@@ -25,10 +26,12 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "ended-silently": ended_silently,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
+        "busy-rank": busy_rank,
         "other-modules": other_modules,
         "http-error": http_error,
         "configuration": configuration,
         "instruction": instruction,
+        "refused-value": refused_value,
         "misfit": misfit,
         "sharded": sharded,
         "own-line": own_line,
@@ -37,18 +40,18 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 """The rules, the surest first; each says nothing where it doesn't apply."""
 
-SURER = ("race-on-files",)
-"""Rules that know more than a general entry, which would take the end for the cause."""
+SURER = ("race-on-files", "busy-rank")
+"""Rules that know more than an entry that is general, or about the end of who waited."""
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
-    """What a rule says that knows more than the entry which matches; None where none does.
+    """What a rule says that knows more than the entry that matches; None where none does.
 
     Args:
         entry: the entry.
         record: the failure.
     """
-    if not entry.is_general:
+    if not entry.is_general and entry.role is not Role.CASCADE:
         return None
     case = case_of(record)
     steps = ((name, RULES[name](case)) for name in SURER)

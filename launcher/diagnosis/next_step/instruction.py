@@ -11,6 +11,11 @@ from .run_kind import run_of
 from .step import Basis, Case, Step
 
 SENTENCE = re.compile(r".+?(?:[.!?;](?=\s+[A-Z`'\"(]|\s*$)|$)", re.S)
+REFUSED_VALUE = re.compile(
+    r"\b(?:when|if) [`'\"]?(?P<name>[a-z]\w*_\w+)(?P<sign>=|: | = )"
+    r"(?P<value>[Tt]rue|[Ff]alse)\b"
+)
+"""A switch's value under which something isn't possible."""
 MOST = 2
 """Sentences that are quoted at most."""
 WHOLE = 160
@@ -30,6 +35,18 @@ def instruction(case: Case) -> Step | None:
     if not found or (is_pythons and not case.is_users):
         return None  # a package's line isn't misspelt: it wants what isn't there
     return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
+
+
+def refused_value(case: Case) -> Step | None:
+    """The value of a switch with which the code that raised refuses to work."""
+    found = REFUSED_VALUE.search(case.message)
+    if found is None:
+        return None
+    other = {"true": "False", "false": "True"}[found["value"].lower()]
+    other = other if found["value"][0].isupper() else other.lower()
+    name = found["name"]
+    text = f"Set `{name}{found['sign']}{other}`: {_speaker(case)} refuses this with"
+    return Step(f"{text} `{name}{found['sign']}{found['value']}`.", Basis.INFERRED)
 
 
 def requirement(case: Case) -> Step | None:

@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from ...evidence.failure_record import FailureRecord, Frame, Raised
 
+HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
+"""How torch begins the message of an exception that another process or thread raised."""
+
 
 class Basis(StrEnum):
     """How a step is known."""
@@ -79,8 +82,16 @@ class Case:
 
 def case_of(record: FailureRecord) -> Case:
     """The case of a record's last exception; of its line where it has none."""
-    raised = next(record.raised(), None) or Raised("", record.message)
-    return Case(record, raised, record.frames)
+    raised = raised_first(record)
+    if raised.frame is None or raised.frame in record.frames:
+        return Case(record, raised, record.frames)
+    return Case(record, raised, (raised.frame,))
+
+
+def raised_first(record: FailureRecord) -> Raised:
+    """The last exception, or the one of another process that it hands on; else the line."""
+    last, *chain = [*record.raised()] or [Raised("", record.message)]
+    return chain[0] if chain and HANDED_ON.match(last.message) else last
 
 
 def filled(text: str, found: Mapping[str, str | None]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from safe_launch.catalogue.advice import COMMAND, SENTENCE, Advice, advice, advised, cases
-from safe_launch.catalogue.device import Device, device_of
+from safe_launch.catalogue.device import Device, device_of, named_for
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.catalogue.regex import compiled
@@ -138,6 +138,24 @@ def test_what_is_filled_in_is_short_clean_and_no_secret() -> None:
 def test_the_kind_of_accelerator(message: str, tail: tuple[str, ...], expected: str | None) -> None:
     """By the failure's own words, else by those around it."""
     assert device_of(FailureRecord(0, 0.0, "E", message, log_tail=tail)) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (None, "See `nvidia-smi` (`npu-smi info`), `nvidia-smi -q`; CUDA_VISIBLE_DEVICES."),
+        (Device.CUDA, "See `nvidia-smi` (`npu-smi info`), `nvidia-smi -q`; CUDA_VISIBLE_DEVICES."),
+        (Device.NPU, "See `npu-smi info`, `nvidia-smi -q`; ASCEND_RT_VISIBLE_DEVICES."),
+        (
+            Device.ROCM,
+            "See `rocm-smi` (`npu-smi info`), `nvidia-smi -q`; HIP_VISIBLE_DEVICES.",
+        ),
+    ],
+)
+def test_names_of_other_makers(device: Device | None, expected: str) -> None:
+    """The tool and the variables; a tool's options have no other name."""
+    text = "See `nvidia-smi` (`npu-smi info`), `nvidia-smi -q`; CUDA_VISIBLE_DEVICES."
+    assert named_for(device, text) == expected
 
 
 CATALOGUE = {entry.id: entry for entry in read_catalogue()}

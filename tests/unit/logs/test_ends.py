@@ -266,3 +266,52 @@ def test_what_the_kernel_says_of_a_crash() -> None:
     )
     for stamp in ("", "[Mon Jun 23 19:39:31 2025] ", "[12345.678901] "):
         assert entry_of(judged(f"{STEPS}{stamp}{line}")) == "segfault"
+
+
+CANCELLED = "slurmstepd: error: *** JOB 91 ON n21 CANCELLED AT 2026-08-30T16:12:09 ***\n"
+INTERRUPT = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 22, in <module>
+    trainer.train()
+KeyboardInterrupt
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (f"step 1 loss 2.0\n{CANCELLED}", Verdict.KNOWN),
+        (f"step 1 loss 2.0\n{CANCELLED}stopping\nstep 2 loss 1.9\nsaved\n", Verdict.UNFINISHED),
+        (f"step 1 loss 2.0\n{INTERRUPT}I pressed Ctrl-C.\n", Verdict.UNFINISHED),
+    ],
+)
+def test_who_stops_a_run_knows_that_it_has_not_failed(log: str, expected: Verdict) -> None:
+    """So does a run that has caught the signal and gone on; either isn't finished."""
+    found = judged(log)
+    assert found.verdict is expected
+    assert entry_of(found) == "stopped-from-outside"
+
+
+WARNED = """\
+[2023-02-14 11:02:58,113] torch._dynamo.convert_frame: [WARNING] WON'T CONVERT get_it m.py line 101
+due to:
+Traceback (most recent call last):
+  File "/env/lib/python3.8/site-packages/torch/_dynamo/exc.py", line 71, in unimplemented
+    raise Unsupported(msg)
+torch._dynamo.exc.Unsupported: call_method UserDefinedObjectVariable(RLock) acquire [] {}
+"""
+
+
+def test_what_a_warning_quotes_is_no_failure_if_the_run_goes_on() -> None:
+    """A step is enough; before one, nobody knows."""
+    assert judged(f"{WARNED}\nstep 1 loss 2.0\n").verdict is Verdict.UNFINISHED
+    assert judged(WARNED).root is not None
+
+
+def test_an_epoch_has_steps_that_count_by_themselves() -> None:
+    """Five of them show that an exception was survived."""
+    goes_on = "".join(f"epoch 1 step {step} loss 1.9\n" for step in range(5))
+    assert judged(f"{TRACEBACK}{goes_on}").root is None
+    same = "epoch 1 step 7 loss 1.9\n" * 5
+    assert judged(f"{TRACEBACK}{same}").root is not None

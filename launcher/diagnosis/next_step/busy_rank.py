@@ -1,0 +1,90 @@
+"""Ranks that waited too long for one that was busy alone, by the lines before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+
+from ...core.shortened import shortened
+from ...system.redaction import redacted
+from .step import Basis, Case, Step
+
+TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
+OF_WAITING = re.compile(r"Watchdog|watchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|Timed out waiting")
+"""Lines of those that waited."""
+MOST = 6
+"""Lines before the first of these that are looked at."""
+LONGEST = 90
+"""Characters of a line that are quoted."""
+LONGER = (
+    "The others wait longer with `init_process_group(timeout=timedelta(hours=2))`, with the Trainer"
+    " by `--ddp_timeout 7200`."
+)
+WAITED = "(“{line}”) while the others waited."
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """What a rank may be busy with.
+
+    Attributes:
+        words: pattern of its lines.
+        do: what to do; `{line}` is the line.
+        more: what else helps.
+    """
+
+    words: re.Pattern[str]
+    do: str
+    more: str = LONGER
+
+
+KINDS = (
+    Business(
+        re.compile(r"(?i)\b(?:tokeniz|pre-?process)|\bMap(?: \(|:)|^generating \w+ split"),
+        "Prepare the data once before the launch, in a run of one process, or raise the process"
+        f" group's timeout: a rank was at it {WAITED}",
+    ),
+    Business(
+        re.compile(r"(?i)\b(?:scanning|caching|downloading|building (?:the )?(?:index|cache))\b"),
+        "Have it done once before the launch, by one process, or raise the process group's"
+        f" timeout: a rank was at it {WAITED}",
+    ),
+    Business(
+        re.compile(
+            r"(?i)\b(?:data|loader|iterator|dataset)\b.{0,20}\bexhausted\b|\bStopIteration\b"
+            r"|\bepoch \d+ (?:is )?(?:done|finished|ended)\b|\b\d+ batches this epoch\b|\buneven\b"
+        ),
+        "Give every rank the same number of batches (`drop_last=True`, or repeat and cut the data):"
+        f" a rank had no more {WAITED}",
+        "Under DDP `torch.distributed.algorithms.Join` lets ranks end at different steps.",
+    ),
+    Business(
+        re.compile(r"(?i)\bsav(?:e|ing)\b|\bcheckpoint\b|\bstate dict\b|\bwriting\b"),
+        "Raise the process group's timeout, or save less and to a faster disk: a rank was saving"
+        f" {WAITED}",
+        f"{LONGER} An adapter alone, or a sharded or asynchronous checkpoint, is written sooner.",
+    ),
+    Business(
+        re.compile(r"(?i)\beval(?:uat\w*)?\b|\bvalidat(?:e|ing|ion)\b"),
+        "Evaluate on all ranks or on fewer samples, or raise the process group's timeout: a rank"
+        f" was evaluating {WAITED}",
+    ),
+)
+"""The most telling first."""
+STEP = re.compile(r"\bloss\b", re.IGNORECASE)
+"""A line of the training itself."""
+
+
+def busy_rank(case: Case) -> Step | None:
+    """What a rank did last before the others gave up waiting."""
+    if not TIMEOUT.search(case.message):
+        return None
+    before = takewhile(lambda line: not OF_WAITING.search(line), case.record.log_tail)
+    lines = [line for line in before if line.strip() and not STEP.search(line)][-MOST:]
+    for kind in KINDS:
+        line = next((line for line in reversed(lines) if kind.words.search(line)), None)
+        if line is not None:
+            quoted = shortened(redacted(" ".join(line.split())), LONGEST)
+            return Step(f"{kind.do.format(line=quoted)} {kind.more}", Basis.INFERRED)
+    return None
