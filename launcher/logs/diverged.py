@@ -108,6 +108,7 @@ def _evidence(works: Mapping[int, tuple[Work, Evidence]], first: Evidence) -> Ev
         min(event.record.at for _, event in works.values()),
         HANG,
         f"ranks are in different collectives: {said}",
+        log_tail=first.record.log_tail,
     )
     return Evidence(record, first.file, tuple(lines.values()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..catalogue.entry import Finding
+from ..catalogue.entry import Finding, Role
 from .attempts import Evidence
 
 LAST_WORDS, WHAT = "terminate called", "what()"
@@ -21,15 +21,26 @@ class Failure:
 
 
 def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops a C++ process's abort that another failure explains.
+    """Drops what native code says at the end of a process, if another failure explains it.
 
-    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log).
+    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log); on AMD's GPUs
+    the kernel that still waits then reads memory that is gone.
     """
-    return [
-        failure
-        for failure in failures
-        if not any(_explains_abort(other, failure) for other in failures)
-    ]
+    waited: dict[tuple[str, int | None], float] = {}
+    for failure in failures:
+        if failure.finding.role is Role.CASCADE:
+            record = failure.finding.record
+            waited.setdefault((failure.evidence.file, record.rank), record.at)
+
+    def is_explained(failure: Failure) -> bool:
+        record = failure.finding.record
+        if record.message.startswith(LAST_WORDS) and failure.finding.entry is None:
+            return any(_explains_abort(other, failure) for other in failures)
+        is_native = not record.exception and failure.finding.role is Role.INITIATING
+        since = waited.get((failure.evidence.file, record.rank), record.at)
+        return is_native and record.rank is not None and since < record.at
+
+    return [failure for failure in failures if not is_explained(failure)]
 
 
 def without_copies(failures: Sequence[Failure]) -> list[Failure]:
@@ -71,8 +82,6 @@ def _explains_abort(failure: Failure, abort: Failure) -> bool:
     Without `what()` there is no message, and any other failure of the same rank is the cause.
     """
     words, other = abort.finding.record, failure.finding.record
-    if abort.finding.entry is not None or not words.message.startswith(LAST_WORDS):
-        return False
     is_same_rank = words.rank is None or other.rank in (None, words.rank)
     is_before = failure.evidence.file == abort.evidence.file and other.at < words.at
     if WHAT in words.message:

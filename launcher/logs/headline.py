@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, KnownFailure
@@ -18,6 +19,9 @@ from .verdict import Judgement, Verdict
 
 MOST = 160
 """Characters of the failure's own words."""
+
+LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
+"""What NCCL says of an error at the end of a message of several lines (NCCLUtils.cpp)."""
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
@@ -72,7 +76,11 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
                 found = _around(raised.message, pattern, is_whole=bool(raised.exception))
             break
     kind = raised.exception.rpartition(".")[2]
+    if last := LAST_ERROR.search(raised.message):
+        found = last[1]
     said = found or " ".join(without_traceback(raised.message).split())
+    if not said and raised.frame is not None and raised.frame.source.startswith("assert "):
+        said = raised.frame.source
     return f"{kind}: {said}".removesuffix(": ") if kind else said
 
 

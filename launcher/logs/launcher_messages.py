@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..catalogue.package_names import package_of_file
@@ -200,13 +201,14 @@ def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
     if name in CHILD[2:]:
         return True
     if name == "CalledProcessError":
-        return _is_of_launchers(files) or LAUNCHED.search(message) is not None
+        called = [file for file in files if not file.endswith("subprocess.py")][-1:]
+        return _is_of_launchers(called) or LAUNCHED.search(message) is not None
     if name == "SystemExit":
         return _is_of_launchers(files)
     return False
 
 
-def _is_of_launchers(files: tuple[str, ...]) -> bool:
+def _is_of_launchers(files: Sequence[str]) -> bool:
     return any(mark in file for file in files for mark in LAUNCHER_FILES)
 
 

@@ -18,6 +18,11 @@ WIDTHS = range(60, 251)
 """Columns at which terminals may wrap."""
 LEAST_WRAPPED = 3
 """Lines of exactly the greatest width, at least, to conclude that they were wrapped."""
+STAMP = re.compile(
+    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\[\d\d:\d\d:\d\d\])"
+    r" (?!- |\||\[?(?:INFO|WARN|ERROR|DEBUG)\b)"
+)
+"""A time that another tool has put in front of a line, not its logger."""
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
 """Lines with a width of their own: rules and boxes."""
 BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
@@ -42,6 +47,9 @@ def _without_marks(lines: Sequence[str]) -> list[str]:
     written = [line for line in lines if line.strip()]
     if sum(WRAPPER.match(line) is not None for line in written) > NEARLY_ALL * len(written):
         lines = [*map(inside, lines)]
+        written = [line for line in lines if line.strip()]
+    if written and all(map(STAMP.match, written)):
+        lines = [STAMP.sub("", line, count=1) for line in lines]
         written = [line for line in lines if line.strip()]
     for mark in MARKS:
         if None not in (enclosed(line, mark) for line in written):

@@ -51,7 +51,7 @@ STATED = re.compile(
 """The beginning of what only a failure says."""
 MARKED = re.compile(rf"(\*\*|`|__|\"|')({NAMED})(:?)\1(?=(:?))")
 """The name of an exception that is set off by marks."""
-BAR = re.compile(r"(?<=\S)\s+\|\s*$")
+BAR = re.compile(r"(?<=\S)\s+\|\s*$|^\s*\|\s*$")
 
 
 def plain(raw: str) -> str:

@@ -31,15 +31,15 @@ INDENT = re.compile(r"\s*(?![\s+|])")
 IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
 NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
 CELL = re.compile(
-    r"(?:File )?(?P<file>[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
+    r"(?:File )?(?P<file>(?:[A-Za-z]:)?[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
     r"(?::(?P<line>\d+)|, line \d+)?(?:,? in (?:\w+\.)*(?P<function>\w+|<[^>]*>).*)?$"
 )
 """A frame in IPython's format."""
 ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
 ENDS_MESSAGE = re.compile(
     r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
-    r"|```|\$ \S"
-    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\{'|\s*\d+%\|"
+    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\s*\d+%\|"
+    r"|```|\$ \S|\{'(?:\w*loss|\w*runtime|eval_|grad_norm|learning_rate|epoch|rewards?)"
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
@@ -107,6 +107,7 @@ class Tracebacks:
     kind: str = ""
     message: list[str] = field(default_factory=list)
     blank: bool = False
+    is_mute: bool = False
     bare: Said | None = None
     done: Trace | None = None
     chained: Trace | None = None
@@ -219,6 +220,8 @@ class Tracebacks:
         raised = pattern.match(text)
         if raised and (self.frames or SURELY_RAISED.match(text)):
             self._raise(number, raised["kind"], raised["message"] or "")
+            last = self.frames[-1].source if self.frames else ""
+            self.is_mute = raised["message"] is None and last.startswith("assert ")
             return True, found
         self.near = False
         self.noise += 1
@@ -253,7 +256,7 @@ class Tracebacks:
     def _raise(self, number: int, kind: str, message: str) -> None:
         self.kind, self.message = kind, [message]
         self.said = self.last = number
-        self.blank, self.is_open = False, False
+        self.blank, self.is_open, self.is_mute = False, False, False
 
     def _say(self, number: int, bare: Said) -> None:
         self._open(number)
@@ -261,7 +264,7 @@ class Tracebacks:
         self._raise(number, bare.kind, bare.message)
 
     def _goes_on(self, text: str) -> bool:
-        """Whether a line continues the message."""
+        """Whether a line continues the message; a bare `assert` has none."""
         if self.message[0] and self.bare is not None and self.bare.is_spoken:
             return False
         if what := WHAT.match(text):
@@ -276,7 +279,7 @@ class Tracebacks:
             return False
         if self.message[0] and not text.replace(self.message[0], "").strip(": "):
             return True  # the other ranks' copies
-        if self.blank and not GOES_ON.match(text):
+        if self.is_mute or (self.blank and not GOES_ON.match(text)):
             return False
         if SURELY_RAISED.match(text) and not text.startswith("nccl"):
             return False

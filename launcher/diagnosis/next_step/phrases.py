@@ -91,7 +91,7 @@ FOR_DEVELOPERS = re.compile(
 NVIDIA = re.compile(r"nvidia|\bcuda[ _-]?(?:toolkit|home|driver)|\bNCCL_|cu1[123]\d", re.IGNORECASE)
 """What is of no use on another maker's devices."""
 NAME = re.compile(
-    r"(?<![\w.-])(?:(--[\w-]+)|`([a-z]\w*)`"
-    r"|([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?= ?=| \(\d| must| should))"
+    r"(?<![\w.-])(?:(--[\w-]+)"
+    r"|`?([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`?(?= ?=| \(\d| must| should| ha(?:s|ve) to| needs? to))"
 )
-"""A setting's name: a flag, a word in backticks, or words joined by underscores before a value."""
+"""A setting's name: a flag, or words joined by underscores before a value or what it must be."""
