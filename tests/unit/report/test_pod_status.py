@@ -48,7 +48,7 @@ def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
     entry = ENTRIES["zero3-parameter-outside-forward"]
     assert line.startswith(
         "safe-launch: exit code 78 (nothing that is known to work is left to launch): rank 3 "
-        f"raised ValueError: {entry.title} ({entry.id}); "
+        f"raised ValueError: {entry.subject} ({entry.id}); "
         "/job/train.py:5: loss = dummy() -> loss = 0.0; do: "
     )
     assert "\n" not in line
