@@ -52,7 +52,7 @@ TWICE = re.compile(r"(`[^`]+`) \(\1\)")
 
 def named_for(device: Device | None, text: str) -> str:
     """A text with the names that things have on a device, for those that NVIDIA's have."""
-    for name, own in NAMES.get(device, {}).items() if device else ():
+    for name, own in NAMES.get(device or Device.CUDA, {}).items():
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![ ]?-|\w)", own, text)
     return TWICE.sub(r"\1", text)
 

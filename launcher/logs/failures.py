@@ -10,6 +10,8 @@ from .attempts import Evidence
 
 LAST_WORDS, WHAT = "terminate called", "what()"
 """C++'s message on an uncaught exception, and the beginning of the exception's text."""
+FAULT = "Memory access fault by GPU"
+"""How ROCm's runtime ends a process, also one whose watchdog is about to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
     """Drops what native code says at the end of a process, if another failure explains it.
 
     NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log); on AMD's GPUs
-    the kernel that still waits then reads memory that is gone.
+    the kernel that still waits may then read memory that is gone.
     """
     waited: dict[tuple[str, int | None], float] = {}
     for failure in failures:
@@ -36,9 +38,8 @@ def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
         record = failure.finding.record
         if record.message.startswith(LAST_WORDS) and failure.finding.entry is None:
             return any(_explains_abort(other, failure) for other in failures)
-        is_native = not record.exception and failure.finding.role is Role.INITIATING
         since = waited.get((failure.evidence.file, record.rank), record.at)
-        return is_native and record.rank is not None and since < record.at
+        return record.message.startswith(FAULT) and record.rank is not None and since < record.at
 
     return [failure for failure in failures if not is_explained(failure)]
 

@@ -105,6 +105,11 @@ def step_rows(advice: Advice) -> list[Row]:
     return [row for row in (("do", advice.do), ("run", advice.run)) if row[1]]
 
 
+def advice_rows(advice: Advice) -> list[Row]:
+    """The rows on all of it."""
+    return step_rows(advice) + other_advice_rows(advice)
+
+
 def other_advice_rows(advice: Advice) -> list[Row]:
     """The rows on what else helps."""
     return [("or", text) for text in advice.others]
@@ -140,8 +145,7 @@ def next_step_rows(record: FailureRecord) -> list[Row]:
     step = next_step(record)
     if step.basis is Basis.OPEN:
         return []
-    advice = advised(shortened(redacted(step.do), LONGEST_STEP))
-    return step_rows(advice) + other_advice_rows(advice)
+    return advice_rows(advised(shortened(redacted(step.do), LONGEST_STEP)))
 
 
 def raised_rows(record: FailureRecord) -> list[Row]:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..catalogue.entry import Diagnosis, Finding, KnownFailure
-from ..catalogue.situation import Trait, scheduled_by, traits_of
+from ..catalogue.entry import Diagnosis, Finding
+from ..catalogue.situation import scheduled_by, traits_of
 from ..checkpoints.resume_point import Start
 from ..core.refused import Refused
 from ..core.row import Row
@@ -158,12 +158,7 @@ def _advice(root: Finding | None, workload: Workload) -> list[Row]:
     if root is None or root.entry is None:
         return []
     traits = traits_of(root.record, workload) | scheduled_by(os.environ)
-    return _advice_rows(root.entry, root.record, traits)
-
-
-def _advice_rows(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> list[Row]:
-    advice = explain_failure.advice_on(entry, record, traits)
-    return explain_failure.step_rows(advice) + explain_failure.other_advice_rows(advice)
+    return explain_failure.advice_rows(explain_failure.advice_on(root.entry, root.record, traits))
 
 
 def _corrections(following: Plan, state: RunState) -> list[Row]:
@@ -184,7 +179,8 @@ def suspect_rows(suspects: Sequence[SuspectLine], workload: Workload) -> list[Ro
         spots = [suspect.spot for suspect in suspects if suspect.entry.id == entry.id]
         rows += [("note", explain_failure.spot_text(spot)) for spot in spots]
         rows.append(("may end", f"{entry.title}\nsafe-launch explain {entry.id}"))
-        rows += _advice_rows(entry, nothing, traits)
+        advice = explain_failure.advice_on(entry, nothing, traits)
+        rows += explain_failure.advice_rows(advice)
     return rows
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ...core.shortened import shortened
+from ...system.redaction import redacted
 from .step import Basis, Case, Step
 
 TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
@@ -84,6 +85,6 @@ def busy_rank(case: Case) -> Step | None:
     for kind in KINDS:
         line = next((line for line in reversed(lines) if kind.words.search(line)), None)
         if line is not None:
-            quoted = shortened(" ".join(line.split()), LONGEST)
+            quoted = shortened(redacted(" ".join(line.split())), LONGEST)
             return Step(f"{kind.do.format(line=quoted)} {kind.more}", Basis.INFERRED)
     return None

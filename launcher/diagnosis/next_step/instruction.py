@@ -6,6 +6,7 @@ import re
 
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
 from ...core.shortened import shortened
+from ...system.redaction import redacted
 from .phrases import FOR_DEVELOPERS, INSTRUCTION, NAME, NVIDIA, REQUIREMENT
 from .run_kind import run_of
 from .step import Basis, Case, Step
@@ -16,6 +17,8 @@ REFUSED_VALUE = re.compile(
     r"(?P<value>[Tt]rue|[Ff]alse)\b"
 )
 """A switch's value under which something isn't possible."""
+GUARDS = ("trust_remote_code", "weights_only")
+"""Switches that keep out code of others: a rule never advises to turn one."""
 MOST = 2
 """Sentences that are quoted at most."""
 WHOLE = 160
@@ -40,7 +43,7 @@ def instruction(case: Case) -> Step | None:
 def refused_value(case: Case) -> Step | None:
     """The value of a switch with which the code that raised refuses to work."""
     found = REFUSED_VALUE.search(case.message)
-    if found is None:
+    if found is None or found["name"] in GUARDS:
         return None
     other = {"true": "False", "false": "True"}[found["value"].lower()]
     other = other if found["value"][0].isupper() else other.lower()
@@ -55,7 +58,8 @@ def requirement(case: Case) -> Step | None:
     if not found:
         return None
     text = f"{_speaker(case)} itself says what is wrong: {_quoted(found)}"
-    names = ["".join(name) for name in NAME.findall(" ".join(found))]
+    every = ("".join(name) for name in NAME.findall(" ".join(found)))
+    names = [name for name in every if name not in GUARDS]
     if names:
         text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
@@ -85,7 +89,7 @@ def _found(case: Case, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _quoted(texts: list[str]) -> str:
-    text = shortened(" ".join(texts), LONGEST)
+    text = shortened(redacted(" ".join(texts)), LONGEST)
     return f"“{text}”" + ("" if text.endswith((".", "!", "?")) else ".")
 
 

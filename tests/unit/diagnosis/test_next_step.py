@@ -51,6 +51,7 @@ WAITED = (
         (["INFO rank 2: data list exhausted after 11 batches"], "the same number of batches"),
         (["Saving the cache", "Running tokenizer on dataset: 41%"], "(“Running tokenizer on"),
         (["train: Scanning /mnt/labels... 90%"], "by one process"),
+        ([f"Saving to {'x' * 60} hf_{'a1B2' * 9}"], "***”) while"),
     ],
 )
 def test_what_a_rank_was_busy_with(before: list[str], says: str) -> None:
