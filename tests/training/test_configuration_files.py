@@ -10,6 +10,7 @@ from support.stacks import CURRENT, SCENARIOS, Stack
 
 SCRIPT = """\
 import json, os, sys
+import torch
 from transformers import HfArgumentParser, TrainingArguments
 
 args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
@@ -18,7 +19,10 @@ told = {"path": args.deepspeed, "stage": config["zero_optimization"]["stage"]}
 told |= {"is_zero3": "zero3" in args.deepspeed, "local_rank": args.local_rank}
 with open(f"told-{os.environ['RANK']}", "w") as file:
     json.dump(told, file)
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()
 """
+# Without its last line gloo may abort a rank at its exit, which torchrun takes for a failure.
 
 
 def told(stack: Stack, folder: Path, *command: str) -> list[dict[str, object]]:
