@@ -217,11 +217,14 @@ def estimated(case: dict[str, Any], kind: str) -> dict[str, int]:
     from safe_launch.core.workload import Known, Workload
     from safe_launch.planning.estimates.memory import estimate
     from safe_launch.planning.estimates.ranks import Ranks
-    from safe_launch.workload.models.from_config import model_from_config
+    from safe_launch.workload.models.by_transformers import described_by_transformers
+    from safe_launch.workload.models.from_config import model_from_config, weights_of
 
     device = Accelerator("device", kind, 2**40, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
-    model = model_from_config({**config, **MODELS[case["model"]]}, None, case["model"])
+    described = described_by_transformers({**config, **MODELS[case["model"]]})
+    assert described is not None, "transformers isn't installed, or doesn't know the model"
+    model = model_from_config(described["config"], weights_of(described), case["model"])
     facts = {
         Fact.ENGINE: "deepspeed",
         Fact.SEQUENCE_LENGTH: case["length"],

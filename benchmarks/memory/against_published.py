@@ -10,6 +10,7 @@ benchmarks/memory/published/.
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import statistics
 import sys
@@ -23,7 +24,7 @@ from estimators import RULES, Run
 from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.hardware import Accelerator, Hardware
-from safe_launch.core.model import Model
+from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Setting, name_of, parse_value
 from safe_launch.core.workload import Known, Workload
 from safe_launch.planning.estimates.estimate import Component, Estimate
@@ -205,11 +206,25 @@ def run_of(row: Mapping[str, str], model: Model) -> Run:
     )
 
 
+@functools.cache
+def _weights() -> dict[str, list[tuple[str, list[int], int]]]:
+    text = (PUBLISHED / "weights.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def weights_of(name: str) -> tuple[Weight, ...]:
+    """The weights of a published model."""
+    return tuple(Weight(each, tuple(shape), count) for each, shape, count in _weights()[name])
+
+
 def read_rows() -> list[Row]:
     """All published measurements with their estimates."""
     stacks = yaml.safe_load((PUBLISHED / "stacks.yaml").read_text(encoding="utf-8"))
     shapes = json.loads((PUBLISHED / "models.json").read_text(encoding="utf-8"))
-    models = {name: model_from_config(one["config"], None, name) for name, one in shapes.items()}
+    models = {
+        name: model_from_config(one["config"], weights_of(name), name)
+        for name, one in shapes.items()
+    }
     with (PUBLISHED / "measurements.csv").open(encoding="utf-8") as file:
         return [
             _row(one, stacks[one["stack"]], models[one["model"]]) for one in csv.DictReader(file)

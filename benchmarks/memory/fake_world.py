@@ -175,14 +175,10 @@ def total(snapshot: dict[Any, dict[Any, int]]) -> int:
 def workload_of(row: Mapping[str, str], facts: Mapping[Any, Any], **others: Any) -> Any:
     """What safe-launch would know of a row's training, once a worker has seen the model."""
     from safe_launch.core.certainty import Origin
-    from safe_launch.core.model import Weight
     from safe_launch.core.workload import Known, Workload
-    from safe_launch.workload.models.from_config import model_from_config
+    from safe_launch.workload.models.from_config import model_from_config, weights_of
 
-    weights = tuple(
-        Weight(name, tuple(shape), count, trained, bits)
-        for name, shape, trained, bits, count in json.loads(row["weights"])
-    )
+    weights = weights_of({"weights": json.loads(row["weights"])})
     model = model_from_config({**MODELS, **OTHERS}[row["model"]], weights, "observed")
     known = {fact: Known(value, Origin.OBSERVED, "bench") for fact, value in facts.items()}
     return Workload(known=known, model=model, **others)

@@ -40,7 +40,7 @@ class Seen:
     Attributes:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, as a worker describes them
-            (`launcher/evidence/observations.py`, `shape_of`); None while no worker has seen one.
+            (`launcher/core/described_model.py`, `shape_of`); None while no worker has seen one.
         saves: where node 0's Trainers save, rank 0's first; empty where none has begun to train.
         rows: how far the ranks of node 0 had come at the end.
         span: the attempt's begin and end, in seconds of node 0's monotonic clock.

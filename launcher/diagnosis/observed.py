@@ -9,10 +9,9 @@ from typing import Any
 from ..core.certainty import Origin
 from ..core.choices import Adapter
 from ..core.errors import LaunchError
-from ..core.model import Weight
 from ..core.settings import Fact, Name, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Statement, Workload
-from ..workload.models.from_config import model_from_config
+from ..workload.models.from_config import model_from_config, weights_of
 from ..workload.readers.tied_embeddings import is_end
 from .attempt import Attempt, Seen
 
@@ -90,10 +89,7 @@ def with_model(
     """
     if not seen.get("config"):
         return workload
-    weights = tuple(
-        Weight(str(name), tuple(shape), count, trained, bits)
-        for name, shape, trained, bits, count in seen["weights"]
-    )
+    weights = weights_of(seen)
     try:
         model = model_from_config(seen["config"], weights, source)
     except LaunchError:  # a configuration that only the model's own code understands

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-import re
 import threading
 import time
 import weakref
@@ -16,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.choices import Checkpointing
+from ..core.described_model import shape_of
 from ..core.model import output_of
 from ..core.private_names import MissingNameError
 from ..core.settings import Fact, Setting, Value
@@ -254,28 +253,3 @@ def output_made_by(model: Any) -> str | None:
     """What a model makes of its last hidden states, by the classes in it; None for others'."""
     names = (kind.__name__ for part in model.modules() for kind in type(part).mro())
     return next(filter(None, map(output_of, names)), None)
-
-
-def shape_of(model: Any) -> dict[str, Any]:
-    """A model as in `core/model.py`: its configuration, and its parameters by kind.
-
-    Each kind has a name (every number in it as `*`), shape, trained, bits if quantized
-    (bitsandbytes keeps the logical shape of 4-bit weights in `quant_state`), and count.
-    """
-    counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
-    for name, parameter in model.named_parameters():
-        plain = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
-        plain = re.sub(r"(?<![^.])\d+(?![^.])", "*", plain)
-        plain = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", plain)
-        state = getattr(parameter, "quant_state", None)
-        whole = getattr(parameter, "ds_shape", None) or (
-            parameter.shape if state is None else state.shape
-        )
-        bits = (8.0 if parameter.element_size() == 1 else None) if state is None else 4.5
-        key = (plain, tuple(int(size) for size in whole), bool(parameter.requires_grad), bits)
-        counts[key] = counts.get(key, 0) + 1
-    config = getattr(model, "config", None)
-    described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
-    weights = [[*key, count] for key, count in counts.items()]
-    plain_config = json.dumps(described, default=str, skipkeys=True)
-    return {"config": json.loads(plain_config), "weights": weights}

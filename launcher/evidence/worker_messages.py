@@ -47,7 +47,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The model's shape (`observations.shape_of`)."""
+    """The model's shape (`described_model.shape_of`)."""
 
     shape: dict[str, Any]
 

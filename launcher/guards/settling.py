@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..core.described_model import shape_of
 from ..core.settings import Setting, Value, is_value, parse_value
 from ..evidence.from_exception import is_ours
-from ..evidence.observations import Observations, shape_of
+from ..evidence.observations import Observations
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from . import enforced
 

@@ -18,10 +18,10 @@ from msgspec import Struct
 from ..checkpoints.checkpoint import NAME, Resume
 from ..core.choices import Framework
 from ..core.count_of import count_of
+from ..core.described_model import is_described_model
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.settings import Setting, Value, is_value
-from ..evidence.described_model import is_described_model
 from ..evidence.failure_record import FailureRecord
 from ..evidence.worker_messages import Answer
 from ..evidence.worker_messages import Ask as Question

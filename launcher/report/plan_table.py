@@ -49,7 +49,7 @@ def model_text(workload: Workload, trained: int | None) -> str:
     """
     model = workload.model
     if model is None:
-        return "not known, so memory isn't estimated: no local folder or cached hub name was found"
+        return "not known before a worker has it, so memory isn't estimated"
     text = f"{model.architecture}: {_count(model.parameters)} parameters"
     if trained is not None:
         text += f", {_count(trained)} trained"

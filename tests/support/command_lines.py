@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,8 @@ from safe_launch.options.parser import parsed
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.workload.models import from_folder
+
+from .models import write_model
 
 SHAPES = Path(__file__).resolve().parents[1] / "commands" / "models.yaml"
 SHAPE = (
@@ -131,8 +132,7 @@ def models_in(folder: Path, otherwise: str = "") -> Iterator[None]:
             for number, (pattern, config) in enumerate(_shapes()):
                 if pattern.search(text):
                     place = folder / str(number)
-                    place.mkdir(exist_ok=True)
-                    (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
+                    write_model(place, config)
                     return place
         return None
 

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +35,8 @@ from safe_launch.machine.named_hardware import hardware_of
 from safe_launch.machine.profiles import nodes
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import resolve
-from safe_launch.workload.models.from_config import model_from_config
+
+from .models import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "tests" / "fixtures" / "plans" / "matrix.yaml"
@@ -66,7 +67,7 @@ class Difference:
 def workloads(matrix: Mapping[str, Any]) -> Iterator[tuple[str, str, Workload]]:
     """Every workload of the matrix with every stack, by their names."""
     [(model_name, config)] = matrix["models"].items()
-    model = model_from_config(config, None, model_name)
+    model = replace(model_of(config), source=model_name)
     for name, own in matrix["workloads"].items():
         values = {name_of(key): value for key, value in {**matrix["defaults"], **own}.items()}
         known = {

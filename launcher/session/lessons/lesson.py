@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from ...core.certainty import Origin
 from ...core.constraint import Cause, CauseKind, Constraint, Term
+from ...core.described_model import is_described_model
 from ...core.settings import Fact, Name, Setting, Value, name_of, parse_value, range_of
 from ...core.workload import Known, Measured, Statement, Workload
-from ...evidence.described_model import is_described_model
 
 FORMAT = 1
 """Of the files; a lesson of another format isn't read."""

@@ -1,5 +1,5 @@
-"""The shape of a model, from its configuration and the headers of its files, without its weights.
+"""The shape of a model, without any value of its weights.
 
-In: config.json, safetensors headers. Out: a `Model`, its weights and layers.
-A new architecture is a line in a table of `architectures*.py`.
+In: config.json, and the headers of safetensors, what a worker has described, or what the installed
+transformers builds. Out: a `Model`, its weights and layers.
 """

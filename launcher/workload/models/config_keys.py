@@ -12,9 +12,9 @@ from ...core.settings import TOO_LARGE
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers", "depth"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "heads"),
+    "kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
     "head_dim": ("head_dim", "kv_channels"),
     "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
     "vocab": ("vocab_size", "padded_vocab_size"),
@@ -24,10 +24,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "experts_per_token": ("num_experts_per_tok", "moe_topk", "num_experts_per_token"),
     "patch": ("patch_size",),
     "image": ("image_size",),
-    "channels": ("num_channels", "in_channels", "in_chans"),
-    "frames": ("temporal_patch_size",),
 }
-"""Keys of config.json by the name that the templates use."""
+"""Keys of config.json by a name for them all."""
 
 HIDDEN_DROPOUT = ("hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "dropout")
 ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
@@ -48,19 +46,12 @@ class ConfigSizes:
         config: config.json, or its section for one tower.
         where: its name in messages, up to the key: `Qwen2-7B/config.json: ` or
             `.../config.json: text_config.`.
-        defaults: defaults of the configuration's class.
         derived: sizes that take precedence over all others.
     """
 
     config: Mapping[str, Any]
     where: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     derived: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-
-    def raw(self, key: str) -> Any:
-        """The value of a key in the configuration or its class; None where neither has it."""
-        value = self.config.get(key)
-        return self.defaults.get(key) if value is None else value
 
     def __getitem__(self, name: str) -> int:
         """The size called `name`: a name of `ALIASES`, a derived size or a key.
@@ -73,28 +64,20 @@ class ConfigSizes:
             if name in _POSITIVE and self.derived[name] < 1:
                 raise MissingSizeError(f"{self.where}{ALIASES[name][0]}, which can't be 0")
             return self.derived[name]
-        for source in (self.config, self.defaults):
-            for key in ALIASES.get(name, (name,)):
-                value = source.get(key)
-                if value is not None:
-                    return self._checked(name, key, value)
+        # DeepSeek's heads have two parts, and each its own keys.
+        if name == "head_dim" and self.config.get("qk_nope_head_dim") is not None:
+            return self["qk_nope_head_dim"] + self.get("qk_rope_head_dim")
+        if name == "kv" and self.config.get("qk_nope_head_dim") is not None:
+            return self["heads"]
+        for key in ALIASES.get(name, (name,)):
+            value = self.config.get(key)
+            if value is not None:
+                return self._checked(name, key, value)
         match name:
             case "kv":
                 return self["heads"]
             case "head_dim":
                 return self["hidden"] // self["heads"]
-            case "q":
-                return self["heads"] * self["head_dim"]
-            case "k":
-                return self["kv"] * self["head_dim"]
-            case "dense" | "sparse":
-                return self["layers"]
-            case "patches":
-                return (self["image"] // self["patch"]) ** 2
-            case "channels":
-                return 3
-            case "frames":
-                return 2
         raise MissingSizeError(f"{self.where}{ALIASES.get(name, (name,))[0]}")
 
     def get(self, name: str, default: int = 0) -> int:

@@ -11,12 +11,13 @@ from typing import Any
 
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
-from ...core.model import Model
+from ...core.model import Model, Weight
 from ...core.reasons import hint_of, reason_of
 from ...system import regular_files
-from .from_config import UnknownShapeError, shape
+from . import stored_weights
+from .by_transformers import described_by_transformers
+from .from_config import UnknownShapeError, check_sizes, shape, weights_of
 from .safetensors_headers import read_tensors, shards
-from .stored_weights import weights_of
 
 
 def read_model(
@@ -66,14 +67,42 @@ def read_model(
             raise
         notes.append(f"{error.problem}; the script will download it")
         files = []
-    stored = weights_of(read_tensors(files), config) if files else None
+    stored = stored_weights.weights_of(read_tensors(files), config) if files else None
     headers = f" and {count_of(len(files), 'safetensors header')}" if files else ""
     label = name_or_path if is_cached else found.name
+    return _shape(config, stored or (), str(path), f"{label}: config.json{headers}", notes)
+
+
+def _shape(
+    config: Mapping[str, Any],
+    stored: tuple[Weight, ...],
+    path: str,
+    source: str,
+    notes: list[str],
+) -> Model | None:
+    """The shape by the headers, or by the installed transformers where those aren't enough.
+
+    Raises:
+        LaunchError: a size in the configuration is invalid.
+    """
     try:
-        return shape(config, stored or None, str(path), f"{label}: config.json{headers}")
-    except UnknownShapeError as error:
-        notes.append(str(error))
-        return None
+        check_sizes(config, path)
+        if stored:
+            return shape(config, stored, path, source)
+        problem = (
+            f'{path}: no transformers that is installed here builds "{config.get("model_type")}", '
+            "and no weights in safetensors format lie beside it, so the model's size isn't known "
+            "before it is loaded"
+        )
+    except UnknownShapeError as error:  # a size that only its class knows
+        problem = str(error)
+    described = described_by_transformers(config)
+    if described is not None:
+        with suppress(UnknownShapeError):
+            weights = stored or weights_of(described)
+            return shape(described["config"], weights, path, source)
+    notes.append(problem)
+    return None
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import peft
 import pytest
 import transformers
 from safe_launch.core.certainty import Origin
+from safe_launch.core.described_model import shape_of
 from safe_launch.core.settings import Fact
 from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.observed import with_model
-from safe_launch.evidence.observations import shape_of
 
 
 @pytest.mark.filterwarnings("ignore:Model has:UserWarning", "ignore:.*checkpointing:FutureWarning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +15,7 @@ from safe_launch.planning.budget import hardware_constraints
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.workload.config_files import accelerate
+from support.models import write_model
 
 SCRIPT = """
 from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
@@ -39,8 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a script and its model, on a host without a device."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "large").mkdir()
-    (tmp_path / "large" / "config.json").write_text(json.dumps(CONFIG))
+    write_model(tmp_path / "large", CONFIG)
     monkeypatch.setattr(detect, "devices", lambda _environment: [])
     return tmp_path
 

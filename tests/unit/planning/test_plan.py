@@ -28,7 +28,7 @@ from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import candidates, evaluate, rules_of
 from support import worlds
-from support.models import LORA, QWEN2_7B, model_of, workload_of
+from support.models import LORA, QWEN2_7B, model_of, workload_of, write_model
 from support.stacks import CURRENT
 from support.worlds import OLDER, known_rules, rule
 
@@ -66,8 +66,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "finetune.py").write_text(SCRIPT)
     (tmp_path / "zero2.json").write_text(json.dumps(ZERO2))
     for name, config in (("7b", QWEN2_7B), ("72b", QWEN2_72B)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        write_model(tmp_path / name, config)
     return tmp_path
 
 
@@ -87,7 +86,7 @@ def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
     for hardware in ("dgx-a100-80gb", "atlas-800t-a2-910b4"):
         code, plan = document(folder, hardware, "7b", arguments=CERTAIN)
         assert code == 0
-        assert plan["model"]["source"] == "7b: config.json"
+        assert plan["model"]["source"] == "7b: config.json and 1 safetensors header"
         preset = plan["preset"]
         assert preset["micro_batch"] * preset["accumulation"] == 16
         assert plan["estimate"]["bound"] <= plan["usable_bytes"]
@@ -262,7 +261,7 @@ def test_the_plan_is_told(folder: Path) -> None:
     whole = run(folder, "plan", "-v", *hardware, *own)
     assert whole.stdout.splitlines()[0] == done.stdout.splitlines()[0]
     for text in (
-        "model    Qwen2ForCausalLM: 7.62 B parameters, 7.62 B trained (7b: config.json)",
+        "model    Qwen2ForCausalLM: 7.62 B parameters, 7.62 B trained (7b: config.json and 1",
         "known    sequence_length = 4096 (--model_max_length)",
         "known    zero_stage = 2 (zero2.json: zero_optimization.stage)",
         "doesn't fit",
@@ -355,6 +354,7 @@ def test_a_launch_on_another_machine_is_refused(folder: Path) -> None:
 
 def test_an_unknown_architecture_is_planned_without_memory(folder: Path) -> None:
     """It is said which file and field; the rest of the plan holds."""
+    (folder / "7b" / "model.safetensors").unlink()
     (folder / "7b" / "config.json").write_text('{"model_type": "tomorrows", "hidden_size": 64}')
     done = run(
         folder, "plan", "--hardware=l40s", "--nproc=8", "finetune.py", "--model_name_or_path=7b"

@@ -10,7 +10,7 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Value
 from safe_launch.core.workload import Workload
 from safe_launch.workload.read_workload import read_workload
-from support.models import QWEN2_7B, model_of
+from support.models import QWEN2_7B, model_of, write_model
 
 PARSER = "from transformers import HfArgumentParser\n"
 PLAIN = "from transformers import Trainer, TrainingArguments, HfArgumentParser\n"
@@ -114,8 +114,7 @@ def test_other_models_of_ms_swift(
 ) -> None:
     """A teacher; a reward model, and the critic, which is frozen beside adapters."""
     other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.json").write_text(json.dumps(QWEN2_7B))
+    write_model(other, QWEN2_7B)
     parameters = model_of(QWEN2_7B).parameters
     workload = read(tmp_path, f"--model some/model {line.format(other)}", module="swift.cli.rlhf")
     found = workload.value(Fact.FROZEN_BESIDE), workload.value(Fact.TRAINED_BESIDE)
@@ -128,8 +127,7 @@ def test_other_models_of_ms_swift(
 def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
     """In full; only the reference is left out."""
     other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.json").write_text(json.dumps(QWEN2_7B))
+    write_model(other, QWEN2_7B)
     source = f"{PARSER}from trl import PPOTrainer\n"
     workload = read(tmp_path, f"{ARGUMENTS} --use_peft --reward_model_path {other}", source=source)
     parameters = model_of(QWEN2_7B).parameters
@@ -141,7 +139,7 @@ def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
 def test_slices_of_minicpm_v(tmp_path: Path) -> None:
     """As many as asked for, and the image as a whole, of 1024 patches each."""
     config = {**MINICPM_V, "slice_config": {"max_slice_nums": 6}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_model(tmp_path, config)
     workload = read(tmp_path, f"{ARGUMENTS} --model_name_or_path {tmp_path} --max_slice_nums 4")
     assert workload.value(Fact.IMAGE_PATCHES) == 5 * 1024
     assert workload.model is not None

@@ -1,4 +1,4 @@
-"""Sizes in a configuration, templates of weights, headers of weights, frameworks' words."""
+"""Sizes in a configuration, headers of weights, frameworks' words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from safe_launch.core.choices import Attention, Optimizer, Precision
 from safe_launch.core.errors import LaunchError
-from safe_launch.core.model import Weight
 from safe_launch.workload.config_files.vocabulary import (
     attention_named,
     dtype_named,
@@ -17,14 +16,13 @@ from safe_launch.workload.config_files.vocabulary import (
 )
 from safe_launch.workload.models.config_keys import ConfigSizes, MissingSizeError
 from safe_launch.workload.models.safetensors_headers import read_tensors, shards
-from safe_launch.workload.models.weight_patterns import counted
 
 SIZES = ConfigSizes({"n_embd": 8, "num_attention_heads": 4, "num_layers": 3, "bias": True}, "c: ")
 
 
 def test_sizes_by_any_key() -> None:
     """Of each type of model, derived from others where that is its meaning, or named as missing."""
-    assert [SIZES[name] for name in ("hidden", "layers", "head_dim", "kv", "q")] == [8, 3, 2, 4, 8]
+    assert [SIZES[name] for name in ("hidden", "layers", "head_dim", "kv")] == [8, 3, 2, 4]
     assert SIZES.get("experts", 7) == 7
     with pytest.raises(MissingSizeError, match=r"^c: vocab_size$"):
         SIZES["vocab"]
@@ -35,16 +33,6 @@ def test_what_is_no_size(value: object) -> None:
     """It is refused, with its key."""
     with pytest.raises(LaunchError, match="c: hidden_size is a positive whole number"):
         ConfigSizes({"hidden_size": value}, "c: ")["hidden"]
-
-
-def test_a_template() -> None:
-    """A prefix, layers, conditions, biases, sums and products."""
-    template = "h.*\n  up 4*hidden hidden +bias\n  gate hidden ?gated\nhead hidden+1 hidden\n"
-    assert counted([("model.", template.replace("h.*", "h.*", 1), SIZES)]) == (
-        Weight("model.h.*.up.weight", (32, 8), 3),
-        Weight("model.h.*.up.bias", (32,), 3),
-        Weight("model.head.weight", (9, 8), 1),
-    )
 
 
 def write(path: Path, header: object, content: bytes = b"") -> Path:

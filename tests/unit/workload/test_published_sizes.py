@@ -25,7 +25,9 @@ def load(name):
     return module
 
 
+sys.path.insert(0, str(BENCHMARKS))
 estimators = load("estimators")
+published = load("against_published")
 MODELS = json.loads((PUBLISHED / "models.json").read_text())
 STACKS = read_yaml(PUBLISHED / "stacks.yaml")
 with (PUBLISHED / "measurements.csv").open() as file:
@@ -69,8 +71,6 @@ def test_rows_speak_in_settings_and_facts_too():
 
 def test_19_of_20_estimates_are_within_their_error():
     """Of each family, on rows of one sample a batch or of a known length; the bounds hold."""
-    sys.path.insert(0, str(BENCHMARKS))
-    published = load("against_published")
     rows = [row for row in published.read_rows() if row.known and not row.full]
     for family in published.Family:
         group = [row for row in rows if row.family is family]
@@ -81,12 +81,16 @@ def test_19_of_20_estimates_are_within_their_error():
 
 @table("name", MODELS)
 def test_models_have_the_published_number_of_parameters(name):
-    """The weights that follow from the configuration add up to what the model's card says."""
+    """Its weights add up to what the model's card says, and the configuration has their sizes."""
     entry = MODELS[name]
-    model = model_from_config(entry["config"], None, name)
+    model = model_from_config(entry["config"], published.weights_of(name), name)
     assert model is not None
     if "parameters" in entry:
         assert model.parameters == entry["parameters"]
+    inside = [weight for weight in model.within(model.language) if len(weight.shape) == 2]
+    assert any({model.language.hidden, model.language.ffn} <= set(one.shape) for one in inside) or (
+        any({model.language.hidden, 2 * model.language.ffn} == set(one.shape) for one in inside)
+    )
 
 
 def test_deepspeed_rule_is_deepspeeds():

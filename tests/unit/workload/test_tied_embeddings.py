@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact
 from safe_launch.workload.read_workload import read_workload
+from support.models import write_model
 from support.tables import table
 
 CONFIG = {
@@ -41,8 +41,7 @@ def test_only_an_end_of_a_tied_model_counts(
 ) -> None:
     """And only where peft isn't told to keep the tie, or may be."""
     monkeypatch.chdir(tmp_path)
-    Path("m").mkdir(exist_ok=True)
-    Path("m/config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": tied}))
+    write_model(Path("m"), {**CONFIG, "tie_word_embeddings": tied})
     source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"
     Path("train.py").write_text(source)
     line = ("--use_peft", "--model_name_or_path=m", *more.split())

@@ -1,0 +1,63 @@
+"""A model described as JSON: by the process that has it; checked where the text comes from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+SIZE = 1 << 63
+"""Elements along a dimension, fewer than which every tensor of torch's has."""
+DIMENSIONS = 8
+"""Of a weight, at most."""
+COUNT = 1 << 28
+"""Equal weights at most."""
+
+
+def is_described_model(shape: Mapping[str, Any]) -> bool:
+    """Whether it has the form of what `shape_of` returns."""
+    weights = shape.get("weights")
+    return (
+        isinstance(shape.get("config"), dict)
+        and isinstance(weights, list)
+        and all(isinstance(row, list) and len(row) == 5 and _is_weight(*row) for row in weights)
+    )
+
+
+def _is_weight(name: object, shape: object, trained: object, bits: object, count: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(shape, list)
+        and len(shape) <= DIMENSIONS
+        and all(type(size) is int and 0 <= size < SIZE for size in shape)
+        and isinstance(trained, bool)
+        and (bits is None or (isinstance(bits, int | float) and 0 < bits <= 64))
+        and type(count) is int
+        and 0 < count <= COUNT
+    )
+
+
+def shape_of(model: Any) -> dict[str, Any]:
+    """A model as in `core/model.py`: its configuration, and its parameters by kind.
+
+    Each kind has a name (every number in it as `*`), shape, trained, bits if quantized
+    (bitsandbytes keeps the logical shape of 4-bit weights in `quant_state`), and count.
+    """
+    counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
+    for name, parameter in model.named_parameters():
+        plain = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        plain = re.sub(r"(?<![^.])\d+(?![^.])", "*", plain)
+        plain = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", plain)
+        state = getattr(parameter, "quant_state", None)
+        whole = getattr(parameter, "ds_shape", None) or (
+            parameter.shape if state is None else state.shape
+        )
+        bits = (8.0 if parameter.element_size() == 1 else None) if state is None else 4.5
+        key = (plain, tuple(int(size) for size in whole), bool(parameter.requires_grad), bits)
+        counts[key] = counts.get(key, 0) + 1
+    config = getattr(model, "config", None)
+    described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
+    weights = [[*key, count] for key, count in counts.items()]
+    plain_config = json.dumps(described, default=str, skipkeys=True)
+    return {"config": json.loads(plain_config), "weights": weights}

@@ -1,0 +1,78 @@
+"""A model's shape by the transformers that is installed here, where no file holds its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ...core.described_model import is_described_model
+from ...system import private_files, regular_files, run_directory
+
+SECONDS = 60
+"""Seconds that the import of transformers and the construction may take."""
+QUIET = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""It needs neither a device nor the network."""
+
+
+def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The model of a configuration, as `core/described_model.py` has it; None where unknown.
+
+    Takes seconds for the first time. The answer is kept in the user's cache, by the configuration
+    and transformers' version.
+    """
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:
+        return None
+    text = json.dumps(config, sort_keys=True)
+    kept = _kept(hashlib.sha256(f"{version}\n{text}".encode()).hexdigest())
+    if kept is not None:
+        with suppress(OSError, ValueError, RecursionError):
+            found = json.loads(regular_files.read(kept))
+            if isinstance(found, dict) and is_described_model(found):
+                return found
+    answer = _asked(text)
+    if answer is not None and kept is not None:
+        with suppress(OSError):
+            private_files.make_folders(kept.parent)
+            private_files.replace(kept, json.dumps(answer).encode())
+    return answer
+
+
+def _kept(digest: str) -> Path | None:
+    """The file of an answer; None for a user without a home."""
+    try:
+        return run_directory.default_root().parent / "models" / f"{digest}.json"
+    except RuntimeError:
+        return None
+
+
+def _asked(config: str) -> dict[str, Any] | None:
+    command = [sys.executable, "-P", "-m", "safe_launch.workload.models.on_meta"]
+    with suppress(OSError, subprocess.SubprocessError, ValueError, RecursionError):
+        done = subprocess.run(
+            command,
+            input=config,
+            env={**os.environ, **QUIET},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        found = json.loads(done.stdout)
+        if isinstance(found, dict) and is_described_model(found):
+            return found
+    return None

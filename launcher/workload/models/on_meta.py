@@ -1,0 +1,59 @@
+"""Describes the model that transformers builds from a configuration, without its weights.
+
+A process of its own (`by_transformers.py` starts it): config.json on stdin, the description
+(`core/described_model.py`) on stdout. The model's own code is never executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from ...core.described_model import shape_of
+
+CLASSES = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+    "MODEL_MAPPING",
+)
+"""Classes by that of the configuration, which names none of transformers'; the likeliest first."""
+
+
+def described(config: dict[str, Any]) -> dict[str, Any]:
+    """The description of the model that a configuration stands for.
+
+    Raises:
+        Exception: transformers doesn't know its type, or can't build it from these values.
+    """
+    import torch
+    import transformers
+
+    whole = transformers.CONFIG_MAPPING[config["model_type"]].from_dict(config)
+    named = str(next(iter(config.get("architectures") or ()), ""))
+    kind = getattr(transformers, named, None) or _class_of(transformers, whole)
+    for part in vars(whole).values():  # towers; what is imported in a meta context may fail there
+        if isinstance(part, transformers.PretrainedConfig):
+            transformers.MODEL_MAPPING.get(type(part), None)
+    with torch.device("meta"):
+        model = kind(whole)
+    found = shape_of(model)
+    found["config"]["architectures"] = [kind.__name__]
+    return found
+
+
+def _class_of(transformers: Any, config: Any) -> Any:
+    if type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
+        return transformers.MODEL_MAPPING[type(config)]  # encoders can be all of them
+    mappings = (getattr(transformers, name) for name in CLASSES if hasattr(transformers, name))
+    return next(known[type(config)] for known in mappings if type(config) in known)
+
+
+if __name__ == "__main__":
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no part of the answer
+    text = json.dumps(described(json.load(sys.stdin)))
+    with open(answer, "w") as file:  # noqa: PTH123 - a descriptor
+        file.write(text)

@@ -1,0 +1,90 @@
+"""Sizes of a stack of transformer layers that its weights tell, whatever its configuration says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ...core.model import Weight
+
+GATES = ("gate_proj", "gate_up_proj", "mlp.w3", "feed_forward.w3", "experts.*.w3")
+FEED_FORWARD = ("mlp", "ffn", "feed_forward", ".fc", "intermediate")
+FUSED = ("query_key_value", "qkv_proj", "qkv", "c_attn", "w_pack", "wqkv", "in_proj")
+"""Modules that project to queries, keys and values at once."""
+
+
+def hidden_of(inside: Iterable[Weight], declared: int) -> int:
+    """Width of the residual stream: that of the norms. The declared one counts if it is among them.
+
+    In some configurations of towers the key means the language model's width.
+    """
+    widths: Counter[int] = Counter()
+    for weight in inside:
+        if len(weight.shape) == 1 and ("norm" in weight.name.lower() or ".ln_" in weight.name):
+            widths[weight.shape[0]] += weight.count
+    return declared if not widths or declared in widths else widths.most_common(1)[0][0]
+
+
+def layers_of(inside: Iterable[Weight], hidden: int) -> int:
+    """How many layers there are: as many as one of their norms; 0 where unknown."""
+    return max((weight.count for weight in inside if weight.shape == (hidden,)), default=0)
+
+
+def ffn_of(inside: Iterable[Weight], hidden: int, declared: int) -> int:
+    """Width of the feed-forward part; 0 where unknown.
+
+    The declared one if the weights have it, or if there are none. Qwen's first models declare both
+    branches of the gate together.
+    """
+    widths = {width for width, _ in _feed_forward(inside, hidden)}
+    if declared and (not widths or {declared, 2 * declared} & widths):
+        return declared
+    if declared and declared // 2 in widths:
+        return declared // 2
+    return max(widths, default=declared)
+
+
+def is_gated(inside: Iterable[Weight], hidden: int, ffn: int) -> bool:
+    """Whether the feed-forward part has a gate: by its name, or as a third matrix of its size."""
+    weights = list(inside)
+    if any(gate in weight.name for weight in weights for gate in GATES):
+        return True
+    counts: Counter[int] = Counter()
+    for width, count in _feed_forward(weights, hidden):
+        counts[width] += count
+    return counts[2 * ffn] > 0 or counts[ffn] >= 3 * max(1, layers_of(weights, hidden))
+
+
+def _feed_forward(inside: Iterable[Weight], hidden: int) -> Iterator[tuple[int, int]]:
+    """The other side of each matrix of the feed-forward part, and how many there are."""
+    for weight in inside:
+        is_matrix = len(weight.shape) == 2 and hidden in weight.shape
+        is_inside = any(part in weight.name for part in FEED_FORWARD)
+        if is_matrix and is_inside and ".lora_" not in weight.name:
+            yield weight.size // hidden, weight.count
+
+
+def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
+    """Width of a head, by the projection to queries; 0 where no weight tells."""
+    for module, width in _projections(inside, hidden):
+        if module == "q_proj" and width % heads == 0:
+            return width // heads
+    return 0
+
+
+def kv_heads_of(inside: Iterable[Weight], hidden: int, heads: int, head_dim: int) -> int:
+    """Heads of keys, by the projection's rows; 0 where no weight tells."""
+    for module, width in _projections(inside, hidden):
+        if module == "k_proj" and width % head_dim == 0:
+            return width // head_dim
+        found, rest = divmod(width - heads * head_dim, 2 * head_dim)
+        if module in FUSED and found > 0 and not rest:
+            return found
+    return 0
+
+
+def _projections(inside: Iterable[Weight], hidden: int) -> Iterator[tuple[str, int]]:
+    """Last name and width of each module that takes the residual stream."""
+    for weight in inside:
+        if len(weight.shape) == 2 and hidden in weight.shape:
+            yield weight.module.rpartition(".")[2].lower(), weight.size // hidden
