@@ -1,4 +1,4 @@
-"""Defaults for options: the user's file, and the pyproject.toml of the script's project."""
+"""Defaults for options: files of the host, the user and the project, and variables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ from ..system.typed_yaml import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
+HOSTS = Path("/etc/safe-launch/config.yaml")
+"""The file of whoever runs the host."""
+VARIABLES = {"SAFE_LAUNCH_ASK": "--ask", "SAFE_LAUNCH_NEVER_CHANGE": "--never-change"}
+"""Variables of our own, each with the option whose value it has."""
+SWITCH = {True: "on", False: "off"}
+"""What YAML makes of a bare `on` and `off`."""
 TABLE = b"[tool.safe-launch]"
 REPEATED = type(argparse.ArgumentParser().add_argument("--any", action="append"))
 """The kind of options that may be given several times."""
@@ -44,7 +50,7 @@ def defaults(
     folder: Path,
     environment: Mapping[str, str],
 ) -> list[Default]:
-    """The defaults that files set, those of the user before those of the project, which win.
+    """The defaults that files set: the host's, the user's, the project's; the later one wins.
 
     Args:
         options: gives the parser's, by their spellings.
@@ -62,10 +68,19 @@ def defaults(
     return found
 
 
+def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Our own variables that are set, each with its option as words; an empty one is none."""
+    for variable, option in VARIABLES.items():
+        if text := environment.get(variable, ""):
+            yield f"{variable}={text}", [f"{option}={text}"]
+
+
 def _documents(
     folder: Path, environment: Mapping[str, str]
 ) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
     """The files that are there, with what each says."""
+    if HOSTS.is_file():
+        yield HOSTS, _mapping(HOSTS, _yaml(HOSTS))
     if (user := _users_file(environment)) is not None:
         yield user, _mapping(user, _yaml(user))
     if (project := _projects_file(folder)) is not None:
@@ -157,6 +172,8 @@ def _words(
         known = [spelling.removeprefix("--") for spelling in options if len(spelling) > 2]
         problem = f"{file}: {key}: there is no such option"
         raise LaunchError(ExitCode.USAGE, problem, meant(key, known))
+    if isinstance(value, bool) and option.choices and SWITCH[value] in option.choices:
+        value = SWITCH[value]
     values: Sequence[object] = value if isinstance(value, list) else [value]
     problem = ""
     if option.dest in NO_DEFAULT:

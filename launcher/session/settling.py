@@ -271,6 +271,7 @@ class Settling:
         """
         limits, name = attempt.plan.request.limits, Fact.BLOCK_RUNS_TWICE
         is_open = question.boundary is Boundary.CHECKPOINT and name not in workload.known
+        is_open = is_open and Setting.GRADIENT_CHECKPOINTING not in limits.kept
         if not is_open or question.step or limits.strict or limits.fix is Fix.SUGGEST:
             return False
         twice = workload.informed([(name, Known(True, Origin.OBSERVED, ""))])

@@ -55,6 +55,7 @@ ZERO3 = {
     "block_runs_twice": True,
 }
 AUTO = Limits()
+MODE_KEPT = Limits(never_changed=((Setting.GRADIENT_CHECKPOINTING, "/etc/config.yaml"),))
 CHECKPOINTING = ["gradient_checkpointing"]
 
 
@@ -193,6 +194,18 @@ def test_what_the_user_allows(tmp_path: Path, limits: Limits, answer: Answer | N
     assert there.allows() is not limits.strict
 
 
+def test_what_is_never_changed_is_not_settled(tmp_path: Path) -> None:
+    """Another setting is, where it can be changed there; else the attempt ends."""
+    there = world_of(tmp_path / "one", MODE_KEPT)
+    assert there.ask(0, asked()) is None
+    assert not there.allows()
+    other = world_of(tmp_path / "other", MODE_KEPT)
+    (tmp_path / "other").mkdir()
+    answer = other.ask(0, asked(changeable=["zero_stage", "gradient_checkpointing"]))
+    assert answer
+    assert answer.overrides.keys() == {"zero_stage"}
+
+
 def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
     """What was set in the first isn't in force in it; what holds for both is told for each."""
     there = world_of(tmp_path)
@@ -247,6 +260,7 @@ def checkpointed(**facts: Value) -> Ask:
         (AUTO, {"block_runs_twice": False}, False),
         (Limits(strict=True), {}, False),
         (Limits(Fix.SUGGEST), {}, False),
+        (MODE_KEPT, {}, False),
     ],
 )
 def test_a_probe_where_it_decides(
