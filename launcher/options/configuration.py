@@ -79,7 +79,11 @@ def _documents(
     folder: Path, environment: Mapping[str, str]
 ) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
     """The files that are there, with what each says."""
-    if HOSTS.is_file():
+    try:
+        has_hosts = HOSTS.is_file()
+    except OSError as error:  # its folder can't be entered
+        raise _unreadable(HOSTS, error) from error
+    if has_hosts:
         yield HOSTS, _mapping(HOSTS, _yaml(HOSTS))
     if (user := _users_file(environment)) is not None:
         yield user, _mapping(user, _yaml(user))
@@ -132,8 +136,7 @@ def _yaml(file: Path) -> object:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        problem = f"{file} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise _unreadable(file, error) from error
 
 
 def _toml(file: Path) -> object:
@@ -142,10 +145,14 @@ def _toml(file: Path) -> object:
     try:
         document = tomllib.loads(regular_files.read_text(file))
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"{file} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise _unreadable(file, error) from error
     tools = document.get("tool")
     return tools.get("safe-launch") if isinstance(tools, dict) else None  # only in a comment
+
+
+def _unreadable(file: Path, error: Exception) -> LaunchError:
+    problem = f"{file} can't be read: {reason_of(error)}"
+    return LaunchError(ExitCode.USAGE, problem, hint_of(error))
 
 
 def _mapping(file: Path, document: object) -> Mapping[Any, Any]:

@@ -63,6 +63,9 @@ def test_the_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     file = user(tmp_path, "ask: on\n")
     assert words(tmp_path, SAFE_LAUNCH_CONFIG=file) == [*own, "--ask=on"]
     assert by_variables({"SAFE_LAUNCH_ASK": "off", "SAFE_LAUNCH_NEVER_CHANGE": ""}) == ["--ask=off"]
+    monkeypatch.setattr(configuration, "HOSTS", tmp_path / ("x" * 300))  # as one out of reach
+    with pytest.raises(LaunchError, match="can't be read: File name too long"):
+        words(tmp_path)
     with pytest.raises(LaunchError, match=r"SAFE_LAUNCH_NEVER_CHANGE=offlaod: .* no setting"):
         by_variables({"SAFE_LAUNCH_NEVER_CHANGE": "offlaod"})
 
