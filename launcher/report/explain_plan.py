@@ -271,7 +271,8 @@ def correction_rows(
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why there is no plan: the smallest set of constraints that contradict each other."""
     count = len(refused.rejected)
-    rows = [("tried", f"{count_of(count, 'preset')}; none is known to work. Ruled out by:")]
+    tried = f"{count_of(count, 'preset')}; none is known to work. Ruled out by:"
+    rows = [("tried", tried if count else "none: each would change what is never changed")]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"

@@ -490,6 +490,15 @@ def test_a_dead_end_says_who_forbids_what_would_do() -> None:
     found = document(request, refused.workload, HARDWARE, refused)
     assert found["never_changed"] == {"gradient_checkpointing": "$VARIABLE"}
     assert found["barred"]["gradient_checkpointing"] == "non_reentrant"
+    batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 1}
+    limits = Limits(never_changed=tuple((name, "$VARIABLE") for name in batch))
+    request = replace(REQUEST, limits=limits, workers=(2,), whole_world=4)
+    lost = planned(request, world({Fact.ENGINE: "ddp", **batch}), HARDWARE, [])
+    assert isinstance(lost, NoPlan)
+    assert dead_end_rows(lost)[:2] == [
+        ("tried", "none: each would change what is never changed"),
+        ("kept", "accumulation: 1 -> 2 would do, but accumulation is never changed ($VARIABLE)"),
+    ]
 
 
 def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
