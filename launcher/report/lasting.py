@@ -187,8 +187,10 @@ def _set_in_source(
     """The lines that set the last of the arguments that any line sets; none where none does.
 
     In a call or a dict all are to be set, by an assignment that one and those after it, which
-    nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on.
+    nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on;
+    of what an object sets in itself, as a model does, only what such arguments do.
     """
+    own = {node for each in _own_classes(files) for node in ast.walk(each)}
     handing_on = [found for found in _calls(files) if called(found[1]) in HANDING_ON]
     calls = dict.fromkeys((*makers, *handing_on))
     nodes: list[tuple[SourceFile, ast.AST]] = [
@@ -196,7 +198,7 @@ def _set_in_source(
     ]
     for file in files:
         others = (node for node in ast.walk(file.tree) if not isinstance(node, ast.keyword))
-        nodes += [(file, node) for node in others]
+        nodes += [(file, node) for node in others if node in own or not _is_of_self(node)]
     names = [*arguments]
     for place in reversed(range(len(names))):
         rest = {name: arguments[name] for name in names[place:]}
@@ -228,6 +230,10 @@ def _setting(
                 yield node.lineno, rest
 
 
+def _is_of_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and dotted(node.value) == "self"
+
+
 def _in_call(file: SourceFile, call: ast.Call, text: str, arguments: Arguments) -> Edit:
     return _edit(file, call.lineno, dotted(call.func), text, arguments)
 
@@ -251,13 +257,7 @@ def _makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[M
         source: where the old value was read; it may end with the line where a worker asked.
         names: of the arguments. A call with one of them at that line counts by whatever name.
     """
-    own = {
-        node.name
-        for file in files
-        for node in ast.walk(file.tree)
-        if isinstance(node, ast.ClassDef)
-        and any(_is_training(file, base) for base in map(dotted, node.bases))
-    }
+    own = {each.name for each in _own_classes(files)}
     made = [
         (file, call)
         for file, call in _calls(files)
@@ -274,6 +274,17 @@ def _makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[M
         if (file, call) in made or not names.isdisjoint(each.arg for each in call.keywords)
     ]
     return there or made
+
+
+def _own_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
+    """The user's own classes of the Trainer's arguments."""
+    for file in files:
+        for node in ast.walk(file.tree):
+            match node:
+                case ast.ClassDef(bases=bases) if any(
+                    _is_training(file, dotted(base)) for base in bases
+                ):
+                    yield node
 
 
 def _is_training(file: SourceFile, name: str) -> bool:

@@ -265,3 +265,23 @@ def test_a_call_that_asked_and_sets_nothing_yet(tmp_path: Path) -> None:
     change = Setting.ACCUMULATION, 2, f"TrainingArguments, {script}:4"
     (edit,) = edits(plan_with(script, TRAINER, *change))
     assert str(edit) == f"{script}:4: TrainingArguments(..., gradient_accumulation_steps=2)"
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("TrainingArguments", "5: gradient_checkpointing=False"),
+        ("Module", "6: TrainingArguments(..., gradient_checkpointing=False)"),
+    ],
+)
+def test_what_an_object_sets_in_itself(base: str, expected: str, tmp_path: Path) -> None:
+    """The Trainer's arguments do; a model has a switch of the same name, which is its own."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.nn import Module\nfrom transformers import TrainingArguments\n"
+        f"class Own({base}):\n    def set(self):\n        self.gradient_checkpointing = True\n"
+        "TrainingArguments(output_dir='out')\n"
+    )
+    change = Setting.GRADIENT_CHECKPOINTING, "off", "seen in attempt 1"
+    (edit,) = edits(plan_with(script, TRAINER, *change))
+    assert str(edit) == f"{script}:{expected}"
