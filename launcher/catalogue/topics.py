@@ -8,6 +8,9 @@ from pathlib import Path
 
 from ..system import regular_files
 
+SECTION = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
+ENTRY = re.compile(r"\]\(\.\./failures/(?P<id>[\w.-]+)\.md\)")
+"""A link to a known failure."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 """A link in Markdown; the topics' have a known failure's name as their text."""
 
@@ -20,4 +23,19 @@ def topics() -> dict[str, Path]:
 
 def topic_text(path: Path) -> str:
     """A page as a terminal shows it: links are the names that `safe-launch explain` takes."""
-    return LINK.sub(r"\1", regular_files.read_text(path)).strip()
+    return _plain(regular_files.read_text(path))
+
+
+def topic_document(path: Path) -> dict[str, object]:
+    """A page for programs: its sections, each with the known failures that it leads to."""
+    head, *parts = SECTION.split(regular_files.read_text(path))
+    title, _, above = head.strip().removeprefix("# ").partition("\n")
+    sections = [
+        {"title": name, "text": _plain(text), "entries": [*dict.fromkeys(ENTRY.findall(text))]}
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    return {"id": path.stem, "title": title, "summary": _plain(above), "sections": sections}
+
+
+def _plain(text: str) -> str:
+    return LINK.sub(r"\1", text).strip()

@@ -21,7 +21,14 @@ from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.settings import Setting
 from ..core.version import VERSION
 from ..core.workload import Known, Workload
-from ..options import host_options, local_rank, node_options, output_options, process_options
+from ..options import (
+    host_options,
+    local_rank,
+    never_change,
+    node_options,
+    output_options,
+    process_options,
+)
 from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..system import terminal
@@ -75,6 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     words = [*default_words, *by_variables(os.environ), *command.words]
     options = parsed(words)
     options.arguments = local_rank.with_local_rank(options)
+    options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
     terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
     if options.print_completion is not None:
@@ -294,6 +302,7 @@ def request_of(
             *(Fix(options.fix), options.strict, options.allow_restart),
             forget=options.forget,
             asks=options.ask == "on",
+            never_changed=never_change.together(options.never_change),
         ),
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),

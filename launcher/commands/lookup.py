@@ -72,7 +72,7 @@ def diagnose(arguments: Sequence[str]) -> int:
 def explain(arguments: Sequence[str]) -> int:
     """Prints known failures and pages on several; without names, lists all, one per line."""
     from ..catalogue.search import Hit, document, listing
-    from ..catalogue.topics import topic_text, topics
+    from ..catalogue.topics import topic_document, topic_text, topics
     from ..core.nearest import near
     from ..report.explain_failure import entry_text
     from ..system import terminal
@@ -86,19 +86,21 @@ def explain(arguments: Sequence[str]) -> int:
     entries = {entry.id: entry for entry in known_failures(options.catalogue)}
     pages = topics()
     for name in options.ids:
-        if name not in entries and (options.json or name not in pages):
+        if name not in entries and name not in pages:
             problem = f"there is no known failure `{name}`"
             nearest = near(name, [*entries, *pages])
             hint = f"{nearest}; safe-launch catalogue WORDS searches by a message"
             raise LaunchError(ExitCode.USAGE, problem, hint)
     if options.json:
-        chosen = [entries[name] for name in options.ids] or [*entries.values()]
-        facts = document([Hit(entry) for entry in chosen])
-        found = [
-            {key: value for key, value in each.items() if key != "matched"}
-            | {"text": entry_text(entry)}
-            for each, entry in zip(facts, chosen, strict=True)
-        ]
+
+        def told(name: str) -> dict[str, object]:
+            if name not in entries:
+                return topic_document(pages[name]) | {"text": topic_text(pages[name])}
+            (facts,) = document([Hit(entries[name])])
+            del facts["matched"]
+            return facts | {"text": entry_text(entries[name])}
+
+        found = [told(name) for name in options.ids or entries]
         terminal.show(json.dumps(found, indent=1))
     elif options.ids:
         texts = (

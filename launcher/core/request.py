@@ -11,6 +11,7 @@ from typing import Literal
 from .output_routing import Streams
 from .placement import Placement
 from .secrets import hidden_arguments
+from .settings import Setting
 
 
 class Fix(StrEnum):
@@ -65,6 +66,7 @@ class Limits:
         max_restarts: how often a failure of unknown cause is restarted with the same plan.
         forget: launch without what earlier runs have taught.
         asks: settings may also be changed where the workers ask for them.
+        never_changed: settings that stay as asked, each with who says so.
     """
 
     fix: Fix = Fix.AUTO
@@ -73,6 +75,12 @@ class Limits:
     max_restarts: int = 0
     forget: bool = False
     asks: bool = True
+    never_changed: tuple[tuple[Setting, str], ...] = ()
+
+    @property
+    def kept(self) -> frozenset[Setting]:
+        """The settings that stay as asked."""
+        return frozenset(setting for setting, _ in self.never_changed)
 
 
 @dataclass(frozen=True, slots=True)

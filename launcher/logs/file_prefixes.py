@@ -6,7 +6,7 @@ import re
 
 from . import boxes
 from .prefixes import Stripped, common, learned, stripped
-from .tracebacks import HEADER, NOTEBOOK
+from .traceback_lines import HEADER, NOTEBOOK
 
 MOST_LEARNED = 8
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ..system.event_loop import EventLoop
-from .connection import Connection, Listener, arrivals
+from .connection import Connection
+from .listener import Listener, arrivals
 from .messages import FromOthers, Join, Unable
 
 STRANGERS = 64

@@ -22,7 +22,6 @@ import struct
 import termios
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Self
@@ -36,12 +35,10 @@ from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import field_limits
 from .frames import Direction
-from .handshake import Handshake, Keys, hosting, joining
-from .messages import FromCallers, FromHead, Message, Refusal
+from .handshake import Handshake, Keys, joining
+from .messages import FromHead, Message, Refusal
 from .secret import Trust
 
-BATCH = 64
-"""Connections that are accepted at a time."""
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
 RTT_OFFSET = 148
@@ -264,66 +261,6 @@ def keep_alive(opened: socket.socket, silence: float) -> None:
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """The job's port at node 0.
-
-    Attributes:
-        socket: listens there.
-        trust: what whoever comes must prove, as node 0 does.
-    """
-
-    socket: socket.socket
-    trust: Trust
-
-    def fileno(self) -> int:
-        """The descriptor, for a selector."""
-        return self.socket.fileno()
-
-    def close(self) -> None:
-        """Ends listening."""
-        self.socket.close()
-
-
-def listening(port: int, trust: Trust) -> Listener:
-    """Listens on every address of this host, IPv4 and IPv6.
-
-    Raises:
-        OSError: the port is taken or not permitted.
-    """
-    if socket.has_dualstack_ipv6():
-        with suppress(OSError):
-            return Listener(_listening(port, socket.AF_INET6), trust)
-    return Listener(_listening(port, socket.AF_INET), trust)
-
-
-def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
-    listener = socket.create_server(
-        ("", port),
-        family=family,
-        backlog=4096,
-        dualstack_ipv6=family is socket.AF_INET6,
-    )
-    listener.settimeout(0)
-    return listener
-
-
-def arrivals(listener: Listener, silence: float) -> list[Connection]:
-    """Accepts the oldest waiting connections; never waits."""
-    found: list[Connection] = []
-    for _ in range(BATCH):
-        try:
-            opened, address = listener.socket.accept()
-            keep_alive(opened, silence)
-        except (ConnectionError, TimeoutError):  # closed before it was accepted
-            continue
-        except OSError:  # nobody is left, or there are too many open files
-            break
-        peer = address[0].removeprefix("::ffff:")
-        found.append(Connection(opened, peer, FromCallers).begin(hosting(listener.trust)))
-    return found
 
 
 def deliver(connections: Iterable[Connection], seconds: float) -> None:

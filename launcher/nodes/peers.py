@@ -10,7 +10,8 @@ from msgspec import structs
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
-from .connection import Connection, Listener, broadcast
+from .connection import Connection, broadcast
+from .listener import Listener
 from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop, ranks_in
 
 SHORT = 500

@@ -25,8 +25,9 @@ from ..machine import host
 from ..system import regular_files
 from .callers import STRANGERS
 from .compatibility import in_rank_order
-from .connection import Connection, Listener, broadcast, joined_to, listening
+from .connection import Connection, broadcast, joined_to
 from .dismissal import dismiss
+from .listener import Listener, listening
 from .messages import Accepted, Join, Refusal, RunStarted
 from .missing_nodes import clock, seat
 from .secret import Trust

@@ -14,7 +14,8 @@ from ..core.placement import Placement
 from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import misplaced, refusal
-from .connection import Connection, Listener
+from .connection import Connection
+from .listener import Listener
 from .messages import Accepted, Join, Refusal, Unable
 from .missing_nodes import clock, named, seat
 

@@ -1,4 +1,4 @@
-"""Defaults for options: the user's file, and the pyproject.toml of the script's project."""
+"""Defaults for options: files of the host, the user and the project, and variables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ from ..system.typed_yaml import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
+HOSTS = Path("/etc/safe-launch/config.yaml")
+"""The file of whoever runs the host."""
+VARIABLES = {"SAFE_LAUNCH_ASK": "--ask", "SAFE_LAUNCH_NEVER_CHANGE": "--never-change"}
+"""Variables of our own, each with the option whose value it has."""
+SWITCH = {True: "on", False: "off"}
+"""What YAML makes of a bare `on` and `off`."""
 TABLE = b"[tool.safe-launch]"
 REPEATED = type(argparse.ArgumentParser().add_argument("--any", action="append"))
 """The kind of options that may be given several times."""
@@ -44,7 +50,7 @@ def defaults(
     folder: Path,
     environment: Mapping[str, str],
 ) -> list[Default]:
-    """The defaults that files set, those of the user before those of the project, which win.
+    """The defaults that files set: the host's, the user's, the project's; the later one wins.
 
     Args:
         options: gives the parser's, by their spellings.
@@ -62,10 +68,23 @@ def defaults(
     return found
 
 
+def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Our own variables that are set, each with its option as words; an empty one is none."""
+    for variable, option in VARIABLES.items():
+        if text := environment.get(variable, ""):
+            yield f"{variable}={text}", [f"{option}={text}"]
+
+
 def _documents(
     folder: Path, environment: Mapping[str, str]
 ) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
     """The files that are there, with what each says."""
+    try:
+        has_hosts = HOSTS.is_file()
+    except OSError as error:  # its folder can't be entered
+        raise _unreadable(HOSTS, error) from error
+    if has_hosts:
+        yield HOSTS, _mapping(HOSTS, _yaml(HOSTS))
     if (user := _users_file(environment)) is not None:
         yield user, _mapping(user, _yaml(user))
     if (project := _projects_file(folder)) is not None:
@@ -117,8 +136,7 @@ def _yaml(file: Path) -> object:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        problem = f"{file} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise _unreadable(file, error) from error
 
 
 def _toml(file: Path) -> object:
@@ -127,10 +145,14 @@ def _toml(file: Path) -> object:
     try:
         document = tomllib.loads(regular_files.read_text(file))
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"{file} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise _unreadable(file, error) from error
     tools = document.get("tool")
     return tools.get("safe-launch") if isinstance(tools, dict) else None  # only in a comment
+
+
+def _unreadable(file: Path, error: Exception) -> LaunchError:
+    problem = f"{file} can't be read: {reason_of(error)}"
+    return LaunchError(ExitCode.USAGE, problem, hint_of(error))
 
 
 def _mapping(file: Path, document: object) -> Mapping[Any, Any]:
@@ -157,6 +179,8 @@ def _words(
         known = [spelling.removeprefix("--") for spelling in options if len(spelling) > 2]
         problem = f"{file}: {key}: there is no such option"
         raise LaunchError(ExitCode.USAGE, problem, meant(key, known))
+    if isinstance(value, bool) and option.choices and SWITCH[value] in option.choices:
+        value = SWITCH[value]
     values: Sequence[object] = value if isinstance(value, list) else [value]
     problem = ""
     if option.dest in NO_DEFAULT:

@@ -13,6 +13,7 @@ FILES = (
     ("~/.cache/safe-launch/runs", "the run directories; --log-dir names another folder"),
     ("~/.cache/safe-launch/lessons", "what corrected runs have taught"),
     ("~/.config/safe-launch/config.yaml", "defaults for options; pyproject.toml may have more"),
+    ("/etc/safe-launch/config.yaml", "the same for all users of a host"),
 )
 
 

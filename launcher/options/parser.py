@@ -15,6 +15,7 @@ from ..system import terminal
 from . import (
     configuration,
     host_options,
+    never_change,
     node_options,
     output_options,
     process_options,
@@ -218,6 +219,15 @@ def parser() -> Parser:
         help="off: set only what is planned before the launch, not where workers ask (default: on)",
     )
     result.add_argument(
+        *(never_change.OPTION, "--never_change"),
+        action="append",
+        default=[],
+        type=never_change.kept,
+        metavar="NAME,...",
+        help="settings that are never changed, e.g. zero_stage,micro_batch; may be given several "
+        "times, which adds up",
+    )
+    result.add_argument(
         "--forget",
         action="store_true",
         help="launch without what earlier runs of the script have taught; what is disproved by a "
@@ -285,13 +295,14 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:
-    """The options in torchrun's PET_* variables.
+    """The options in torchrun's PET_* variables, and in our own.
 
     Raises:
         LaunchError: a variable is invalid.
     """
     result: list[str] = []
-    for variable, words in foreign.by_variables(environment):
+    own = configuration.by_variables(environment)
+    for variable, words in (*foreign.by_variables(environment), *own):
         try:
             parsed(words)
         except LaunchError as error:

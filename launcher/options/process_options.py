@@ -19,14 +19,10 @@ from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
 from ..core.reasons import hint_of, reason_of
 from ..core.request import HangTimes, LaunchRequest, StopTimes
-from ..machine import cpu_affinity, host
 from ..system import private_files
 from ..system.signals import ENDING, REPORT
-from ..workload.script.files import package_folders
-from . import table
+from . import core_binding, table
 
-BINDINGS = ("node", "socket", "exclusive", "core-complex")
-"""torch's modes (torch/numa/binding.py, AffinityMode)."""
 PIDS = Path("/tmp")  # where deepspeed writes them: deepspeed/launcher/launch.py
 
 
@@ -52,9 +48,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     table.add(group, "no_local_rank")
     table.add(group, "virtual_local_rank")
     table.add(group, "signals_to_handle", type=_signals, default=())
-    table.add(group, "numa_binding", choices=BINDINGS, metavar=None)
+    table.add(group, "numa_binding", choices=core_binding.BINDINGS, metavar=None)
     table.add(group, "bind_cores_to_rank")
-    table.add(group, "bind_core_list", type=_core_list)
+    table.add(group, "bind_core_list", type=core_binding.core_list)
     table.add(group, "save_pid")
     times = StopTimes()
     for name, default, text in (
@@ -152,11 +148,11 @@ def applied(
         problem = f"--no-python: there is no program `{request.script}`"
         raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
     if is_launch and given.numa_binding:
-        _refuse_numa(given.numa_binding, gpus)
+        core_binding.refuse_numa(given.numa_binding, gpus)
     interpreter = environment.get("PYTHON_EXEC", "")
     if is_launch and interpreter:
         _refuse_interpreter(interpreter)
-    bound = _cores(given, request.nproc, environment, elsewhere)
+    bound = core_binding.cores_of(given, request.nproc, environment, elsewhere)
     options = request.worker_options
     request = replace(
         request,
@@ -209,19 +205,6 @@ def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> No
             raise LaunchError(ExitCode.USAGE, f"{option} and {other} can't go together", "give one")
 
 
-def _refuse_numa(mode: str, gpus: int) -> None:
-    """Refuses torch's binding if this host lacks a requirement."""
-    if not any((folder / "numa" / "binding.py").is_file() for folder in package_folders("torch")):
-        problem = f"--numa-binding {mode}: the installed torch can't do it"
-        raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
-    if not gpus:
-        problem = f"--numa-binding {mode} binds workers near their GPUs, and none was found"
-        raise LaunchError(ExitCode.USAGE, problem, "--bind_cores_to_rank shares cores without one")
-    if shutil.which("numactl") is None:
-        problem = f"--numa-binding {mode} needs numactl, which isn't installed"
-        raise LaunchError(ExitCode.USAGE, problem, "apt install numactl")
-
-
 def _refuse_interpreter(path: str) -> None:
     """Refuses a Python for the workers that can't run or lacks safe-launch."""
     search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('safe_launch') is None)"
@@ -239,37 +222,6 @@ def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
     if value is not None and len(value.split(",")) < nproc:
         problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
         raise LaunchError(ExitCode.USAGE, problem, "each needs a device of its own")
-
-
-def _cores(
-    given: argparse.Namespace,
-    nproc: int,
-    environment: Mapping[str, str],
-    elsewhere: Hardware | None,
-) -> tuple[tuple[int, ...], ...]:
-    """The cores of each worker; empty if workers aren't to be bound.
-
-    Raises:
-        LaunchError: there are too few.
-    """
-    if not given.bind_cores_to_rank:
-        return ()
-    if "KMP_AFFINITY" in environment:
-        problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
-        raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
-    mine = host.own_cores() if elsewhere is None else tuple(range(elsewhere.cores))
-    allowed = os.sched_getaffinity(0) if elsewhere is None else mine
-    strange = [core for core in given.bind_core_list or () if core not in allowed]
-    if strange:
-        whose = "this process may use" if elsewhere is None else f"there are ({elsewhere.source})"
-        problem = f"--bind_core_list: core {strange[0]} isn't among those that {whose}"
-        raise LaunchError(ExitCode.USAGE, problem)
-    listed = given.bind_core_list or mine
-    if len(listed) < nproc:
-        cores = count_of(len(listed), "core")
-        problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"
-        raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
-    return cpu_affinity.shared(listed, nproc)
 
 
 def _count(text: str) -> int:
@@ -315,14 +267,6 @@ def _signals(text: str) -> tuple[int, ...]:
         if number not in (*ENDING, REPORT):
             numbers.append(int(number))
     return tuple(numbers)
-
-
-def _core_list(text: str) -> tuple[int, ...]:
-    found = cpu_affinity.core_list(text)
-    if found is None:
-        problem = f"--bind_core_list {text}: numbers and spans in ascending order are needed"
-        raise LaunchError(ExitCode.USAGE, problem, "as in 0-3,8")
-    return found
 
 
 @contextmanager

@@ -138,6 +138,7 @@ class NoPlan:
         hardware: the hardware of every node.
         rejected: every candidate with the constraint that forbids it, best first.
         remedies: what would make it feasible, each with its computed number, as phrases.
+        barred: what would be launched, but for a setting that is never changed.
     """
 
     request: LaunchRequest
@@ -145,3 +146,4 @@ class NoPlan:
     hardware: Hardware
     rejected: tuple[Considered, ...]
     remedies: tuple[str, ...] = ()
+    barred: Preset | None = None

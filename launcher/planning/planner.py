@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from ..core.constraint import Constraint
 from ..core.hardware import Hardware
+from ..core.preset import Preset
 from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
@@ -51,8 +52,19 @@ def planned(
             return replace(launched, doubt=doubt)
     rules = rules_of(request, hardware, constraints, has_failed=has_failed)
     if isinstance(found, NoPlan):
-        return replace(found, remedies=remedies(found, rules))
+        barred = _barred(found, search)
+        return replace(found, remedies=remedies(found, rules), barred=barred)
     return replace(found, proposals=proposals(found, rules))
+
+
+def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | None:
+    """What would be launched if `--never-change` named nothing; None where it bars nothing."""
+    limits = refused.request.limits
+    if not limits.never_changed:
+        return None
+    free = replace(refused.request, limits=replace(limits, never_changed=()))
+    found = search(free, refused.workload, refused.hardware)
+    return found.preset if isinstance(found, Plan) else None
 
 
 def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:

@@ -81,6 +81,7 @@ def resolve(
 
     What was asked for is kept where it may fit, and so is what needs no more than that; else the
     bound must fit. Where it fits nowhere, but something may fit, that is what needs the least.
+    What `--never-change` names is as asked for in every candidate.
     Deterministic: the same values give the same plan on every node.
 
     Args:
@@ -100,6 +101,7 @@ def resolve(
     every = [
         (candidate, evaluate(candidate, workload, rules, sizes))
         for candidate in candidates(workload, growth(request), fixed)
+        if all(candidate.get(kept) == asked.get(kept) for kept in request.limits.kept)
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, reference))
     considered = tuple(evaluated for _, evaluated in every)

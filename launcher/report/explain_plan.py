@@ -11,7 +11,7 @@ from ..core.choices import Engine, Framework
 from ..core.constraint import CauseKind
 from ..core.count_of import count_of
 from ..core.hardware import Hardware
-from ..core.preset import preset_of
+from ..core.preset import Preset, preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import Fact, Setting
@@ -271,10 +271,22 @@ def correction_rows(
 def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why there is no plan: the smallest set of constraints that contradict each other."""
     count = len(refused.rejected)
-    rows = [("tried", f"{count_of(count, 'preset')}; none is known to work. Ruled out by:")]
+    tried = f"{count_of(count, 'preset')}; none is known to work. Ruled out by:"
+    rows = [("tried", tried if count else "none: each would change what is never changed")]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"
         rows.append(("because", text.rstrip()))
     rows += [("would do", text) for text in refused.remedies]
+    rows += [("kept", barred_text(refused, refused.barred))] if refused.barred else []
     return [*rows, on_row(refused.request, refused.hardware), *refused.request.placement.sources]
+
+
+def barred_text(refused: NoPlan, preset: Preset) -> str:
+    """What would have been changed, and who forbids it."""
+    asked = refused.workload.asked
+    new = {name: value for name, value in preset.settings().items() if asked.get(name) != value}
+    changes = ", ".join(f"{name}: {asked.get(name)} -> {value}" for name, value in new.items())
+    never = [(name, source) for name, source in refused.request.limits.never_changed if name in new]
+    why = "; ".join(f"{name} is never changed ({source})" for name, source in never)
+    return f"{changes} would do, but {why}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.choices import Offload
@@ -10,7 +10,7 @@ from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Setting
+from ..core.settings import Setting, Value
 from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
@@ -169,6 +169,8 @@ def document(
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
         "doubt": _doubt(outcome.doubt) if isinstance(outcome, Plan) else None,
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
+        "never_changed": dict(request.limits.never_changed),
+        "barred": _barred(outcome),
         "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
         "candidates": [_considered(candidate) for candidate in considered],
     }
@@ -181,6 +183,11 @@ def _known(known: Known) -> dict[str, Any]:
         "certainty": known.origin.certainty.name.lower(),
         "source": known.source,
     }
+
+
+def _barred(outcome: Plan | NoPlan) -> Mapping[Setting, Value] | None:
+    preset = outcome.barred if isinstance(outcome, NoPlan) else None
+    return None if preset is None else preset.settings()
 
 
 def _doubt(doubt: Doubt | None) -> dict[str, Any] | None:

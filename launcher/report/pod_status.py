@@ -65,7 +65,8 @@ def dead_end_line(refused: NoPlan) -> str:
     rows = explain_plan.dead_end_rows(refused)
     because = [text for label, text in rows if label == "because"]
     helps = [f"would do: {text}" for label, text in rows if label == "would do"]
-    return _line(ExitCode.NO_PLAN, [*because, *helps])
+    kept = [text for label, text in rows if label == "kept"]
+    return _line(ExitCode.NO_PLAN, [*because, *helps, *kept])
 
 
 def stop_line(number: int) -> str:

@@ -229,11 +229,13 @@ class Settling:
         seen = self.seen(observed, model)
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
         self.informed(replace(base.plan, workload=workload))
-        if self._may_go_on(base, workload) and not _is_mistaken(base, stated):
-            return Answer(question.key, probes=self._needs_probe(base, workload, question))
         tried, asked = tried_settings(base, workload), workload.asked
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
-        better = self._planned(base, workload, fixed)
+        is_mistaken, better = _is_mistaken(base, stated), None
+        if is_mistaken or is_hopeless(base, workload, self.rules):
+            better = self._planned(base, workload, fixed)
+        if better is None or (not is_mistaken and self._is_unsure(base, workload, better)):
+            return Answer(question.key, probes=self._needs_probe(base, workload, question))
         request = base.plan.request
         is_suggested = request.limits.fix is Fix.SUGGEST
         if isinstance(better, NoPlan) or refused_by_strict(request, better) is not None:
@@ -271,6 +273,7 @@ class Settling:
         """
         limits, name = attempt.plan.request.limits, Fact.BLOCK_RUNS_TWICE
         is_open = question.boundary is Boundary.CHECKPOINT and name not in workload.known
+        is_open = is_open and Setting.GRADIENT_CHECKPOINTING not in limits.kept
         if not is_open or question.step or limits.strict or limits.fix is Fix.SUGGEST:
             return False
         twice = workload.informed([(name, Known(True, Origin.OBSERVED, ""))])
@@ -296,11 +299,13 @@ class Settling:
         """Whether nothing forbids an attempt."""
         if not is_hopeless(attempt, workload, self.rules):
             return True
-        better = self._planned(attempt, workload, {})
-        # Where the memory estimate still hangs on what is only assumed, it doesn't count.
-        is_unsure = isinstance(better, Plan) and better.doubt is not None
-        rules = replace(self.rules, by_memory=False)
-        return is_unsure and not is_hopeless(attempt, workload, rules)
+        return self._is_unsure(attempt, workload, self._planned(attempt, workload, {}))
+
+    def _is_unsure(self, attempt: Attempt, workload: Workload, better: Plan | NoPlan) -> bool:
+        """Whether only a memory estimate forbids an attempt that hangs on what is only assumed."""
+        if not isinstance(better, Plan) or better.doubt is None:
+            return False
+        return not is_hopeless(attempt, workload, replace(self.rules, by_memory=False))
 
 
 def _is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:

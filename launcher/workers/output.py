@@ -260,7 +260,7 @@ class Output:
             with suppress(OSError):
                 log.close()
             why = f"{whose} isn't written any further ({log.name}: {reason_of(error)})"
-            self.warn(f"{why}; the training goes on")
+            self.warn(f"{why}; the training doesn't depend on it")
 
 
 def flush_console() -> None:

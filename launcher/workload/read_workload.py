@@ -20,6 +20,7 @@ from .readers import (
     deepspeed_json,
     flag_embedding,
     llama_factory,
+    model_folder,
     ms_swift,
     peft_flags,
     preference_flags,
@@ -28,7 +29,6 @@ from .readers import (
     vision_flags,
     workload_flags,
 )
-from .readers.model_folder import read_model_of
 from .script.read_script import read_script
 from .script.script import Script
 from .script.versions import installed
@@ -80,7 +80,8 @@ def read_workload(request: LaunchRequest) -> Workload:
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
         workload = workload.informed(reader.read(script))
-    model, notes = read_model_of(script)
+    model, notes = model_folder.read_model_of(script)
+    workload = workload.informed(model_folder.statements(script, model))
     workload = workload.informed(vision_flags.image_statements(script, model))
     workload = workload.informed(tied_embeddings.statements(script, workload, model))
     return replace(

@@ -160,6 +160,8 @@ def _adapted(model: Model, workload: Workload) -> Model:
     targets = str(targets)
     saved = _listed(str(workload.value(Fact.LORA_SAVED) or ""))
     frozen = _frozen_parts(workload)
+    if ALL_LINEAR in _listed(targets) and "vision" in frozen:
+        frozen = {*frozen, "projector"}  # LLaMA-Factory and ms-swift freeze it as well
     fused = workload.versions.get("transformers", "").startswith("5.")
     added: list[Weight] = []
     for weight in model.weights:

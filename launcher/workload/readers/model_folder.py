@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from ...core.certainty import Origin
+from ...core.choices import Precision
 from ...core.model import Model
+from ...core.settings import Fact
+from ...core.workload import Known, Statement
+from ..config_files.vocabulary import dtype_named
 from ..models.from_folder import read_model
+from ..script.given import Given
 from ..script.script import Script
+
+FROM_SCRATCH = "config_name"
+"""transformers' examples: a model that is made of a configuration, if no other flag names one.
+
+Hydra's flag of that name says something else, so it counts for a folder, or beside `AutoConfig`.
+"""
 
 FLAGS = (
     "model_name_or_path",
@@ -18,11 +32,14 @@ FLAGS = (
     "model_name",
     "model",
     "model_type",
+    FROM_SCRATCH,
 )
 """transformers' examples, ms-swift, trl, LLaMA-Factory and the scripts of models themselves.
 
 `model_type` was a name in a registry of ms-swift 2; it counts only if it is a folder.
 """
+UNSURE = ("model_type", FROM_SCRATCH)
+"""Flags that have other meanings as well."""
 
 
 def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
@@ -31,14 +48,39 @@ def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
     Raises:
         LaunchError: one of the model's files is broken.
     """
+    _, given = _named(script)
+    if given is None:
+        return None, ()
+    notes: list[str] = []
+    model = read_model(_folder(given), str(Path.cwd()), notes, script.environment)
+    return model, tuple(f"{given.source}: {note}" for note in notes)
+
+
+def statements(script: Script, model: Model | None) -> Iterator[Statement]:
+    """The type of a model from scratch: its configuration's, else fp32, in every version.
+
+    transformers/modeling_utils.py, `_from_config`.
+    """
+    flag, given = _named(script)
+    if flag == FROM_SCRATCH and given is not None and model is not None:
+        kind = dtype_named(model.stored) or Precision.FP32
+        source = f"the type in {model.source}, by {given.source}"
+        yield Fact.LOADED_PRECISION, Known(kind.value, Origin.DEFAULT, source)
+
+
+def _named(script: Script) -> tuple[str, Given | None]:
+    """The flag that names the model, and what it says."""
     for flag in FLAGS:
         # ms-swift's `--model_name` is what a model is taught to call itself.
         given = None if flag == "model_name" and script.owner == "swift" else script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue
-        if flag == "model_type" and not Path(given.value).is_dir():
-            continue
-        notes: list[str] = []
-        model = read_model(given.value, str(Path.cwd()), notes, script.environment)
-        return model, tuple(f"{given.source}: {note}" for note in notes)
-    return None, ()
+        is_sure = flag not in UNSURE or (flag == FROM_SCRATCH and "AutoConfig" in script.names)
+        if is_sure or os.path.isdir(_folder(given)):  # noqa: PTH112 - a name may be too long
+            return flag, given
+    return "", None
+
+
+def _folder(given: Given) -> str:
+    """The folder, or the name, of a model; a configuration may be named by its file."""
+    return str(given.value).removesuffix("/config.json")

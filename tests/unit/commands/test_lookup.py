@@ -116,6 +116,23 @@ def test_a_page_leads_to_known_failures(run: Callable[..., Done]) -> None:
         assert {name for name, _ in linked} <= {one.id for one in CATALOGUE}
 
 
+def test_a_page_for_programs(run: Callable[..., Done]) -> None:
+    """Its sections with the known failures of each, beside entries in the order asked for."""
+    words = ("explain", "--json", "numactl-missing", "wrong-loss")
+    entry, page = json.loads(run(*words).stdout)
+    assert (entry["id"], page["id"]) == ("numactl-missing", "wrong-loss")
+    text = run("explain", "wrong-loss").stdout
+    assert page["text"] == text.rstrip("\n")
+    assert page["title"] == text.splitlines()[0].removeprefix("# ")
+    assert page["summary"].startswith("Nothing is raised")
+    titles = [section["title"] for section in page["sections"]]
+    assert titles == re.findall("^## (.+)$", text, re.MULTILINE)
+    assert all(section["text"] and section["text"] in text for section in page["sections"])
+    named = {name: section["title"] for section in page["sections"] for name in section["entries"]}
+    assert named["zero-offload-drops-micro-batches"] == "It differs with the accumulation"
+    assert named.keys() <= {one.id for one in CATALOGUE}
+
+
 def test_a_clusters_own_entries_are_searched_too(tmp_path: Path, run: Callable[..., Done]) -> None:
     """`--catalogue FOLDER`, as at a launch; a folder that isn't there is said so."""
     entry = (

@@ -17,10 +17,11 @@ from msgspec import structs
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.nodes import callers
-from safe_launch.nodes.connection import Connection, Listener, encoded
+from safe_launch.nodes.connection import Connection, encoded
 from safe_launch.nodes.field_limits import SIZES
 from safe_launch.nodes.frames import Direction
 from safe_launch.nodes.handshake import HELLO, MAGIC
+from safe_launch.nodes.listener import Listener
 from safe_launch.nodes.messages import Accepted, Ended, Join, Refusal
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.nodes.secret import Secret, Trust, Unprotected

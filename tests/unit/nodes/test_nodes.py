@@ -25,16 +25,10 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Setting
 from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
-from safe_launch.nodes.connection import (
-    Connection,
-    Listener,
-    arrivals,
-    decoded,
-    deliver,
-    encoded,
-)
+from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
 from safe_launch.nodes.farewell import told
 from safe_launch.nodes.latecomers import too_late
+from safe_launch.nodes.listener import Listener, arrivals
 from safe_launch.nodes.messages import (
     Accepted,
     Ended,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 from safe_launch.commands import command_line
-from safe_launch.core.errors import LaunchError
-from safe_launch.options.parser import by_files
+from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.options import configuration
+from safe_launch.options.parser import by_files, by_variables
 
 PROJECT = '[tool.safe-launch]\nnproc = 2\nset = ["micro_batch=2", "accumulation=4"]\n'
 
@@ -52,6 +54,22 @@ def test_the_projects_table(tmp_path: Path) -> None:
     assert words(deep) == []
 
 
+def test_the_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weakest; YAML's bare `off` is the word."""
+    (hosts := tmp_path / "hosts.yaml").write_text("ask: off\nnever-change: [offload, precision]\n")
+    monkeypatch.setattr(configuration, "HOSTS", hosts)
+    own = ["--ask=off", "--never-change=offload", "--never-change=precision"]
+    assert words(tmp_path) == own
+    file = user(tmp_path, "ask: on\n")
+    assert words(tmp_path, SAFE_LAUNCH_CONFIG=file) == [*own, "--ask=on"]
+    assert by_variables({"SAFE_LAUNCH_ASK": "off", "SAFE_LAUNCH_NEVER_CHANGE": ""}) == ["--ask=off"]
+    monkeypatch.setattr(configuration, "HOSTS", tmp_path / ("x" * 300))  # as one out of reach
+    with pytest.raises(LaunchError, match="can't be read: File name too long"):
+        words(tmp_path)
+    with pytest.raises(LaunchError, match=r"SAFE_LAUNCH_NEVER_CHANGE=offlaod: .* no setting"):
+        by_variables({"SAFE_LAUNCH_NEVER_CHANGE": "offlaod"})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -89,6 +107,7 @@ def test_a_strangers_project_doesnt_count(tmp_path: Path) -> None:
         ("strict: 1", "strict: true or false", ""),
         ("fix: always", "fix: --fix: `always` is none of auto", "--help"),
         ("autotuning: run", "autotuning: --autotuning isn't done here", ""),
+        ("never-change: [offlaod]", "no setting `offlaod`", "did you mean `offload`?"),
         ("module: true", "module: it belongs to a single launch", ""),
         ("- tee", "a mapping of options", "such as"),
         ("a: [", "config.yaml:1: not YAML", ""),
@@ -138,3 +157,62 @@ def test_the_command_line_and_variables_win(
     told = capsys.readouterr().err
     assert f"defaults --nproc=7 --max-restarts=1 ({tmp_path / 'config.yaml'})" in told
     assert f"defaults --nproc=5 --fix=suggest ({tmp_path / 'pyproject.toml'})" in told
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+ASKED = (
+    "--model_name_or_path model --bf16 --use_peft False --load_in_4bit False --output_dir out "
+    "--gradient_checkpointing True --per_device_train_batch_size 64 --max_seq_length 2048"
+)
+
+
+def test_what_is_never_changed_is_told_with_who_forbids_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of the files, the variable and the command line that names a setting."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "train.py").write_text(
+        "from transformers import Trainer, TrainingArguments\n"
+        "from trl import ModelConfig\nimport deepspeed\n"
+    )
+    (tmp_path / "zero.json").write_text(
+        '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}}'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAFE_LAUNCH_LESSONS", "off")
+    file = user(tmp_path, "never_change: [zero_stage, micro_batch]\n")
+    monkeypatch.setenv("SAFE_LAUNCH_CONFIG", file)
+    monkeypatch.setenv("SAFE_LAUNCH_NEVER_CHANGE", "micro_batch")
+    words = [
+        "plan",
+        "--json",
+        "--hardware=a100-40gb",
+        "--nproc=8",
+        "--never-change=offload,zero_stage",
+    ]
+    command = [*words, "train.py", "--deepspeed", "zero.json", *ASKED.split()]
+    assert command_line.run(command) == ExitCode.NO_PLAN
+    document = json.loads(capsys.readouterr().out)
+    assert document["never_changed"] == {
+        "zero_stage": f"never-change in {file}",
+        "micro_batch": f"never-change in {file}",
+        "offload": "--never-change",
+    }
+    assert document["barred"]["micro_batch"] < 64
+    assert {
+        (each["preset"]["zero_stage"], each["preset"]["micro_batch"])
+        for each in document["candidates"]
+    } == {(2, 64)}
+    assert command_line.run([word for word in command if word != "--json"]) == ExitCode.NO_PLAN
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"micro_batch is never changed (never-change in {file})" in told

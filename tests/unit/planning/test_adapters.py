@@ -176,12 +176,15 @@ def test_frozen_towers() -> None:
 
 
 def test_frozen_towers_get_no_adapters_but_by_their_name() -> None:
-    """`all-linear` stops at a frozen tower, an expression that names it doesn't."""
+    """`all-linear` stops at a frozen tower and its join, an expression that names it doesn't.
+
+    So do LLaMA-Factory 0.9.5 (model/model_utils/visual.py) and ms-swift 4.6 by default.
+    """
     model = described("qwen2_vl", VISION)
     frozen = trained(model, {**lora(targets="all-linear"), Fact.VISION_TRAINED: False})
     added = [weight.name for weight in frozen.weights if ".lora_A." in weight.name]
     assert any(".language_model.layers." in name for name in added)
-    assert not any(".visual.blocks." in name for name in added)
+    assert not any(".visual." in name for name in added)
     named = trained(model, {**lora(targets=r".*visual\..*fc1"), Fact.VISION_TRAINED: False})
     assert named.trained == 2 * 4 * (32 + 128)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
+from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Known
 from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.planner import planned
 from safe_launch.planning.preferences import PREFERENCES, departure
 from safe_launch.planning.search import KEPT, candidates, contradiction, forbidden_by, resolve
 from support.stacks import TESTS
@@ -274,6 +280,54 @@ def test_every_change_names_what_forbids_to_take_it_back() -> None:
         "--zero_stage",
         "--gradient_checkpointing",
     }
+
+
+def kept_by(*settings: Setting) -> LaunchRequest:
+    """The request of all tests, with settings that an administrator never wants changed."""
+    pairs = tuple((setting, f"/etc/{setting}") for setting in settings)
+    return replace(REQUEST, limits=Limits(never_changed=pairs))
+
+
+@table(
+    ("values", "kept", "expected"),
+    [
+        ({**ZERO2, TWICE: True}, [], {MODE: "non_reentrant"}),
+        ({**ZERO2, TWICE: True}, [STAGE], {MODE: "non_reentrant"}),
+        ({**ZERO2, TWICE: True}, [MODE], {STAGE: 1}),
+        ({**ZERO2, TWICE: True}, [MODE, STAGE], None),
+        ({ENGINE: "ddp", MICRO: 4, STEPS: 1}, [STEPS], {}),
+    ],
+)
+def test_what_is_never_changed(
+    values: dict[Name, Value], kept: list[Setting], expected: dict[Setting, Value] | None
+) -> None:
+    """Other settings are, or nothing is launched."""
+    found = resolve(kept_by(*kept), world(values), HARDWARE, known_rules(CURRENT))
+    changes = dict(found.overrides) if isinstance(found, Plan) else None
+    assert changes == expected
+
+
+def test_a_kept_micro_batch_keeps_the_accumulation() -> None:
+    """They change together; so does a kept accumulation."""
+    batch = world({ENGINE: "ddp", MICRO: 4, STEPS: 1})
+    for kept in (MICRO, STEPS):
+        refused = planned(kept_by(kept), batch, HARDWARE, [rule(micro_batch=4)])
+        assert isinstance(refused, NoPlan)
+        assert refused.barred is not None
+        assert (refused.barred.micro_batch, refused.barred.accumulation) == (2, 2)
+    dead_end = planned(kept_by(STAGE), batch, HARDWARE, [rule(micro_batch=n) for n in (1, 2, 4)])
+    assert isinstance(dead_end, NoPlan)
+    assert dead_end.barred is None
+
+
+def test_what_the_user_asks_for_is_no_change() -> None:
+    """`--set` replaces the script's own value, which is kept then."""
+    wanted = {STAGE: Known(1, Origin.FLAG, "--set zero_stage")}
+    plan = resolve(
+        kept_by(STAGE), replace(world(ZERO2), wanted=MappingProxyType(wanted)), HARDWARE, []
+    )
+    assert isinstance(plan, Plan)
+    assert dict(plan.overrides) == {STAGE: 1}
 
 
 def test_a_dead_end_names_the_smallest_contradiction() -> None:

@@ -11,6 +11,7 @@ from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.preset import preset_of
+from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.source_location import SourceLocation
 from safe_launch.core.workload import Known
@@ -19,6 +20,7 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.planning.plan import Change, NoPlan, Plan
+from safe_launch.planning.planner import planned
 from safe_launch.planning.search import KEPT, as_asked, resolve
 from safe_launch.report.costs import cost_text
 from safe_launch.report.explain_failure import (
@@ -38,6 +40,7 @@ from safe_launch.report.explain_plan import (
     preset_text,
     suggestion_rows,
 )
+from safe_launch.report.plan_table import document
 from safe_launch.report.pod_status import dead_end_line
 from safe_launch.system import terminal
 from support.attempts import entry_of
@@ -470,6 +473,32 @@ def test_a_dead_end_lists_what_contradicts() -> None:
         "gradient_checkpointing=non_reentrant: a rule of this test; "
         "gradient_checkpointing=off: a rule of this test"
     )
+
+
+def test_a_dead_end_says_who_forbids_what_would_do() -> None:
+    """For people, for a pod's status and for programs."""
+    limits = Limits(never_changed=((Setting.GRADIENT_CHECKPOINTING, "$VARIABLE"),))
+    request = replace(REQUEST, limits=limits)
+    refused = planned(request, world(ZERO2), HARDWARE, [rule(gradient_checkpointing="reentrant")])
+    assert isinstance(refused, NoPlan)
+    text = (
+        "gradient_checkpointing: reentrant -> non_reentrant would do, but gradient_checkpointing "
+        "is never changed ($VARIABLE)"
+    )
+    assert ("kept", text) in dead_end_rows(refused)
+    assert dead_end_line(refused).endswith(text)
+    found = document(request, refused.workload, HARDWARE, refused)
+    assert found["never_changed"] == {"gradient_checkpointing": "$VARIABLE"}
+    assert found["barred"]["gradient_checkpointing"] == "non_reentrant"
+    batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 1}
+    limits = Limits(never_changed=tuple((name, "$VARIABLE") for name in batch))
+    request = replace(REQUEST, limits=limits, workers=(2,), whole_world=4)
+    lost = planned(request, world({Fact.ENGINE: "ddp", **batch}), HARDWARE, [])
+    assert isinstance(lost, NoPlan)
+    assert dead_end_rows(lost)[:2] == [
+        ("tried", "none: each would change what is never changed"),
+        ("kept", "accumulation: 1 -> 2 would do, but accumulation is never changed ($VARIABLE)"),
+    ]
 
 
 def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:

@@ -206,3 +206,82 @@ def test_only_torchs_own_functions(
     found = edits(plan_with(script, OWN, *change))
     expected = [f"{script}:5: {call}(..., use_reentrant=False)"]
     assert [str(edit) for edit in found] == expected * is_torchs
+
+
+CALLS = """\
+from dataclasses import replace
+from transformers import TrainingArguments as Arguments
+import wandb
+
+
+class Own(Arguments):
+    pass
+
+
+wandb.init(per_device_train_batch_size=8)
+args = Arguments(per_device_train_batch_size=8)
+eval_args = Own(
+    per_device_train_batch_size=8,
+)
+made = wandb.made(
+    out="out", per_device_train_batch_size=8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "last", "lines"),
+    [
+        ("seen in attempt 1", "", [11, 13]),
+        ("TrainingArguments, {script}:11", "", [11]),
+        ("TrainingArguments, {script}:12, in a later training", "", [13]),
+        ("TrainingArguments, {script}:15", "", [16]),
+        ("TrainingArguments, {script}:99", "", [11, 13]),
+        ("TrainingArguments, other.py:11", "", [11, 13]),
+        (
+            *("TrainingArguments, {script}:11", "b = replace(args, per_device_train_batch_size=1)"),
+            [11, 17],
+        ),
+    ],
+)
+def test_no_keyword_of_an_unrelated_call(
+    source: str, last: str, lines: list[int], tmp_path: Path
+) -> None:
+    """The call that asked; where that isn't known, those that make the Trainer's arguments."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{CALLS}{last}\n")
+    change = Setting.MICRO_BATCH, 2, source.format(script=script)
+    found = edits(plan_with(script, TRAINER, *change))
+    assert [edit.line for edit in found] == lines
+    assert {edit.values["per_device_train_batch_size"] for edit in found} == {2}
+
+
+def test_a_call_that_asked_and_sets_nothing_yet(tmp_path: Path) -> None:
+    """It gets the argument, and no other does."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import TrainingArguments\nlog(gradient_accumulation_steps=3)\n"
+        "args = TrainingArguments()\nother = TrainingArguments()\n"
+    )
+    change = Setting.ACCUMULATION, 2, f"TrainingArguments, {script}:4"
+    (edit,) = edits(plan_with(script, TRAINER, *change))
+    assert str(edit) == f"{script}:4: TrainingArguments(..., gradient_accumulation_steps=2)"
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("TrainingArguments", "5: gradient_checkpointing=False"),
+        ("Module", "6: TrainingArguments(..., gradient_checkpointing=False)"),
+    ],
+)
+def test_what_an_object_sets_in_itself(base: str, expected: str, tmp_path: Path) -> None:
+    """The Trainer's arguments do; a model has a switch of the same name, which is its own."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.nn import Module\nfrom transformers import TrainingArguments\n"
+        f"class Own({base}):\n    def set(self):\n        self.gradient_checkpointing = True\n"
+        "TrainingArguments(output_dir='out')\n"
+    )
+    change = Setting.GRADIENT_CHECKPOINTING, "off", "seen in attempt 1"
+    (edit,) = edits(plan_with(script, TRAINER, *change))
+    assert str(edit) == f"{script}:{expected}"

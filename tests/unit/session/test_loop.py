@@ -56,6 +56,19 @@ def test_a_refused_correction_is_known_when_the_failure_is_told(tmp_path: Path) 
     assert run.followed == [True, False]
 
 
+def test_what_is_never_changed_is_not_corrected(tmp_path: Path) -> None:
+    """Another setting is; where none helps, nothing is launched again."""
+    kept = ((Setting.GRADIENT_CHECKPOINTING, "/etc/config.yaml"),)
+    run = ran(
+        tmp_path / "1", world(ZERO2), *(fails(TWICE), succeeds), request=limited(never_changed=kept)
+    )
+    assert [dict(plan.overrides) for plan in run.plans] == [{}, THIRD]
+    both = (*kept, (Setting.ZERO_STAGE, "/etc/config.yaml"))
+    run = ran(tmp_path / "2", world(ZERO2), fails(TWICE), request=limited(never_changed=both))
+    assert run.told == [f"attempt 1 failed: {TWICE}", "no plan"]
+    assert run.end.code == ExitCode.NO_PLAN
+
+
 def test_a_success_needs_no_words(tmp_path: Path) -> None:
     """One attempt, and nothing to tell of it."""
     run = ran(tmp_path, world(ZERO2), succeeds)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safe_launch.core.request import Fix, Limits
@@ -13,7 +14,7 @@ from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
 from safe_launch.planning.estimates.ranks import ranks_of
-from safe_launch.planning.plan import Change, Plan
+from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules, as_asked
 from safe_launch.progress.board import Phase, RankProgress
@@ -55,6 +56,7 @@ ZERO3 = {
     "block_runs_twice": True,
 }
 AUTO = Limits()
+MODE_KEPT = Limits(never_changed=((Setting.GRADIENT_CHECKPOINTING, "/etc/config.yaml"),))
 CHECKPOINTING = ["gradient_checkpointing"]
 
 
@@ -193,6 +195,18 @@ def test_what_the_user_allows(tmp_path: Path, limits: Limits, answer: Answer | N
     assert there.allows() is not limits.strict
 
 
+def test_what_is_never_changed_is_not_settled(tmp_path: Path) -> None:
+    """Another setting is, where it can be changed there; else the attempt ends."""
+    there = world_of(tmp_path / "one", MODE_KEPT)
+    assert there.ask(0, asked()) is None
+    assert not there.allows()
+    other = world_of(tmp_path / "other", MODE_KEPT)
+    (tmp_path / "other").mkdir()
+    answer = other.ask(0, asked(changeable=["zero_stage", "gradient_checkpointing"]))
+    assert answer
+    assert answer.overrides.keys() == {"zero_stage"}
+
+
 def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
     """What was set in the first isn't in force in it; what holds for both is told for each."""
     there = world_of(tmp_path)
@@ -247,6 +261,7 @@ def checkpointed(**facts: Value) -> Ask:
         (AUTO, {"block_runs_twice": False}, False),
         (Limits(strict=True), {}, False),
         (Limits(Fix.SUGGEST), {}, False),
+        (MODE_KEPT, {}, False),
     ],
 )
 def test_a_probe_where_it_decides(
@@ -379,21 +394,54 @@ def test_the_same_report_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(judged) == 3
 
 
+TOO_LARGE = {
+    Fact.OPTIMIZER: "adamw",
+    Setting.OFFLOAD: "none",
+    Setting.PRECISION: "bf16",
+    Setting.GRADIENT_CHECKPOINTING: "off",
+    Fact.ADAPTER_HINTED: True,
+    Setting.ZERO_STAGE: 0,
+    Setting.MICRO_BATCH: 1,
+    Setting.ACCUMULATION: 1,
+}
+
+
 @pytest.mark.parametrize("adapter", [None, "none"])
 def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -> None:
     """Where something speaks of adapters, the estimate forbids nothing until the model is seen."""
-    facts = {
-        Fact.OPTIMIZER: "adamw",
-        Setting.OFFLOAD: "none",
-        Setting.PRECISION: "bf16",
-        Setting.GRADIENT_CHECKPOINTING: "off",
-        Fact.ADAPTER_HINTED: True,
-        Setting.ZERO_STAGE: 0,
-        Setting.MICRO_BATCH: 1,
-        Setting.ACCUMULATION: 1,
-    }
-    workload = workload_of(model_of(QWEN2_7B), dict(facts))
+    workload = workload_of(model_of(QWEN2_7B), dict(TOO_LARGE))
     attempt = Attempt(0, as_asked(REQUEST, workload, GPUS), Path())
     allows = settling_of(attempt, Rules((), GPUS, ranks_of(REQUEST, GPUS))).allows
     observed = {} if adapter is None else {"adapter": adapter}
     assert allows(observed, None) is (adapter is None)
+
+
+@pytest.mark.parametrize("adapter", [None, "none"])
+def test_an_answer_takes_one_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: str | None
+) -> None:
+    """It says whether memory is in doubt, so that nothing is changed, and else what is."""
+    searches = []
+
+    def counted(*arguments: Any, **options: Any) -> Plan | NoPlan:
+        searches.append(options["fixed"])
+        return planned(*arguments, **options)
+
+    monkeypatch.setattr(settling, "planned", counted)
+    workload = workload_of(model_of(QWEN2_7B), dict(TOO_LARGE))
+    attempt = Attempt(0, as_asked(REQUEST, workload, GPUS), tmp_path)
+    told: list[object] = []
+
+    def tell(where: str, _plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        told.extend((where, change.setting, is_made) for change in changes)
+
+    rules = Rules((), GPUS, ranks_of(REQUEST, GPUS))
+    there = Settling(attempt, rules, set(), print, tell, lambda _: None)
+    facts = {"zero_stage": 0, **({} if adapter is None else {"adapter": adapter})}
+    changeable = ["zero_stage", "offload", "gradient_checkpointing"]
+    question = Ask("key", Boundary.TRAINING_ARGUMENTS, changeable, facts)
+    answer = there.answer(0, question, {}, None)
+    assert answer
+    assert bool(answer.overrides) is (adapter is not None)
+    assert len(told) == len(answer.overrides)
+    assert [fixed.keys() & set(changeable) for fixed in searches] == [set()]

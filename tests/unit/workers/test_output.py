@@ -89,7 +89,7 @@ def test_logs_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_a_full_disk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is given up where it can't be written any further, and the training goes on."""
+    """The log is given up; whether the training goes on isn't known there, so it isn't said."""
     monkeypatch.setattr(private_files, "_opened", lambda *_: os.open("/dev/full", os.O_WRONLY))
     with passing(tmp_path, Streams(), range(1)) as (ends, _, said):
         os.write(ends[0, OUT], b"one\n")
@@ -97,7 +97,7 @@ def test_a_full_disk(
     assert sorted(capfd.readouterr()) == ["one\n", "two\n"]
     (warning,) = said
     assert f"isn't written any further ({tmp_path}/rank-0.log: No space left" in warning
-    assert warning.endswith("the training goes on")
+    assert warning.endswith("the training doesn't depend on it")
 
 
 def test_a_pipe_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.request import LaunchRequest
+from safe_launch.core.settings import Fact
 from safe_launch.workload.models.from_folder import read_model
 from safe_launch.workload.read_workload import read_workload
 from support.lazy import Lazy
@@ -234,3 +235,43 @@ def test_a_flag_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     missing = workload("--model", "org/none")
     assert missing.model is None
     assert missing.unmodelled[-1].startswith("--model: org/none is neither")
+
+
+@pytest.mark.parametrize(
+    ("given", "stored", "loaded"),
+    [("m", "bfloat16", "bf16"), ("m/config.json", None, "fp32"), ("org/none", "bfloat16", None)],
+)
+def test_a_model_from_scratch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    stored: str | None,
+    loaded: str | None,
+) -> None:
+    """Of a configuration alone, in its type; a flag that names a model goes before it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    (tmp_path / "run_clm.py").write_text("from transformers import AutoConfig, Trainer\n")
+    folder(tmp_path / "m", {**SMALL, "torch_dtype": stored} if stored else SMALL)
+    folder(tmp_path / "other", {**SMALL, "num_hidden_layers": 1})
+    scratch = ("--model_type", "qwen2", "--config_name", given)
+    found = read_workload(LaunchRequest("run_clm.py", False, scratch, 2, ""))
+    weights = found.model.weights if found.model else ()
+    assert table(weights) == table(weights_of(SMALL) if loaded else ())
+    assert found.value(Fact.LOADED_PRECISION) == loaded
+    assert [note[:23] for note in found.unmodelled] == ["--config_name: org/none"] * (not loaded)
+    named = (*scratch, "--model_name_or_path", "other")
+    found = read_workload(LaunchRequest("run_clm.py", False, named, 2, ""))
+    assert found.model
+    assert found.model.source == "other: config.json"
+    assert Fact.LOADED_PRECISION not in found.known
+
+
+def test_hydras_config_name_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is any name that can't be a folder's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import hydra\n")
+    for name in ("llama", "x" * 5000):
+        words = ("--config-name", name)
+        found = read_workload(LaunchRequest("train.py", False, words, 2, ""))
+        assert (found.model, found.unmodelled) == (None, ())

@@ -1,0 +1,37 @@
+"""The lines that tracebacks consist of, and those that end a message, as patterns."""
+
+from __future__ import annotations
+
+import re
+
+HEADER = re.compile(r"Traceback \(most recent call last\)")
+FRAME = re.compile(r'[\s>]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+CHAINED = re.compile(
+    r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception):?$"
+)
+INDENT = re.compile(r"\s*(?![\s+|])")
+"""What a quoted traceback is indented by; that of an exception group has a frame of its own."""
+IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
+NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
+CELL = re.compile(
+    r"(?:File )?(?P<file>(?:[A-Za-z]:)?[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
+    r"(?::(?P<line>\d+)|, line \d+)?(?:,? in (?:\w+\.)*(?P<function>\w+|<[^>]*>).*)?$"
+)
+"""A frame in IPython's format."""
+ARROW = re.compile(r"-+> *(?P<line>\d+) (?P<source>.*)")
+ENDS_MESSAGE = re.compile(
+    r"Traceback \(most|={10}|-{10}|\*{5}|\[\d{4}-\d\d-\d\d[ T]|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
+    r"|[IWEF]\d{3,4} \d\d:|\[[IWEF]\d{0,4} |(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)[: ]|\s*\d+%\|"
+    r"|```|\$ \S|\{'(?:\w*loss|\w*runtime|eval_|grad_norm|learning_rate|epoch|rewards?)"
+    r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
+    r"|Fatal Python error|terminate called|Exception ignored"
+    r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
+    r"|Set the environment variable HYDRA_FULL_ERROR"
+)
+"""Beginnings of lines that aren't part of an exception's message."""
+GOES_ON = re.compile(
+    r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
+    r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
+)
+"""Beginnings of lines that continue a message after an empty line."""

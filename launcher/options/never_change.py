@@ -1,0 +1,47 @@
+"""Settings that no plan may change, and who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
+from ..core.settings import Setting
+from .configuration import Default
+
+OPTION = "--never-change"
+VARIABLE = "SAFE_LAUNCH_NEVER_CHANGE"
+Kept = tuple[tuple[Setting, str], ...]
+"""Settings, each with who says that it may not be changed."""
+
+
+def kept(text: str, source: str = OPTION) -> Kept:
+    """The settings that a text names, separated by commas.
+
+    Raises:
+        LaunchError: there is no such setting.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in list(Setting):
+            problem = f"{source}: no setting `{name}`"
+            raise LaunchError(ExitCode.USAGE, problem, near(name, list(Setting)))
+    return tuple((Setting(name), source) for name in names)
+
+
+def elsewhere(defaults: Iterable[Default], environment: Mapping[str, str]) -> Iterator[Kept]:
+    """What files and the variable say, each by its name; they are known to be valid."""
+    key = OPTION.strip("-")
+    for default in defaults:
+        if default.key.strip("-").replace("_", "-") == key:
+            for word in default.words:
+                yield kept(word.partition("=")[2], f"{key} in {default.file}")
+    yield kept(environment.get(VARIABLE, ""), f"${VARIABLE}")
+
+
+def together(stated: Iterable[Kept]) -> Kept:
+    """Every setting once, by who is the first to say so."""
+    found: dict[Setting, str] = {}
+    for setting, source in (pair for pairs in stated for pair in pairs):
+        found.setdefault(setting, source)
+    return tuple(found.items())
