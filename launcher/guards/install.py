@@ -18,6 +18,7 @@ from ..evidence.observations import Observations
 from . import (
     accelerate,
     checkpointing,
+    contradictions,
     data_parallel,
     deepspeed,
     fsdp,
@@ -45,6 +46,7 @@ class Guard(Protocol):
 GUARDS: tuple[Guard, ...] = (
     accelerate,
     checkpointing,
+    contradictions,
     data_parallel,
     deepspeed,
     fsdp,
