@@ -21,6 +21,7 @@ from . import (
     contradictions,
     data_parallel,
     deepspeed,
+    divided_data,
     fsdp,
     optimizer,
     progress,
@@ -49,6 +50,7 @@ GUARDS: tuple[Guard, ...] = (
     contradictions,
     data_parallel,
     deepspeed,
+    divided_data,
     fsdp,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
